@@ -40,14 +40,14 @@ import torch
 from torch import Tensor, nn
 
 from trivet.collapse import CollapseMonitor, Event, Forecast, diagnose
-from trivet.data import Splits, load
+from trivet.commands.forecast.run import bound_of, pooled
+from trivet.datasets import Splits, load
 from trivet.models import Embedder
-from trivet.tasks.forecast import bound_of, pooled
+from trivet.training.class_sample import class_sample
+from trivet.training.components import first_task
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
-from trivet.training.fit import NotFiniteError, fit
-from trivet.training.parts import first_task
-from trivet.training.sample import class_sample
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import NotFiniteError, fit
 
 RESULTS = Path(__file__).parent / "results"
 PROBE = 20  # steps that the forecast rests on

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # miniatures of the published data sets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # miniatures of the published data sets
 RESULTS = Path(__file__).parent / "results"
 FEW = 400  # digits, so that a run is evaluated fast
 ROOM = 2 << 30  # bytes of address space that a case may use
@@ -205,7 +205,7 @@ KINDS = {
 
 def call(line: str, out: Path | None = None) -> int:
     """The exit code of a command, in this process; what it prints goes to a file, or nowhere."""
-    from trivet.cli import _run
+    from trivet.commands.main import _run
 
     words = [
         Path(word[1:]).read_text(errors="replace").replace("\0", "") if word[0] == "@" else word
@@ -261,8 +261,7 @@ def prepare_others(drawn: Any) -> None:
     """What a command of its own reads: layouts as they were published, sweeps, pairs, tables and saved data sets."""
     import numpy as np
     import pyarrow as pa
-
-    import miniatures
+    from tests import miniatures
 
     for name, (make, more) in LAYOUTS.items():
         made = make(miniatures, Path(name))
@@ -480,18 +479,18 @@ def main() -> None:
     import pyarrow.parquet  # noqa: F401  # loaded once, for the children
     from sklearn import datasets
 
-    import trivet.tasks.audit
-    import trivet.tasks.compare
-    import trivet.tasks.diagnose
-    import trivet.tasks.embed
-    import trivet.tasks.evaluate
-    import trivet.tasks.export
-    import trivet.tasks.forecast
-    import trivet.tasks.init
-    import trivet.tasks.mine
-    import trivet.tasks.search
-    import trivet.tasks.sweep
-    import trivet.tasks.train  # noqa: F401  # loaded once, for the children
+    import trivet.commands.audit.run
+    import trivet.commands.compare.run
+    import trivet.commands.diagnose.run
+    import trivet.commands.embed.run
+    import trivet.commands.evaluate.run
+    import trivet.commands.export.run
+    import trivet.commands.forecast.run
+    import trivet.commands.init.run
+    import trivet.commands.mine.run
+    import trivet.commands.search.run
+    import trivet.commands.sweep.run
+    import trivet.commands.train.run  # noqa: F401  # loaded once, for the children
 
     few = datasets.load_digits()
     few = type(few)(images=few.images[:FEW], target=few.target[:FEW])

@@ -3,7 +3,8 @@
     python benchmarks/data.py --images FOLDER        # any folder of JPEG images, one folder per class
     python benchmarks/data.py --parts vectors table  # makes 1.5 GB in a temporary folder
 
-Decoding alone: `trivet.data.images.decode_files` on the files of the same batches, to the size that batches are cut
+Decoding alone: `trivet.datasets.image_decoding.decode_files` on the files of the same batches, to the size that
+batches are cut
 from, and with as many threads, but no batch is made; and Pillow with libjpeg in one thread, `open`, `convert`,
 `resize`. The loader: batches of 16 x 8 with crops at random places and mirroring from files (`memory_gb = 0`), with 0,
 1 and 2 workers; the clock starts when each worker has given one batch.
@@ -31,11 +32,11 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from trivet.batching import PKBatches
-from trivet.data import DataConfig, augmentation, load
-from trivet.data.images import decode_files
-from trivet.data.inputs import FileInputs
-from trivet.training.fit import Batches
+from trivet.datasets import DataConfig, augmentation, load
+from trivet.datasets.image_decoding import decode_files
+from trivet.datasets.inputs import FileInputs
+from trivet.samplers import PKBatches
+from trivet.training.loop import Batches
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, SIZE, RESIZE = (16, 8), 112, 128
@@ -129,8 +130,8 @@ def fresh(before: str, code: str) -> tuple[float, float, float]:
 
 IMPORTS = """
 import numpy as np
-from trivet.batching import PKBatches
-from trivet.data import DataConfig, load
+from trivet.samplers import PKBatches
+from trivet.datasets import DataConfig, load
 """
 LOAD = """
 splits = load(DataConfig.parse({settings!r}, source="benchmark"), None)
@@ -175,7 +176,7 @@ def table(folder: Path) -> dict[str, Any]:
     (folder / "t.csv").write_text("path,superclass,class\n" + "".join(rows))
     code = f"table.load_table(table.TableConfig(path=Path({str(folder / 't.csv')!r})), Path(), None)"
     # What follows checks and decodes the images.
-    before = "from pathlib import Path\nfrom trivet.data import table\ntable.load_listing = lambda *given: None\n"
+    before = "from pathlib import Path\nfrom trivet.datasets import table\ntable.load_listing = lambda *given: None\n"
     before += "table.replace = lambda splits, **changes: splits\n"
     seconds, most, _ = fresh(before, code)
     return {"rows": VECTORS, "seconds": seconds, "mib": most - fresh(before, "pass")[1]}

@@ -76,7 +76,6 @@ from real_fates import train as train_head
 from real_groups import DATA as GROUPED
 from real_groups import MOST, groupings, insides
 from run_fates import CAUSES, run_fates
-from trivet.batching import PKBatches
 from trivet.collapse import (
     THRESHOLDS,
     class_modes,
@@ -88,16 +87,17 @@ from trivet.collapse import (
     mode_sharing,
 )
 from trivet.collapse.measures import SPLIT
-from trivet.collapse.result import compare
-from trivet.data import DataConfig, Dataset, load
-from trivet.evaluation import cluster, recall_at_k, retrieve
-from trivet.files import write_whole
+from trivet.collapse.significance import compare
+from trivet.datasets import DataConfig, Dataset, load
+from trivet.io.atomic_files import write_whole
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses.engine import RowLoss
+from trivet.metrics import cluster, recall_at_k, retrieve
 from trivet.models import Embedder, ModelConfig, build
-from trivet.rows import RowLoss
+from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
-from trivet.training.embedding import embed, raw_inputs
-from trivet.training.fit import Batches, Task, fit, step_seed
+from trivet.training.embed_dataset import embed, raw_inputs
+from trivet.training.loop import Batches, Task, fit, step_seed
 
 TRIALS = 200
 TWINS, JITTERED = 8, 250

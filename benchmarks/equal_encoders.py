@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from real_fates import _idx, apply, features_of, train
-from trivet.collapse.result import DECISIVE, compare
-from trivet.data.root import find_root
-from trivet.evaluation import retrieve
+from trivet.collapse.significance import DECISIVE, compare
+from trivet.datasets.data_root import find_root
+from trivet.metrics import retrieve
 from trivet.models import ngram_vectors
 
 Array = np.ndarray[Any, np.dtype[Any]]

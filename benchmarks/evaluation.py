@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 import trivet
-from trivet.evaluation import cluster, nmi, retrieve
+from trivet.metrics import cluster, nmi, retrieve
 
 ITEMS, WIDTH, CLASSES = 60_502, 512, 11_316
 STREAM, STREAM_WIDTH, STREAM_CLASSES, ASKED = 1_000_000, 128, 100_000, 2_000

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from trivet.collapse.strategy import Strategy
-from trivet.data import DigitsConfig, load
-from trivet.geometry import unit_rows
+from trivet.commands.demo.run import COARSE, NUMBERS, Positives, train_parity
+from trivet.datasets import DigitsConfig, load
+from trivet.distances import unit_rows
 from trivet.losses import TripletLoss
-from trivet.papers.levi2021.demo import COARSE, NUMBERS, Positives, train_parity
-from trivet.papers.xu2024.training import train_digits
-from trivet.training.embedding import embed, raw_inputs
+from trivet.training.embed_dataset import embed, raw_inputs
+from trivet_papers.xu2024.training import train_digits
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -29,9 +29,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from trivet.config import overridden
-from trivet.records import RunRecord
-from trivet.tasks.train import train
+from trivet.commands.train.run import train
+from trivet.config.base import overridden
+from trivet.reports.run_record import RunRecord
 from trivet.training import RunConfig
 from trivet.training.config import resolved
 from trivet.training.run_folder import RunFolder

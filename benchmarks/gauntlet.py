@@ -29,23 +29,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from trivet.batching import PKBatches
 from trivet.collapse import CollapseMonitor
 from trivet.collapse import forecast as forecasting
 from trivet.collapse.monitor import FIRST, SERIES
-from trivet.data import DataConfig, Dataset, Splits, load
-from trivet.evaluation import recall_at_k
-from trivet.geometry import as_classes
+from trivet.datasets import DataConfig, Dataset, Splits, load
+from trivet.distances import as_classes
 from trivet.losses import TripletLoss
+from trivet.metrics import recall_at_k
 from trivet.models import build
+from trivet.runtime.text import counted
+from trivet.samplers import PKBatches
+from trivet.training.components import Parts
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
-from trivet.training.fit import Batches, step_seed
-from trivet.training.job import Job
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import Batches, step_seed
 from trivet.training.optimizer import make_optimizer
-from trivet.training.parts import Parts
 from trivet.training.run_folder import RunFolder
-from trivet.wording import counted
+from trivet.training.trainer import Job
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone

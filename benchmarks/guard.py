@@ -44,20 +44,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from trivet.collapse.alarms import SERIES, Judge
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Look, Probe, look
-from trivet.collapse.result import compare, recall_by_chance
-from trivet.collapse.rules import SERIES, Judge
-from trivet.data import Dataset, Splits, find_root
-from trivet.geometry import as_classes
-from trivet.tasks.foresee import foresee
-from trivet.training.choosing import load_splits
+from trivet.collapse.significance import compare, recall_by_chance
+from trivet.commands.train.pre_run_forecast import foresee
+from trivet.datasets import Dataset, Splits, find_root
+from trivet.distances import as_classes
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Parts
 from trivet.training.config import RunConfig, resolved
-from trivet.training.embedding import embed
-from trivet.training.fit import NotFiniteError, fit
-from trivet.training.job import Job
-from trivet.training.parts import Parts
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import RunFolder
+from trivet.training.trainer import Job
 
 JUDGED = 600  # items by which a fate is told, of at most 60 classes of the finest level
 PROBE = 200  # items of the probe

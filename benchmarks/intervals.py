@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trivet.evaluation.roc import Roc
-from trivet.evaluation.verification import verify
+from trivet.metrics.roc import Roc
+from trivet.metrics.verification import verify
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FARS = (0.1, 0.02)

@@ -36,9 +36,9 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from trivet.cli import main as trivet
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.files import EARLIER, LOCK, recover
+from trivet.commands.main import main as trivet
+from trivet.io.atomic_files import EARLIER, LOCK, recover
 
 RESULTS = Path(__file__).parent / "results" / "kills.json"
 IN_A_ROW = 8  # ends before the command may finish
@@ -344,9 +344,9 @@ def load_everything() -> None:
     """What the commands load, so that a fork has it; only the first 200 digits."""
     from sklearn import datasets
 
-    import trivet.tasks.folds
-    import trivet.tasks.index
-    import trivet.tasks.train  # noqa: F401  # loaded once, for the children
+    import trivet.commands.index.run
+    import trivet.commands.train.folds
+    import trivet.commands.train.run  # noqa: F401  # loaded once, for the children
 
     whole = datasets.load_digits()
     few = type(whole)(images=whole.images[:200], target=whole.target[:200])

@@ -63,11 +63,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from trivet.batching import PKBatches
-from trivet.evaluation import recall_at_k
 from trivet.label_noise import Suspects, boundary, find_suspects, pair_flip, symmetric, within_superclass
 from trivet.losses import TripletLoss
+from trivet.metrics import recall_at_k
 from trivet.models import ModelConfig, build, ngram_vectors
+from trivet.samplers import PKBatches
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "label_noise.json"

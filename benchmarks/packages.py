@@ -51,9 +51,9 @@ import torch
 from torch import Tensor, nn
 
 import trivet
-from trivet.batching import CrossBatchMemory, PKBatches
+from trivet.samplers import CrossBatchMemory, PKBatches
 from trivet.collapse import CollapseMonitor, Diagnosis, Event
-from trivet.evaluation import LevelResult, evaluate
+from trivet.metrics import LevelResult, evaluate
 
 
 class Network(nn.Module):

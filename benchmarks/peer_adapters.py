@@ -23,8 +23,8 @@ from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_triple
 from torch import Tensor, nn
 
 import trivet
-from trivet import batching
-from trivet.evaluation import clustering, retrieve
+from trivet import samplers
+from trivet.metrics import clustering, retrieve
 
 Options = dict[str, Any]
 
@@ -541,7 +541,7 @@ class CrossBatchMemory(nn.Module):
         super().__init__()
         self.loss, self.miner, self.memory_size, self.embedding_size = loss, miner, memory_size, embedding_size
         self.seen = self.queued = 0
-        self.memory: batching.CrossBatchMemory | None = None
+        self.memory: samplers.CrossBatchMemory | None = None
 
     @staticmethod
     def supported_losses() -> list[str]:
@@ -565,7 +565,7 @@ class CrossBatchMemory(nn.Module):
             raise NoCounterpartError(f"a memory with {type(self.miner).__name__}")
         if self.memory is None and (enqueue_mask is not None or size > len(labels)):
             rows = size if enqueue_mask is not None else size - len(labels)
-            self.memory = batching.CrossBatchMemory(size=rows, embedding_dim=self.embedding_size).to(embeddings.dtype)
+            self.memory = samplers.CrossBatchMemory(size=rows, embedding_dim=self.embedding_size).to(embeddings.dtype)
         ids = torch.arange(len(labels), device=labels.device) + self.seen
         self.seen += len(ids)
         memory = self.memory
@@ -768,13 +768,13 @@ class MPerClassSampler:
     def __init__(
         self, labels: Tensor, m: int, batch_size: int | None = None, length_before_new_iter: int = 100_000
     ) -> None:
-        def batches() -> batching.PKBatches:
+        def batches() -> samplers.PKBatches:
             if batch_size is not None and (length_before_new_iter < batch_size or batch_size % m):
                 raise NoCounterpartError("batches that do not fit length_before_new_iter or m")
             if batch_size == m:
                 raise NoCounterpartError("batches of one class")
             classes = len(np.unique(labels)) if batch_size is None else batch_size // m
-            return batching.PKBatches(labels, num_classes=classes, samples_per_class=m, seed=0)
+            return samplers.PKBatches(labels, num_classes=classes, samples_per_class=m, seed=0)
 
         self.batch_size = batch_size
         self.batches = CALLS.ask(batches, seen=False)

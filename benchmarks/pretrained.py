@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from trivet.evaluation import retrieve
+from trivet.metrics import retrieve
 from trivet.models import Embedder
 from trivet.training import RunConfig
-from trivet.training.choosing import load_splits
-from trivet.training.embedding import embed
-from trivet.training.fit import fit
-from trivet.training.parts import first_task
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import first_task
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import fit
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cub_pretrained.toml"
 PLAIN = (

@@ -22,10 +22,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trivet.batching import PKBatches
-from trivet.data.root import find_root
-from trivet.evaluation import retrieve
+from trivet.datasets.data_root import find_root
 from trivet.losses import TripletLoss
+from trivet.metrics import retrieve
+from trivet.samplers import PKBatches
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -24,10 +24,10 @@ import torch
 from torch import nn
 
 from real_fates import apply, fate_of, features_of
-from trivet.batching import PKBatches
-from trivet.data.root import find_root
-from trivet.evaluation import retrieve
+from trivet.datasets.data_root import find_root
 from trivet.losses import TripletLoss
+from trivet.metrics import retrieve
+from trivet.samplers import PKBatches
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Positives = Literal["all", "easy"]

@@ -36,8 +36,8 @@ import numpy as np
 import torch
 
 from real_fates import Array, features_of
-from trivet.evaluation.inputs import Metric
 from trivet.label_noise import find_suspects, symmetric
+from trivet.metrics.points import Metric
 
 DATA, SETS, RATES = ("fashion-mnist", "cifar10", "clinc150", "banking77"), 14, (0.0, 0.1, 0.2)
 ITEMS, FEW = (25, 60, 100, 150), 500

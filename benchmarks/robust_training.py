@@ -38,12 +38,12 @@ import numpy as np
 import torch
 
 from label_noise import idx, omniglot, principal
-from trivet.batching import PKBatches
-from trivet.evaluation import recall_at_k
 from trivet.label_noise import symmetric, topline
+from trivet.metrics import recall_at_k
 from trivet.models import ModelConfig, build
-from trivet.training.cleaning import Cleaning, CleaningConfig
+from trivet.samplers import PKBatches
 from trivet.training.config import RunConfig
+from trivet.training.label_cleaning import Cleaning, CleaningConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "robust_training.json"

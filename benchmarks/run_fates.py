@@ -1,6 +1,7 @@
 """Whole runs of known fate: fine-tuned, collapsed or good; and what their own records say of them.
 
-Networks are trained by `trivet.tasks.train`: EfficientNet-Lite0 that begins with its ImageNet weights, on CUB at 64
+Networks are trained by `trivet.commands.train.run`: EfficientNet-Lite0 that begins with its ImageNet weights, on CUB
+at 64
 pixels; small networks that begin at random, on MNIST and Fashion-MNIST; heads on vectors, of the same ImageNet network
 (CUB at 128 pixels) and of a sentence encoder (CLINC150, BANKING77). Other items are kept out of the run: there the
 trained network is compared with what the run is compared with, and that decides the fate before any verdict is read.
@@ -49,20 +50,20 @@ import numpy as np
 from PIL import Image
 
 from real_fates import IMAGES, TEXTS, fate_of, features_of
-from trivet.data import load_file
-from trivet.data.folder import load_images
-from trivet.data.root import find_root
-from trivet.evaluation import retrieve
-from trivet.records import RunRecord
-from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.head import head_settings
-from trivet.tasks.measure import run_references
-from trivet.tasks.train import train
-from trivet.training.choosing import load_splits
+from trivet.commands.evaluate.measure_run import run_references
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.run import train
+from trivet.commands.train.train_on_vectors import head_settings
+from trivet.datasets import load_file
+from trivet.datasets.data_root import find_root
+from trivet.datasets.folder import load_images
+from trivet.metrics import retrieve
+from trivet.reports.run_record import RunRecord
+from trivet.training.checkpoint_selection import load_splits
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
+from trivet.training.embed_dataset import embed
+from trivet.training.initial_network import untrained
 from trivet.training.run_folder import RunFolder, trained_model
-from trivet.training.untrained import untrained
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Settings = dict[str, Any]

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.batching import embed_in_pieces
-from trivet.data import Dataset, load
+from trivet.datasets import Dataset, load
+from trivet.samplers import embed_in_pieces
+from trivet.training.components import first_task
 from trivet.training.config import RunConfig
-from trivet.training.fit import Task
-from trivet.training.parts import first_task
+from trivet.training.loop import Task
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLES = 4

@@ -34,16 +34,16 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import Tensor
 
-from trivet.data import Splits, load
+from trivet.commands.train.run import train
+from trivet.datasets import Splits, load
 from trivet.losses import LOSSES
-from trivet.mining.choice import Choice
-from trivet.rows import RowLoss, Rows
-from trivet.tasks.train import train
+from trivet.losses.engine import RowLoss, Rows
+from trivet.mining.selected_set import Choice
+from trivet.training.components import Parts
 from trivet.training.config import RunConfig
-from trivet.training.fit import fit
-from trivet.training.parts import Parts
+from trivet.training.distributed.process_group import World
+from trivet.training.loop import fit
 from trivet.training.run_folder import RunFolder
-from trivet.training.world import World
 
 RESULTS = Path(__file__).parent / "results" / "scale_processes.json"
 STEPS, KILLS = 50, 20

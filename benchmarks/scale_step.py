@@ -35,9 +35,9 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
+from trivet.losses.engine import RowLoss
 from trivet.mining.gather import gather_rows
 from trivet.models import ModelConfig, build
-from trivet.rows import RowLoss
 
 RESULTS = Path(__file__).parent / "results" / "scale_step.json"
 STRATEGIES: dict[str, Callable[[], RowLoss]] = {

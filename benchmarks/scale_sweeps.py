@@ -24,16 +24,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trivet.documents import parse_toml
-from trivet.tasks.sweep import Data, Place, begin, work
-from trivet.tasks.sweep_settings import Sweep
-from trivet.tasks.sweep_study import FAILED, PLACE, SURPLUS, TOLD, Outcome, open_study
-from trivet.tasks.train import train
-from trivet.training.choosing import load_splits
+from trivet.commands.sweep.run import Data, Place, begin, work
+from trivet.commands.sweep.search_space import Sweep
+from trivet.commands.sweep.study import FAILED, PLACE, SURPLUS, TOLD, Outcome, open_study
+from trivet.commands.train.run import train
+from trivet.runtime.safe_read import parse_toml
+from trivet.training.checkpoint_selection import load_splits
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.small_sweep import write_vectors
+
 from postgresql import PASSWORD, QUOTED, postgresql
-from small_sweep import write_vectors
 
 WORKERS, TRIALS, KILLED = 4, 40, 3
 RESULTS = Path(__file__).parent / "results" / "scale_sweeps.json"

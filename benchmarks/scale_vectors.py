@@ -122,7 +122,7 @@ def make(items: int, folder: Path) -> None:
 
 
 def embed(items: int, folder: Path) -> Row:
-    from trivet.tasks.embed import embed_data
+    from trivet.commands.embed.run import embed_data
 
     made = embed_data(folder / "run", str(folder / "vectors.npy"), folder / "shards")
     held = sum(item.stat().st_size for item in (folder / "shards").iterdir())
@@ -130,7 +130,7 @@ def embed(items: int, folder: Path) -> Row:
 
 
 def read(items: int, folder: Path) -> Row:
-    from trivet.tables import read_vectors
+    from trivet.io.read_embeddings import read_vectors
 
     vectors = read_vectors(folder / "shards")
     assert len(vectors) == items
@@ -147,7 +147,7 @@ def read_into_memory(items: int, folder: Path) -> Row:
 
 
 def evaluate(items: int, folder: Path) -> Row:
-    from trivet.tasks.evaluate import Request, evaluate_file
+    from trivet.commands.evaluate.run import Request, evaluate_file
 
     names = ("recall@1", "r-precision", "map@r")
     found = evaluate_file(folder / "shards", Request(measures=names, sample=ASKED, resamples=0)).record
@@ -156,7 +156,7 @@ def evaluate(items: int, folder: Path) -> Row:
 
 def index(kind: str) -> Callable[[int, Path], Row]:
     def work(items: int, folder: Path) -> Row:
-        from trivet.tasks.index import make_index
+        from trivet.commands.index.run import make_index
 
         made = make_index(folder / "shards", folder / kind, kind=kind)  # type: ignore[arg-type]  # a kind from the command line
         names = ("parameters", "recall", "recall_at", "bytes_per_item", "tried")
@@ -167,7 +167,7 @@ def index(kind: str) -> Callable[[int, Path], Row]:
 
 def search(kind: str) -> Callable[[int, Path], Row]:
     def work(items: int, folder: Path) -> Row:
-        from trivet.neighbours.index import Index
+        from trivet.knn.index import Index
 
         opened, queries = Index.load(folder / kind), np.load(folder / "queries.npy")
         began = time.process_time()
@@ -194,9 +194,9 @@ def measured(work: Callable[[int, Path], Row], items: int, folder: Path) -> Row:
     """What a part says, with its seconds and its memory, in MiB above that of the program when it began."""
     import torch
 
-    import trivet.tasks.embed
-    import trivet.tasks.evaluate
-    import trivet.tasks.search  # noqa: F401  # loading all that is no part of the cost
+    import trivet.commands.embed.run
+    import trivet.commands.evaluate.run
+    import trivet.commands.search.run  # noqa: F401  # loading all that is no part of the cost
 
     torch.set_num_threads(1)
     before, own = resident()

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from trivet.evaluation.intervals import across_folds
-from trivet.papers.experiment import Arm, Experiment, Recipe, merged
-from trivet.papers.figure import BLUE, RED, encode, panels, style
-from trivet.papers.runs import Runner, results
-from trivet.papers.stand_ins import BANKING, CLINC, CUB, OMNIGLOT
+from trivet.metrics.intervals import across_folds
+from trivet.reports.figure import BLUE, RED, encode, panels, style
+from trivet_papers.experiment import Arm, Experiment, Recipe, merged
+from trivet_papers.runs import Runner, results
+from trivet_papers.stand_ins import BANKING, CLINC, CUB, OMNIGLOT
 
 RESULTS = Path(__file__).parent / "results"
 TRIALS, FOLDS, OF, SEEDS = 6, 2, 4, 5

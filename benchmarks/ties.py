@@ -31,11 +31,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 import trivet
-from trivet.geometry import Distance
+from trivet.distances import Distance
 from trivet.losses import LOSSES
+from trivet.losses.engine import RowLoss, Rows
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.mining.choice import Choice
-from trivet.rows import RowLoss, Rows
+from trivet.mining.selected_set import Choice
 
 BLOCKS = (1, 3, 7)
 PROCESSES = (2, 4)

@@ -33,12 +33,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.data import Splits, load
+from trivet.datasets import Splits, load
 from trivet.training import RunConfig
-from trivet.training.fit import fit
-from trivet.training.job import Job
-from trivet.training.parts import Parts
+from trivet.training.components import Parts
+from trivet.training.loop import fit
 from trivet.training.run_folder import RunFolder
+from trivet.training.trainer import Job
 
 RESULTS = Path(__file__).parent / "results"
 WARM = 3  # first steps that are not timed

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet.data import DigitsConfig, load
-from trivet.files import write_whole
-from trivet.papers.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
-from trivet.papers.levi2021.demo import COARSE, FINE, PICTURE, train_parity
-from trivet.training.embedding import embed
+from trivet.commands.demo.run import COARSE, FINE, PICTURE, train_parity
+from trivet.datasets import DigitsConfig, load
+from trivet.io.atomic_files import write_whole
+from trivet.reports.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
+from trivet.training.embed_dataset import embed
 
 DOCS = Path(__file__).parent
 Array = np.ndarray[Any, np.dtype[Any]]

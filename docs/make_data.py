@@ -6,8 +6,8 @@ import re
 import runpy
 from pathlib import Path
 
-from trivet.data import DATA_SETS, DataConfig
-from trivet.data.published import said
+from trivet.datasets import DATA_SETS, DataConfig
+from trivet.datasets.published_layouts import said
 
 PAGE = Path(__file__).with_name("data.md")
 WORDS = runpy.run_path(str(Path(__file__).with_name("make_settings.py")))

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from trivet.files import write_whole
-from trivet.papers.figure import BLUE, ORANGE, encode, panels, style
+from trivet.io.atomic_files import write_whole
+from trivet.reports.figure import BLUE, ORANGE, encode, panels, style
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "label_noise.json"
 PICTURES = Path(__file__).parent / "label_noise"

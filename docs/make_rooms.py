@@ -13,23 +13,20 @@ BEGIN, END = "<!-- order of imports: docs/make_rooms.py -->\n", "<!-- end -->"
 
 # From the lowest up: a room imports those of the lines above its own and nothing else.
 LAYERS = [
-    {"arguments", "documents", "lazy", "files", "extras", "outputs", "signals", "terminal", "wording"},
-    {"pictures", "progress"},
-    {"config", "plugins"},
-    {"geometry"},
+    {"runtime"},
+    {"config"},
+    {"io"},
+    {"distances"},
     {"mining"},
-    {"rows"},
     {"losses"},
-    {"theory", "evaluation"},
-    {"neighbours", "collapse", "label_noise"},
-    {"tables"},
-    {"batching", "models"},
-    {"data"},
-    {"records"},
-    {"reports", "training"},
-    {"tasks", "integrations"},
-    {"papers"},
-    {"cli"},
+    {"samplers", "metrics"},
+    {"knn", "collapse", "label_noise"},
+    {"models"},
+    {"datasets"},
+    {"reports"},
+    {"training"},
+    {"integrations"},
+    {"commands"},
 ]
 
 

@@ -11,19 +11,19 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from trivet.batching import BatchConfig
-from trivet.config import arguments_help
-from trivet.data import DataConfig, NoiseConfig
+from trivet.commands.sweep.search_space import SweepConfig
+from trivet.config.base import arguments_help
+from trivet.datasets import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
+from trivet.losses.engine import RowLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
-from trivet.rows import RowLoss
-from trivet.tasks.sweep_settings import SweepConfig
+from trivet.samplers import BatchConfig
 from trivet.training import EvaluationConfig, TrainingConfig
-from trivet.training.choosing import ChoosingConfig
-from trivet.training.cleaning import CleaningConfig
+from trivet.training.checkpoint_selection import ChoosingConfig
 from trivet.training.config import GuardConfig
-from trivet.training.loss import Selector, StrategyConfig, loss_settings
+from trivet.training.label_cleaning import CleaningConfig
+from trivet.training.loss_config import Selector, StrategyConfig, loss_settings
 
 HEAD = """# Settings
 

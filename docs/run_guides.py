@@ -78,7 +78,7 @@ def _commands(text: str) -> None:
         if program == "python":
             runpy.run_path(arguments[0], run_name="__main__")
         elif program == "trivet":
-            from trivet.cli import main
+            from trivet.commands.main import main
 
             expected = 1 if "exit code 1" in text else 0
             with patch.object(sys, "argv", words):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import trivet
-from trivet.batching import CrossBatchMemory
+from trivet.samplers import CrossBatchMemory
 
 
 class Learner(nn.Module):

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from trivet import progress
+from trivet.runtime import progress
 
 if TYPE_CHECKING:
-    from trivet.evaluation.intervals import Average, Over
-    from trivet.geometry.arrays import Floats, Integers
+    from playwright.sync_api import Browser
+    from tests.watched import Watched
+
+    from trivet.metrics.intervals import Average, Over
+    from trivet.runtime.arrays import Floats, Integers
 
 FEW = 500
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 settings.register_profile("nightly", max_examples=250)  # of 100
 
@@ -72,7 +78,7 @@ def rough_evaluation(short_maps: None) -> Iterator[None]:
     For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
     """
     from trivet.collapse import measures
-    from trivet.evaluation import intervals
+    from trivet.metrics import intervals
 
     def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
         return every(sizes, over, average, min(resamples, 40), seed)
@@ -108,3 +114,31 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
     token = progress._shown.set(Heard(sys.stderr))
     yield said
     progress._shown.reset(token)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright  # here: few tests open a page
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def watch(browser: Browser) -> Iterator[Callable[[Path], Watched]]:
+    """Opens a page, which is closed after the test."""
+    from tests.watched import Watched  # here: few tests open a page
+
+    opened: list[Watched] = []
+
+    def open_page(path: Path) -> Watched:
+        opened.append(Watched(browser, path))
+        return opened[-1]
+
+    yield open_page
+    for watched in opened:
+        watched.page.close()

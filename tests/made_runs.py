@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.tables import write_embeddings
+from trivet.io.parquet_files import write_embeddings
 
 CLASSES, ITEMS = 6, 60
 

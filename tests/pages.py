@@ -6,32 +6,46 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trivet import records, reports
+from trivet.commands.audit import page as audit_page
+from trivet.commands.audit.record import AuditRecord
+from trivet.commands.compare import page as compare_page
+from trivet.commands.compare.record import CompareRecord
+from trivet.commands.demo import page as demo_page
+from trivet.commands.demo.record import DemoRecord
+from trivet.commands.diagnose import page as diagnose_page
+from trivet.commands.evaluate import page as evaluate_page
+from trivet.commands.forecast import page as forecast_page
+from trivet.commands.train import page as train_page
+from trivet.reports.diagnosis_record import DiagnosisRecord
+from trivet.reports.evaluation_record import ComparisonRecord
+from trivet.reports.forecast_record import ForecastRecord
+from trivet.reports.from_json import complete
+from trivet.reports.run_record import read_run
 
 
 def write_run_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_run_report(records.read_run(record), path)
+    train_page.write_run_report(read_run(record), path)
 
 
 def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_diagnosis_report(records.complete(records.DiagnosisRecord, record), path)
+    diagnose_page.write_diagnosis_report(complete(DiagnosisRecord, record), path)
 
 
 def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_evaluation_report(records.complete(records.ComparisonRecord, record), path)
+    evaluate_page.write_evaluation_report(complete(ComparisonRecord, record), path)
 
 
 def write_audit_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_audit_report(records.complete(records.AuditRecord, record), path)
+    audit_page.write_audit_report(complete(AuditRecord, record), path)
 
 
 def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_forecast_report(records.complete(records.ForecastRecord, record), path)
+    forecast_page.write_forecast_report(complete(ForecastRecord, record), path)
 
 
 def write_demo_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_demo_report(records.complete(records.DemoRecord, record), path)
+    demo_page.write_demo_report(complete(DemoRecord, record), path)
 
 
 def write_compare_report(record: Mapping[str, Any], path: Path) -> None:
-    reports.write_compare_report(records.complete(records.CompareRecord, record), path)
+    compare_page.write_compare_report(complete(CompareRecord, record), path)

@@ -20,7 +20,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import test_launches
 from trivet.collapse import CollapseMonitor
-from trivet.geometry import device
+from trivet.distances import device
 from trivet.label_noise import picks
 
 

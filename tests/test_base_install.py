@@ -77,8 +77,8 @@ def test_the_environment_has_no_extra(python: Path) -> None:
 
 LIBRARY = """
 import numpy as np, torch, trivet
-from trivet import evaluation, label_noise
-from trivet.batching import CrossBatchMemory, PKBatches
+from trivet import label_noise, metrics
+from trivet.samplers import CrossBatchMemory, PKBatches
 labels = np.arange(600) % 4
 rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(600, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows
@@ -87,7 +87,7 @@ print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes 
 draws = np.random.default_rng(2)
 wrong = np.where(draws.random(600) < 0.25, (labels + draws.integers(1, 4, 600)) % 4, labels)
 print(trivet.diagnose(rows, wrong).verdicts[0].kind)
-print(evaluation.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
+print(metrics.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
 print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)
 embeddings = torch.tensor(rows, requires_grad=True)
 loss = trivet.MarginLoss(positives="easy", negatives="distance-weighted", num_classes=4)
@@ -96,7 +96,7 @@ monitor = trivet.CollapseMonitor()
 monitor.update(embeddings.detach(), torch.tensor(labels), 0.1)
 print(len(trivet.mine(embeddings.detach(), torch.tensor(labels)).anchor) > 0, bool(embeddings.grad.any()))
 try:
-    evaluation.cluster(rows, 4, seed=0)
+    metrics.cluster(rows, 4, seed=0)
 except ModuleNotFoundError as error:
     print(error)
 """
@@ -144,7 +144,7 @@ def test_a_model_embeds_with_the_extra_use(tmp_path: Path) -> None:
         assert np.array(json.loads(line)) == pytest.approx(rows, abs=1e-6)
 
 
-@pytest.mark.parametrize("program", [["-m", "trivet"], ["-c", "from trivet.cli import main; main()"]])
+@pytest.mark.parametrize("program", [["-m", "trivet"], ["-c", "from trivet.commands.main import main; main()"]])
 def test_the_command_line_names_its_extra(python: Path, program: list[str]) -> None:
     done = run(python, *program, "--help")
     assert (done.returncode, done.stdout) == (2, "")

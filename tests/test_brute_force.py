@@ -27,15 +27,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import reference
+from tests.reference import Problem, Rule, Term
 from torch import Tensor
 
-import reference
 import trivet
-from reference import Problem, Rule, Term
-from trivet.losses import sums
+from trivet.losses import set_sums
 from trivet.mining import batch as batches_of_rows
-from trivet.mining import block as blocks_of_rows
-from trivet.mining import columns
+from trivet.mining import distance_block as blocks_of_rows
+from trivet.mining import exact_topk
 from trivet.mining import negatives as negative_rules
 from trivet.mining import positives as positive_rules
 
@@ -196,9 +196,9 @@ def pieces(small: bool) -> Iterator[None]:
     """With `small`, chunks of 3 columns, sorting from 2 positives on, blocks of a few anchors, and all by products."""
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(columns, "CHUNK", 3)
+            patch.setattr(exact_topk, "CHUNK", 3)
             patch.setattr(negative_rules, "MOST_COUNTED", 1)
-            patch.setattr(sums, "MOST_COUNTED", 1)
+            patch.setattr(set_sums, "MOST_COUNTED", 1)
             patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)
             patch.setattr(blocks_of_rows, "MOST_EXACT", 0)
         yield
@@ -371,7 +371,7 @@ class Setting:
 
     positives: Rule
     negatives: Rule
-    distance: trivet.geometry.Distance
+    distance: trivet.distances.Distance
     margin: float
     reduction: str
     trim: float

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import trivet
-from trivet.evaluation import retrieve
+from trivet.metrics import retrieve
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
 OURS = {name: getattr(trivet, name) for name in trivet.__all__}
-OURS |= {"PKBatches": trivet.batching.PKBatches, "CrossBatchMemory": trivet.batching.CrossBatchMemory}
+OURS |= {"PKBatches": trivet.samplers.PKBatches, "CrossBatchMemory": trivet.samplers.CrossBatchMemory}
 
 
 def section(*heads: str) -> str:

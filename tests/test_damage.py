@@ -25,18 +25,21 @@ import pytest
 import torch
 from safetensors.torch import save as tensors
 
-from trivet.cli import main
-from trivet.cli.options import exists
-from trivet.config import Config
-from trivet.data.idx import read_idx
-from trivet.documents import check_types, parse_json, read_json
+from trivet.commands.index.run import make_index
+from trivet.commands.main import main
+from trivet.commands.search.run import IndexFolder
+from trivet.commands.shared_options import exists
+from trivet.config.base import Config
+from trivet.datasets.idx import read_idx
+from trivet.io.label_decisions import read_decisions
+from trivet.io.read_embeddings import read_vectors
+from trivet.io.text_files import read_texts
+from trivet.knn.hard_negatives import Rules, hard_negatives
+from trivet.knn.index import Index, build_index
 from trivet.models import ModelConfig, build, load_model, save
-from trivet.neighbours.hard_negatives import Rules, hard_negatives
-from trivet.neighbours.index import Index, build_index
-from trivet.records import RunRecord, complete
-from trivet.tables import read_decisions, read_texts, read_vectors
-from trivet.tasks.index import make_index
-from trivet.tasks.search import IndexFolder
+from trivet.reports.from_json import complete
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.safe_read import check_types, parse_json, read_json
 from trivet.training.checkpoint import read_progress
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
@@ -129,7 +132,7 @@ def test_damage_is_read_or_refused_in_a_sentence(name: str, sound: Path) -> None
 
 
 def test_what_is_small_and_expands_is_refused_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trivet.documents.EXPANDED", 2**20)
+    monkeypatch.setattr("trivet.runtime.safe_read.EXPANDED", 2**20)
 
     def refused(read: Callable[[], Any], sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import trivet
-from trivet.cli import COMMANDS, main
 from trivet.collapse import THRESHOLDS
+from trivet.commands.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 

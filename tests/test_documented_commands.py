@@ -15,9 +15,9 @@ import pytest
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from trivet.cli import main
-from trivet.cli.group import Commands
-from trivet.tasks.settings import settings_schema
+from trivet.commands.group import Commands
+from trivet.commands.main import main
+from trivet.commands.settings.run import settings_schema
 
 pytestmark = pytest.mark.usefixtures("short_maps")
 

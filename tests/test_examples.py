@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trivet.tasks.sweep_settings import Sweep
+from trivet.commands.sweep.search_space import Sweep
 from trivet.training.config import RunConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.ended import End, every_moment
 
-from ended import End, every_moment
-from trivet.files import filled_folder, held, keep_new, recover, whole_folder, write_whole
+from trivet.io.atomic_files import filled_folder, held, keep_new, recover, whole_folder, write_whole
 
 KIND = frozenset(("mark", "more", "folder"))
 DEAD = 4_194_305  # beyond the largest process number of Linux

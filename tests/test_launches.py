@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.launches import Launches
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import trivet
-from launches import Launches
-from trivet.geometry import device
+from trivet.distances import device
 
 EXTREMES = {"positives": "easy", "negatives": "hard"}
 HARDEST = {"positives": "hard", "negatives": "hard"}

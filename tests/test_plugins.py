@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trivet.plugins import absolute, is_reference, python_object
+from trivet.config.plugins import absolute, is_reference, python_object
 
 CODE = """
 import beside_it

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trivet import progress
-from trivet.cli import main
-from trivet.evaluation import clustering
-from trivet.progress import Shown, Work, report, reporter, shown, steps, work
+from trivet.commands.main import main
+from trivet.metrics import clustering
+from trivet.runtime import progress
+from trivet.runtime.progress import Shown, Work, report, reporter, shown, steps, work
 
 Heard = list[tuple[str, float, float]]
 
@@ -269,7 +269,7 @@ def test_what_takes_long_is_counted_to_its_end(
     monkeypatch.chdir(files)
     monkeypatch.setattr(sys, "argv", ["trivet", *command.split()])
     if command.startswith("simulate"):
-        monkeypatch.setattr("trivet.papers.xu2024.claims.checks", list)
+        monkeypatch.setattr("trivet_papers.xu2024.claims.checks", list)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
@@ -317,11 +317,11 @@ def test_ctrl_c_says_what_was_written(
 ) -> None:
     monkeypatch.chdir(files)
     command = "audit points.npz --out found.csv --report page.html"
-    stopped(command, "trivet.tasks.audit.judge", monkeypatch, lambda: None)
+    stopped(command, "trivet.commands.audit.run.judge", monkeypatch, lambda: None)
     assert capsys.readouterr().err == "trivet: stopped; nothing that the command names was written or changed.\n"
     stopped(
         command,
-        "trivet.tasks.audit.judge",
+        "trivet.commands.audit.run.judge",
         monkeypatch,
         lambda: Path("found.csv").write_text("id") and None,  # type: ignore[func-returns-value]
     )

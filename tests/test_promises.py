@@ -19,14 +19,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 from scipy.stats import chisquare
+from tests import reference
+from tests.every_loss import EVERY_LOSS
 from torch import Tensor
 from torch.nn.functional import normalize
 
-import reference
 import trivet
-from every_loss import EVERY_LOSS
-from trivet.batching import BatchConfig, CrossBatchMemory, PKBatches
-from trivet.evaluation import evaluate, nearest_pairs, neighbours, recall_at_k, retrieve
+from trivet.metrics import evaluate, nearest_pairs, neighbours, recall_at_k, retrieve
+from trivet.samplers import BatchConfig, CrossBatchMemory, PKBatches
 from trivet.training.config import RunConfig
 
 EVERYONE = {"positives": "all", "negatives": "all"}

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from trivet.records import ComparisonRecord, DemoRecord, DiagnosisRecord, RunRecord, complete, read_run
+from trivet.commands.demo.record import DemoRecord
+from trivet.reports.diagnosis_record import DiagnosisRecord
+from trivet.reports.evaluation_record import ComparisonRecord
+from trivet.reports.from_json import complete
+from trivet.reports.run_record import RunRecord, read_run
 
 
 def test_an_empty_record_is_complete() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trivet.io.read_embeddings import read_vectors
 from trivet.models.store import load_model
-from trivet.tables import read_vectors
 from trivet.training.checkpoint import read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def test_nothing_in_the_code_unpickles_or_runs_a_text() -> None:
             assert call is not None
             assert {one.arg: ast.unparse(one.value) for one in call.keywords}.get(option) == value, path
     runs = re.compile(r".*\.exec_module")
-    assert {one.partition(":")[0] for one in found(runs)} == {"src/trivet/plugins.py"}  # code that settings name
+    assert {one.partition(":")[0] for one in found(runs)} == {"src/trivet/config/plugins.py"}  # code that settings name
 
 
 def test_nothing_in_the_code_starts_a_program() -> None:

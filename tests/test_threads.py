@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from trivet.geometry.threads import share
+from trivet.distances.threads import share
 
 
 @pytest.fixture(autouse=True)

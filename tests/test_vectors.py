@@ -6,10 +6,10 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
-from trivet.geometry import squared_distances
+from trivet.distances import squared_distances
 from trivet.mining import Block
 from trivet.mining.batch import check_batch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trivet.wording import counted, noun
+from trivet.runtime.text import counted, noun
 
 
 @pytest.mark.parametrize(

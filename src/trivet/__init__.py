@@ -15,25 +15,29 @@ __version__ = "0.1.0"
 
 _TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
 _OTHERS = {
-    "rows": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
+    "losses.engine": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
     "mining": ("Pairs", "Triplets", "mine", "mine_pairs"),
     "losses": ("MatryoshkaLoss",),
     "collapse": ("CollapseMonitor", "diagnose"),
 }
 
 if TYPE_CHECKING:
-    from trivet import batching as batching
     from trivet import collapse as collapse
-    from trivet import evaluation as evaluation
+    from trivet import knn as knn
     from trivet import label_noise as label_noise
     from trivet import losses as losses
+    from trivet import metrics as metrics
     from trivet import mining as mining
-    from trivet import neighbours as neighbours
-    from trivet import theory as theory
+    from trivet import samplers as samplers
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
     from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
+    from trivet.losses.engine import RowLoss as RowLoss
+    from trivet.losses.engine import Rows as Rows
+    from trivet.losses.engine import RowSum as RowSum
+    from trivet.losses.engine import RowTerms as RowTerms
+    from trivet.losses.engine import StepRecord as StepRecord
     from trivet.mining import Pairs as Pairs
     from trivet.mining import Triplets as Triplets
     from trivet.mining import mine as mine
@@ -41,11 +45,6 @@ if TYPE_CHECKING:
     from trivet.mining import negatives, positives
     from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
-    from trivet.rows import RowLoss as RowLoss
-    from trivet.rows import Rows as Rows
-    from trivet.rows import RowSum as RowSum
-    from trivet.rows import RowTerms as RowTerms
-    from trivet.rows import StepRecord as StepRecord
 
     __all__: list[str] = []
     __all__ += losses.__all__

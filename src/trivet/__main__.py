@@ -1,6 +1,6 @@
 """`python -m trivet`: the command line."""
 
-from trivet.cli import main
+from trivet.commands.main import main
 
 if __name__ == "__main__":
     main()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.cli.diagnose import print_diagnosis
 from trivet.collapse import THRESHOLDS, Strategy, diagnose, diagnosis, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
+from trivet.commands.diagnose.options import print_diagnosis
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)
@@ -252,7 +252,7 @@ def test_every_verdict_says_what_to_do_and_is_json() -> None:
 
 def test_every_threshold_is_used() -> None:
     folder = Path(diagnosis.__file__).parent
-    text = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in ("diagnosis", "measures", "sound"))
+    text = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in ("diagnosis", "measures", "healthy"))
     for name, threshold in THRESHOLDS.items():
         assert f'["{name}"]' in text, name
         assert threshold.meaning

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import trivet
 from trivet.collapse import CollapseMonitor
-from trivet.collapse.kept import Batch, Kept
+from trivet.collapse.batch_measures import RUNNING, Pairs, Sums, running_sums
 from trivet.collapse.monitor import SERIES
-from trivet.collapse.running import RUNNING, Pairs, Sums, running_sums
+from trivet.collapse.monitor_buffer import Batch, Kept
 
 LABELS = torch.arange(32) % 4
 
@@ -217,8 +217,8 @@ def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypa
         return running_sums(points, *levels, pairs=pairs)
 
     if large:
-        monkeypatch.setattr("trivet.collapse.kept.SMALL", 0)
-    monkeypatch.setattr("trivet.collapse.kept.running_sums", counted)
+        monkeypatch.setattr("trivet.collapse.monitor_buffer.SMALL", 0)
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.running_sums", counted)
     monitor = CollapseMonitor()
     for step in range(20):
         batch, labels = points(seed=step), LABELS.clone()
@@ -240,7 +240,7 @@ def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("trivet.collapse.kept.running_measures", broken)
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.running_measures", broken)
     monitor = CollapseMonitor()
     with pytest.warns(UserWarning, match="could not use a batch: RuntimeError at step 0: out of luck") as caught:
         assert [monitor.update(points(), LABELS, 0.1) for _ in range(3)] == [[], [], []]

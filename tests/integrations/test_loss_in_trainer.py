@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.ended import every_moment
 from torch import Tensor, nn
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 import trivet
-from ended import every_moment
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.transformers import LossTrainerCallback, MonitorTrainerCallback
 

@@ -8,15 +8,15 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from tests.small_texts import text_network
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import BertConfig, BertModel, PrinterCallback, Trainer, TrainingArguments
 
 import trivet
-from small_texts import text_network
-from trivet.batching import micro_batches
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.lightning import MonitorCallback
+from trivet.samplers import micro_batches
 
 pytestmark = [
     # Lightning 2.6 uses a name that torch 2.15 has deprecated.

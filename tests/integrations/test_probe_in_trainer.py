@@ -19,10 +19,10 @@ from transformers import BertConfig, BertModel, PrinterCallback, Trainer, Traini
 
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.evaluation import recall_at_k
 from trivet.integrations.lightning import EmbeddingModule, MonitorCallback
 from trivet.integrations.transformers import MonitorTrainerCallback
-from trivet.rows import RowLoss
+from trivet.losses.engine import RowLoss
+from trivet.metrics import recall_at_k
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:network-collapse at step"),

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.every_loss import EVERY_LOSS
 from tests.integrations.sentence_worker import SOFTMAX, Encoder, texts
 from torch import Tensor, nn
 
 import trivet
-from every_loss import EVERY_LOSS
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.sentence_transformers import ClassBatches, SentenceLoss
 
@@ -127,7 +127,7 @@ class Table(dict[str, Any]):
         return list(self)
 
 
-def sampler(table: Table, batch_size: int = 8, **options: Any) -> trivet.batching.PKBatches:
+def sampler(table: Table, batch_size: int = 8, **options: Any) -> trivet.samplers.PKBatches:
     made = pickle.loads(pickle.dumps(ClassBatches(**options)))  # the trainer saves its arguments
     return made(table, batch_size=batch_size, drop_last=False, valid_label_columns=["label", "class"], seed=3)
 
@@ -135,7 +135,7 @@ def sampler(table: Table, batch_size: int = 8, **options: Any) -> trivet.batchin
 def test_every_text_of_a_batch_has_a_positive() -> None:
     labels = [c for c in range(5) for _ in range(4 + c)]
     batches = sampler(Table(text=[""] * len(labels), **{"class": labels}), samples_per_class=2)
-    expected = trivet.batching.PKBatches(labels, num_classes=4, samples_per_class=2, seed=3)
+    expected = trivet.samplers.PKBatches(labels, num_classes=4, samples_per_class=2, seed=3)
     assert list(batches) == list(expected)
     assert sampler(Table(label=[0, 0, 1, 1]), samples_per_class=2).batch(0, 0).shape == (4,)
 

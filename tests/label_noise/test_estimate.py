@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
+from trivet.label_noise.classifiers import all_views
 from trivet.label_noise.estimate import _deep, _evenness, _reach, _told, _wilson
+from trivet.label_noise.neighbourhoods import Setting, surroundings
 from trivet.label_noise.posterior import fit_posterior
-from trivet.label_noise.surroundings import Setting, surroundings
-from trivet.label_noise.views import all_views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
-from trivet.theory.noise import class_pair_noise_rates, pair_noise_rates, symmetric_transition
+from trivet.label_noise.theory import class_pair_noise_rates, pair_noise_rates, symmetric_transition
 
 TABLE = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]])
 SUPERCLASS = np.array([0, 1, 0, 1, 0, 2])  # of the classes 0 to 5; class 5 is alone

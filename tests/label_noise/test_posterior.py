@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trivet.label_noise.classifiers import Views
 from trivet.label_noise.posterior import (
     EVEN,
     PSEUDO,
@@ -20,7 +21,6 @@ from trivet.label_noise.posterior import (
     _State,
     fit_posterior,
 )
-from trivet.label_noise.views import Views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.evaluation.nearest import nearest_pairs
 from trivet.label_noise import boundary, estimate_noise, find_suspects, pair_flip, symmetric
 from trivet.label_noise.suspects import _shift
+from trivet.metrics.nearest import nearest_pairs
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,8 +8,8 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
 from trivet.losses.proxies import ProxyLoss
 

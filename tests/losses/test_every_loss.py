@@ -11,11 +11,11 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
+from tests import reference
+from tests.every_loss import EVERY_LOSS, PROXIES
 from torch import Tensor
 
-import reference
 import trivet
-from every_loss import EVERY_LOSS, PROXIES
 
 BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}

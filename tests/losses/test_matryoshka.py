@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.every_loss import EVERY_LOSS, PROXIES
 from torch import Tensor
 
 import trivet
-from every_loss import EVERY_LOSS, PROXIES
-from trivet.batching import CrossBatchMemory
+from trivet.samplers import CrossBatchMemory
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = torch.randn(12, 6, dtype=torch.float64, generator=GENERATOR)

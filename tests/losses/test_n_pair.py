@@ -8,10 +8,10 @@ import pytest
 import torch
 from pytorch_metric_learning.distances import DotProductSimilarity
 from pytorch_metric_learning.losses import NPairsLoss
+from tests import reference
 
-import reference
 import trivet
-from trivet.batching import CrossBatchMemory
+from trivet.samplers import CrossBatchMemory
 
 LABELS = torch.tensor(reference.V8_LABELS)
 SCALED = [[(1 + 0.3 * i) * x for x in row] for i, row in enumerate(reference.V8)]  # rows of different lengths

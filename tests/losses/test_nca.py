@@ -8,8 +8,8 @@ import pytest
 import torch
 from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.losses import TripletMarginLoss
+from tests import reference
 
-import reference
 import trivet
 
 NAMED = {

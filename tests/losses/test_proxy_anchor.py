@@ -6,10 +6,10 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
-from trivet.batching import CrossBatchMemory
+from trivet.samplers import CrossBatchMemory
 
 ROWS, LABELS = 3 * torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
 PROXIES = [[2.0, 0.5], [-1.0, 1.0], [0.3, -0.4], [0.0, 5.0]]  # no item is of the last class

@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 import torch
 from pytorch_metric_learning import losses
+from tests import reference
 
-import reference
 import trivet
 
 LABELS = torch.tensor(reference.V8_LABELS)

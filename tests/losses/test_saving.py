@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.every_loss import EVERY_LOSS, make
 
-from every_loss import EVERY_LOSS, make
 from trivet import CollapseMonitor, RowLoss
-from trivet.batching import CrossBatchMemory
 from trivet.integrations.watch import Watch
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.mining.positives import SemihardPositive
+from trivet.samplers import CrossBatchMemory
 
 
 def by_torch(thing: Any) -> Any:

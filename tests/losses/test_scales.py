@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests import reference
+from tests.every_loss import EVERY_LOSS, make
 from torch import Tensor
 
-import reference
-from every_loss import EVERY_LOSS, make
 from trivet import ContrastiveLoss, NPairLoss, ProxyNCALoss, RowLoss, TripletLoss, mine
-from trivet.batching import CrossBatchMemory
-from trivet.evaluation import recall_at_k
-from trivet.geometry import unit_rows
+from trivet.distances import unit_rows
 from trivet.losses import LOSSES
+from trivet.metrics import recall_at_k
+from trivet.samplers import CrossBatchMemory
 
 LABELS = torch.arange(8) % 4
 ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))

@@ -7,8 +7,8 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
 
 NAMED = {

@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
 
 LABELS = torch.tensor(reference.V8_LABELS)

@@ -17,8 +17,8 @@ from trivet import (
     TripletLoss,
     mine,
 )
-from trivet.geometry import Products, device
-from trivet.losses.chosen import log_one_plus_exp
+from trivet.distances import Products, device
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import (
     EasyNegative,
     HardNegative,
@@ -26,16 +26,16 @@ from trivet.mining import (
     SemihardHardestNegative,
     SemihardNegative,
     ViolatingNegative,
-    block,
+    distance_block,
 )
 
 NEGATIVES = ("hard", "easy", "semihard", "semihard-hardest", "violating")
 
 
-@pytest.fixture(autouse=True, params=[block.MOST_EXACT, 0], ids=["differences", "products"])
+@pytest.fixture(autouse=True, params=[distance_block.MOST_EXACT, 0], ids=["differences", "products"])
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is small is computed by differences, or by products and where rounding matters again, as what is large."""
-    monkeypatch.setattr(block, "MOST_EXACT", request.param)
+    monkeypatch.setattr(distance_block, "MOST_EXACT", request.param)
 
 
 def copies(seed: int, rows: int = 16, dimension: int = 8, times: int = 3) -> tuple[Tensor, Tensor]:

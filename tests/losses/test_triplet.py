@@ -10,11 +10,11 @@ from statistics import fmean
 import pytest
 import torch
 from pytorch_metric_learning.losses import TripletMarginLoss
+from tests import reference
 from torch import Tensor
 
-import reference
 import trivet
-from trivet.papers.xu2024.training import batch_hard_hinges
+from trivet_papers.xu2024.training import batch_hard_hinges
 
 LABELS = torch.tensor(reference.V8_LABELS)
 RECORDED = ("anchors", "dropped", "terms", "active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")

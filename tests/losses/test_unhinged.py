@@ -7,8 +7,8 @@ from statistics import fmean
 
 import pytest
 import torch
+from tests import reference
 
-import reference
 import trivet
 
 ROWS = 2 * torch.tensor(reference.V8, dtype=torch.float64)  # the length must not matter

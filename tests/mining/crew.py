@@ -72,7 +72,7 @@ def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> s
 
 def start(program: Path, folder: Path) -> None:
     """Start a module of checks as a program, and wait for it; what it prints goes to `output.txt`."""
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (folder / "output.txt").open("w") as output:
         subprocess.run(
             [sys.executable, str(program), str(folder)],

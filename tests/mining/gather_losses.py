@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message
 from torch import Tensor, nn
 
 import trivet
-from mining.crew import PATIENCE, Crew, check, check_of_two, message
-from trivet.batching import CrossBatchMemory, embed_in_pieces
 from trivet.mining import (
     DistanceWeighted,
     EasyPositive,
@@ -34,6 +33,7 @@ from trivet.mining import (
     ViolatingNegative,
 )
 from trivet.mining.gather import gather_rows, sum_over_processes
+from trivet.samplers import CrossBatchMemory, embed_in_pieces
 
 COUNTS = [9, 4, 6, 5]
 LABELS = [0, 1, 2, 0, 1, 3, 2, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2, 0, 3, 1]

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from tests.mining.crew import PATIENCE, Crew, check, message, run
 from torch import Tensor
 
 import mining.gather_losses  # noqa: F401  # importing it adds its checks to those that run here
-from mining.crew import PATIENCE, Crew, check, message, run
-from trivet.geometry import check_embeddings
+from trivet.distances import check_embeddings
 from trivet.mining.gather import Gathered, Part, gather, gather_rows, sum_over_processes
 
 MARGIN = 2.0

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 import torch
 from filelock import FileLock
+from tests.mining import gather_worker
+from tests.mining.crew import checks, start
 
-from mining import gather_worker
-from mining.crew import checks, start
 from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
 
 
@@ -40,7 +40,7 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize(
     ("reports", "name"),
-    [(processes, name) for processes in (2, 4) for name in checks(processes, package="mining")],
+    [(processes, name) for processes in (2, 4) for name in checks(processes, package="tests.mining")],
     indirect=["reports"],
 )
 def test_in_several_processes(reports: Reports, name: str) -> None:

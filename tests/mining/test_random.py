@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 from scipy.stats import chisquare
+from tests import reference
 
-import reference
 import trivet
 
 DRAWS = 4000

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trivet
-from trivet.geometry import device
+from trivet.distances import device
+from trivet.losses.engine import evaluate
 from trivet.mining import trimming
 from trivet.mining.trimming import Cut, smallest, smallest_of, smallest_within, window
-from trivet.rows import engine
 
 DTYPES = {32: torch.float32, 64: torch.float64}
 
@@ -241,7 +241,7 @@ def test_pairs_are_trimmed_by_exact_distances(
     name: str, distance: str, points: str, trim: float, block_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where products decide which distances are looked at: the mean over anchors and others that are left."""
-    monkeypatch.setattr(engine, "MOST_SORTED", 0)
+    monkeypatch.setattr(evaluate, "MOST_SORTED", 0)
     generator = torch.Generator().manual_seed(len(points))
     rows = torch.randn(23, 3, dtype=torch.float64, generator=generator) * 0.6
     if points == "grid":

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from trivet.data import load_images
+from trivet.datasets import load_images
+from trivet.io.image_file import Frame
 from trivet.models import Embedder, ModelConfig, build, load_model, save
-from trivet.pictures import Frame
-from trivet.training.embedding import embed
+from trivet.training.embed_dataset import embed
 
 COLOURS, VECTORS = (3, 16, 20), (6,)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.data import in_memory
+from trivet.datasets import in_memory
 from trivet.models import ModelConfig, build, in_unit_range
-from trivet.training.embedding import raw_inputs
+from trivet.training.embed_dataset import raw_inputs
 
 BYTES = np.random.default_rng(0).integers(0, 256, (7, 3, 8, 8), np.uint8)
 

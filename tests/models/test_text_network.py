@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.small_texts import POSITIONS, WIDTH, WORDS, text_network, transformers
 
-from small_texts import POSITIONS, WIDTH, WORDS, text_network, transformers
 from trivet.models import ModelConfig, TextEmbedder, TextNetworkConfig, build, load_model, resolved_text, save
 from trivet.models.text_network import pooled
 

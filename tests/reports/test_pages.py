@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
+from tests.pages import write_demo_report, write_run_report
+from tests.watched import HOSTILE, Watched
 
-from pages import write_demo_report, write_run_report
 from trivet import reports
-from watched import HOSTILE, Watched
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from trivet.models import ModelConfig, build
 from trivet.training import RunConfig
-from trivet.training.choosing import load_splits
-from trivet.training.job import Job
-from trivet.training.parts import Parts
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Parts
 from trivet.training.run_folder import RunFolder
+from trivet.training.trainer import Job
 
 pytestmark = [pytest.mark.usefixtures("few_digits")]
 NAME = "timm:resnet10t"

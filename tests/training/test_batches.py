@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.data import load
-from trivet.tasks.train import train
+from trivet.commands.train.run import train
+from trivet.datasets import load
+from trivet.training.components import Parts
 from trivet.training.config import RunConfig
-from trivet.training.parts import Parts
 from trivet.training.repairs import repaired
 
 SETTINGS: dict[str, Any] = {

@@ -16,27 +16,27 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from trivet.cli import main
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.data import load
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.main import main
+from trivet.commands.train import run
+from trivet.commands.train.page import write_run_report
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
 from trivet.losses import MarginLoss
 from trivet.models import Embedder, build, load_model
-from trivet.progress import report
-from trivet.records import RunRecord
-from trivet.reports import write_run_report
-from trivet.tasks import train as run
-from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.train import resume, train
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.progress import report
 from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
-from trivet.training.embedding import embed
-from trivet.training.fit import NotFiniteError, Task
+from trivet.training.components import Parts
+from trivet.training.embed_dataset import embed
 from trivet.training.guard import Guard
-from trivet.training.job import Job
-from trivet.training.parts import Parts
+from trivet.training.loop import NotFiniteError, Task
 from trivet.training.repairs import LADDERS, Repair, preventions, repaired, with_changes
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
 from trivet.training.schedule import rate_factor
+from trivet.training.trainer import Job
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -117,7 +117,7 @@ def scripting() -> Iterator[type[Scripted]]:
         patch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
         patch.setitem(LADDERS, "network-collapse", (gentler, easier, slower))
         patch.setitem(LADDERS, "not-finite", (slower,))
-        patch.setattr("trivet.tasks.train.write_evaluation", unmeasured)
+        patch.setattr("trivet.commands.train.run.write_evaluation", unmeasured)
         yield Scripted
 
 
@@ -139,7 +139,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with scripting() as scripted, pytest.MonkeyPatch.context() as patch:
             scripted.script = ONCE
             if action == "stop":
-                patch.setattr("trivet.tasks.train.write_evaluation", EVALUATE)
+                patch.setattr("trivet.commands.train.run.write_evaluation", EVALUATE)
             train(config(guard={"action": action}), found[action])
     return found
 
@@ -309,7 +309,7 @@ def test_a_widened_embedding_keeps_the_other_layers_of_its_checkpoint(
         loaded.append(load_file(file))
         return load(file, *parts)
 
-    monkeypatch.setattr("trivet.training.job.load_weights", seen)
+    monkeypatch.setattr("trivet.training.trainer.load_weights", seen)
     path = tmp_path / "run"
     train(config(guard={"action": "repair"}), path)
     fresh = build(RunFolder(path).config().model, (1, 8, 8), 1).state_dict()
@@ -408,7 +408,7 @@ def test_what_needs_positives_is_passed_over_where_a_class_has_one_item(settings
 def test_a_run_of_shuffled_batches_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into batches of the classes that it has, with the ladder as it is."""
     monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Scripted)
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", unmeasured)
+    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", unmeasured)
     monkeypatch.setattr(Scripted, "script", ONCE)
     settings = RunConfig.parse(shuffled(64).model_dump(mode="json") | {"guard": {"action": "repair"}}, source="test")
     record = train(settings, tmp_path / "run")
@@ -777,7 +777,7 @@ def test_what_is_not_finite_is_repaired(
 def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real thing: without a healthy network to evaluate, a stopped run says so; a warning saves nothing."""
     scripted.script = {}
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", EVALUATE)
+    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", EVALUATE)
     diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
     assert (record["status"], record["step"]) == ("stopped", 1)

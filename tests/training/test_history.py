@@ -16,9 +16,9 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from trivet.data import load
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
 from trivet.models import build
-from trivet.tasks.train import resume, train
 from trivet.training import RunConfig, embed
 from trivet.training.history import ITEMS, History, moments, predicted_motion
 

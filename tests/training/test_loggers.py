@@ -21,13 +21,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import Event
-from trivet.outputs import RUN_FOLDER, OutputFolder, check_outputs
-from trivet.tasks.head import head_settings
-from trivet.tasks.train import resume, train
+from trivet.commands.train.run import resume, train
+from trivet.commands.train.train_on_vectors import head_settings
+from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.training import loggers
 from trivet.training.config import RunConfig
-from trivet.training.journal import Journal
 from trivet.training.loggers import Loggers
+from trivet.training.run_log import Journal
 
 STEPS, KILLED, CHECKPOINT = 8, 7, 6
 QUIET = "ignore::DeprecationWarning"  # of the libraries of the loggers

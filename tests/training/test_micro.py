@@ -12,12 +12,12 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from trivet.data import load
-from trivet.tasks.train import resume, train
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.fit import Task, fit
-from trivet.training.parts import Parts, first_task
+from trivet.training.components import Parts, first_task
+from trivet.training.loop import Task, fit
 from trivet.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -70,7 +70,9 @@ def first_task_of(settings: RunConfig) -> Task:
 
 def test_a_killed_run_in_pieces_goes_on_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With batch norm, whose statistics each piece moves."""
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
+    )
     whole, path = tmp_path / "whole", tmp_path / "killed"
     train(config(model={"name": "conv3"}), whole)
     shutil.copytree(whole, path)
@@ -110,7 +112,9 @@ def test_what_batch_norm_is_over_is_said(model: str, micro: int | None, said: st
 def test_it_is_said_at_the_start_and_stands_in_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
+    )
     record = train(config(model={"name": "conv3"}, training={"steps": 1}), tmp_path / "run")
     [note] = [one for one in record["warnings"] if one.startswith("Batch norm")]
     assert caplog.messages.count(note) == 1

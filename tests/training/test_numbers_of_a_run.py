@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from trivet.cli import main
+from trivet.commands.main import main
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import build
 from trivet.models.store import save

@@ -16,21 +16,21 @@ from safetensors.numpy import load_file
 from torch import nn
 from torch.optim import lr_scheduler
 
-from trivet.cli import main
-from trivet.data import load
+from trivet.commands.main import main
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
 from trivet.models import Embedder, ModelConfig, build
-from trivet.tasks.train import resume, train
 from trivet.training import RunConfig, TrainingConfig
-from trivet.training.average import decay_at, update_average
 from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
-from trivet.training.choosing import ChoosingConfig, load_splits, make_choosing
-from trivet.training.fit import fit
-from trivet.training.job import Job
+from trivet.training.checkpoint_selection import ChoosingConfig, load_splits, make_choosing
+from trivet.training.components import Parts, check_before_data, first_task, in_steps
+from trivet.training.loop import fit
 from trivet.training.optimizer import make_optimizer, parameter_groups
-from trivet.training.parts import Parts, check_before_data, first_task, in_steps
 from trivet.training.precision import Precision
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import rate_factor
+from trivet.training.trainer import Job
+from trivet.training.weight_average import decay_at, update_average
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -50,7 +50,9 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end with their model: their evaluation takes most of the time."""
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
+    )
 
 
 def config(**sections: dict[str, Any]) -> RunConfig:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests import reference
 from torch.nn.functional import softplus
 
-import reference
-from trivet.plugins import python_object
-from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.train import resume, train
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.run import resume, train
+from trivet.config.plugins import python_object
 from trivet.training import RunConfig
 
 pytestmark = pytest.mark.usefixtures("few_digits")

@@ -17,17 +17,17 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from trivet.cli.run import print_run, run_summary
-from trivet.evaluation import retrieve
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.printing import print_run, run_summary
+from trivet.commands.train.run import resume, train
 from trivet.label_noise import loss_picks
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.matryoshka import of_whole
-from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.train import resume, train
+from trivet.metrics import retrieve
 from trivet.training import RunConfig
-from trivet.training.choosing import load_splits
-from trivet.training.narrow import check_width
-from trivet.training.parts import Parts, make_loss
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Parts, make_loss
+from trivet.training.dimension_check import check_width
 
 ROWS = torch.nn.functional.normalize(torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
 LABELS = torch.arange(8) % 3

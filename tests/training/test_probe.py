@@ -12,18 +12,18 @@ import torch
 
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Look
-from trivet.data import Splits, load
+from trivet.commands.train.outcome import choice_line, fell_back
+from trivet.commands.train.run import resume, train
+from trivet.datasets import Splits, load
 from trivet.models import load_model
-from trivet.reports.outcome import choice_line, fell_back
-from trivet.tasks.train import resume, train
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end
+from trivet.training.components import Parts
 from trivet.training.guard import Guard
-from trivet.training.job import Job
-from trivet.training.parts import Parts
 from trivet.training.probe import held_out
 from trivet.training.repairs import LADDERS, Repair, repaired, with_changes
 from trivet.training.run_folder import RunFolder
+from trivet.training.trainer import Job
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -119,7 +119,9 @@ def test_a_call_costs_as_much_as_a_step(samples: int, items: int) -> None:
 def test_a_run_asks_its_probe_and_trains_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, splits: Splits
 ) -> None:
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
+    )
     short = {"steps": 30, "checkpoint_every": 10, "accelerator": "cpu"}
     whole = train(config(training=short, guard={"probe": 120, "action": "stop"}), tmp_path / "whole", splits=splits)
     seen = whole["monitor"]["attempts"][0]["probe"]
@@ -210,7 +212,9 @@ def ruined(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard whose only repair makes all worse."""
     monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Told)
     monkeypatch.setitem(LADDERS, "network-collapse", (ruinous,))
-    monkeypatch.setattr("trivet.tasks.train.write_evaluation", lambda run, record, *_, **__: run.write_record(record))
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
+    )
 
 
 REPAIRED = {

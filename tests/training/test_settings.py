@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 from pydantic_core import PydanticUndefined
+from tests.every_loss import needed
 
-from every_loss import needed
-from trivet.data.texts import TextsConfig
+from trivet.datasets.texts import TextsConfig
 from trivet.losses import LOSSES
+from trivet.losses.engine import RowLoss
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.rows import RowLoss
 from trivet.training import RunConfig
 from trivet.training.config import resolved
-from trivet.training.fit import step_seed
-from trivet.training.loss import loss_settings
+from trivet.training.loop import step_seed
+from trivet.training.loss_config import loss_settings
 from trivet.training.optimizer import make_optimizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

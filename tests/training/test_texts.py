@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from safetensors.torch import load_file
+from tests.small_texts import WIDTH, text_network, texts_file
 
-from small_texts import WIDTH, text_network, texts_file
-from trivet.cli import main
+from trivet.commands.embed.run import embed_data
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.index.run import make_index
+from trivet.commands.main import main
+from trivet.commands.search.run import search_folder
+from trivet.commands.train.run import resume, train
+from trivet.commands.train.train_on_vectors import head_settings
 from trivet.models import TextEmbedder, TextNetworkConfig, load_model
-from trivet.tasks.embed import embed_data
-from trivet.tasks.evaluate_run import evaluate_run
-from trivet.tasks.head import head_settings
-from trivet.tasks.index import make_index
-from trivet.tasks.search import search_folder
-from trivet.tasks.train import resume, train
 from trivet.training.config import RunConfig
-from trivet.training.job import Job
+from trivet.training.trainer import Job
 
 
 def settings(folder: Path, **model: Any) -> RunConfig:

@@ -6,8 +6,8 @@ from trivet.collapse.forecast import Forecast
 from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
 from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes, mode_sharing
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
-from trivet.collapse.result import Comparison
 from trivet.collapse.retention import Retention, mode_retention
+from trivet.collapse.significance import Comparison
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index

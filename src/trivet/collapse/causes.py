@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trivet.collapse.result import Comparison, in_words
-from trivet.wording import counted
+from trivet.collapse.significance import Comparison, in_words
+from trivet.runtime.text import counted
 
 EARLY, SLACK = 0.1, 20  # share of the steps, and at least so many steps, within which a rate that is too high shows
 FALL = 0.1  # of recall@1 of the sample of the history

@@ -9,26 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice
+from trivet.collapse.healthy import as_good, came_closer, counted_index, known, parted_alike, ranked_lower, said, sound
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.result import comparison_json, in_words, ranking_json
-from trivet.collapse.sound import (
-    as_good,
-    came_closer,
-    counted_index,
-    known,
-    parted_alike,
-    ranked_lower,
-    said,
-    sound,
-)
+from trivet.collapse.significance import comparison_json, in_words, ranking_json
 from trivet.collapse.strategy import Strategy
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Severity, Verdict
-from trivet.evaluation.inputs import Metric
-from trivet.extras import installed
-from trivet.geometry import Array
+from trivet.distances import Array
+from trivet.metrics.points import Metric
 from trivet.mining import EasyPositive
-from trivet.wording import BELOW
+from trivet.runtime.extras import installed
+from trivet.runtime.text import BELOW
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_rows
-from trivet.geometry.threads import share
-from trivet.progress import report
+from trivet.distances import Array, as_rows
+from trivet.distances.threads import share
+from trivet.runtime.progress import report
 
 HELD = 1024  # rows up to which all distances are held at once
 WHOLE = 20_000  # rows up to which all arithmetic is float64

@@ -13,24 +13,18 @@ from torch import Tensor
 
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
-from trivet.collapse.result import (
-    Comparison,
-    Ranking,
-    compare,
-    compare_rankings,
-    recall_by_chance,
-)
 from trivet.collapse.retention import Retention, mode_retention
+from trivet.collapse.significance import Comparison, Ranking, compare, compare_rankings, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
 from trivet.collapse.strategy import Sampling, Strategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
-from trivet.evaluation import Retrieval, cluster, nmi, retrieve_levels
-from trivet.evaluation.inputs import Metric, as_points
-from trivet.extras import installed, load
-from trivet.geometry import Array, as_classes, as_rows
-from trivet.geometry.arrays import Floats, Integers
+from trivet.distances import Array, as_classes, as_rows
+from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
+from trivet.metrics.points import Metric, as_points
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.extras import installed, load
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 RANKED = 1000  # items that are asked for all of their class, which takes longer

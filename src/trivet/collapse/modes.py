@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_classes, as_rows
-from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.distances import Array, as_classes, as_rows
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LEAST = 20  # points; fewer are one mode
 LARGEST = 1000  # points; of more, so many are drawn at random

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
-from trivet.collapse.kept import Batch, Kept
-from trivet.collapse.numbers import finite_series
+from trivet.collapse.json_numbers import finite_series
+from trivet.collapse.monitor_buffer import Batch, Kept
 from trivet.collapse.probe import Probe, Probing
-from trivet.collapse.rules import ALARMS, FIRST, SERIES, Event, EventKind, Judge
-from trivet.rows.record import StepRecord
+from trivet.losses.engine.step_stats import StepRecord
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 

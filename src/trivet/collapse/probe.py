@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from trivet.collapse.numbers import finite, finite_series, number, number_series
-from trivet.collapse.result import FLOOR, Comparison, compare, difference_ends, recall_by_chance
-from trivet.geometry import Array, as_classes
-from trivet.geometry.arrays import Floats, Integers
+from trivet.collapse.json_numbers import finite, finite_series, number, number_series
+from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
+from trivet.distances import Array, as_classes
+from trivet.runtime.arrays import Floats, Integers
 
 Probe = Callable[[], Sequence[Array]]
 """Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trivet.geometry import Array, as_classes, as_rows
-from trivet.geometry.arrays import Floats
+from trivet.distances import Array, as_classes, as_rows
+from trivet.runtime.arrays import Floats
 
 LEAST = 10  # items of a class; fewer tell nothing
 LARGEST = 1000  # items of a class; of more, so many are drawn at random

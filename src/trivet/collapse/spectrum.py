@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_rows
-from trivet.geometry.arrays import Floats
+from trivet.distances import Array, as_rows
+from trivet.runtime.arrays import Floats
 
 DIRECT = 2**22  # numbers up to which the singular values are found without the covariance, and keep all digits
 

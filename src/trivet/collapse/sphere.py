@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from trivet.geometry import Array, as_classes, as_rows, unit_rows
+from trivet.distances import Array, as_classes, as_rows, unit_rows
 
 ROWS = 4096  # of all pairs of which the uniformity is taken; more are sampled
 TEMPERATURE = 2.0

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_classes, as_rows
-from trivet.geometry.arrays import Floats
+from trivet.distances import Array, as_classes, as_rows
+from trivet.runtime.arrays import Floats
 
 
 def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trivet.geometry import Array, as_classes, as_rows, unit_rows
-from trivet.geometry.arrays import Floats, Integers
-from trivet.progress import steps
-from trivet.rows import RowLoss
+from trivet.distances import Array, as_classes, as_rows, unit_rows
+from trivet.losses.engine import RowLoss
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
 
 BATCHES = 32
 
@@ -85,7 +85,7 @@ def sampling(
         ValueError: if shapes or dtypes disagree, a row is not finite, fewer than two classes have two items, or the
             loss cannot be evaluated.
     """
-    from trivet.theory.dynamics import triplet_scatter  # here: it loads scipy, which `import trivet` does not
+    from trivet.collapse.dynamics import triplet_scatter  # here: it loads scipy, which `import trivet` does not
 
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))

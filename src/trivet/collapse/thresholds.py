@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trivet.collapse.result import FLOOR
+from trivet.collapse.significance import FLOOR
 
 
 @dataclass(frozen=True)

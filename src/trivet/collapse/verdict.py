@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trivet.collapse.told import verdict_lines, verdict_title
+from trivet.collapse.formatting import verdict_lines, verdict_title
 
 Kind = Literal[
     "no-better-than-chance",

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.evaluation import recall_at_k
-from trivet.geometry import Array
+from trivet.distances import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
 from trivet.losses import MatryoshkaLoss
-from trivet.rows import RowLoss
+from trivet.losses.engine import RowLoss
+from trivet.metrics import recall_at_k
 
 
 class EmbeddingModule(lightning.LightningModule):

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trivet.batching import PKBatches
 from trivet.losses import MatryoshkaLoss
+from trivet.losses.engine import RowLoss
+from trivet.losses.engine.step_stats import StepRecord
 from trivet.losses.matryoshka import of_whole
 from trivet.mining.gather import Part, gather
-from trivet.rows import RowLoss
-from trivet.rows.record import StepRecord
+from trivet.samplers import PKBatches
 
 
 class BatchLoss(nn.Module):

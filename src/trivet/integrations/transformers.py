@@ -19,11 +19,11 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.files import clear_left, write_whole
-from trivet.geometry import Array
+from trivet.distances import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
+from trivet.io.atomic_files import clear_left, write_whole
 from trivet.losses import MatryoshkaLoss
-from trivet.rows import RowLoss
+from trivet.losses.engine import RowLoss
 
 CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that lists those of this file
 

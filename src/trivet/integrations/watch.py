@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trivet.arguments import check_name
 from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
 from trivet.collapse.probe import Probe
-from trivet.geometry import Array
+from trivet.distances import Array
+from trivet.runtime.arguments import check_name
 
 Action = Literal["warn", "stop"]
 log = logging.getLogger("trivet")

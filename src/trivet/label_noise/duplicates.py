@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 WITHIN = 10  # the distance to this neighbour is the scale around an item
 NEAR = 0.3  # of that scale, and of the median distance to the nearest neighbour

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from trivet.arguments import check_count
-from trivet.evaluation.inputs import Metric
-from trivet.geometry import Array
-from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.distances import Array
+from trivet.label_noise.classifiers import Views, all_views, logistics
+from trivet.label_noise.neighbourhoods import NEIGHBOURS, Setting, Surroundings, surroundings
 from trivet.label_noise.posterior import Posterior, fit_posterior
-from trivet.label_noise.surroundings import NEIGHBOURS, Setting, Surroundings, surroundings
-from trivet.label_noise.views import Views, all_views, logistics
+from trivet.metrics.points import Metric
+from trivet.runtime.arguments import check_count
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LIGHTEST = 0.02  # weight of an item in the second views
 DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked at, the deepest

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trivet.arguments import check_count
-from trivet.geometry import Array, as_rows
-from trivet.geometry.arrays import Booleans, Floats, Integers
-from trivet.geometry.distances import Products
+from trivet.distances import Array, as_rows
+from trivet.distances.pairwise import Products
+from trivet.runtime.arguments import check_count
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 Seed = np.random.Generator | int
 
@@ -99,7 +99,7 @@ def pair_flip(
 def by_transition(labels: npt.ArrayLike, transition: npt.ArrayLike, *, generator: Seed, exact: bool = False) -> Noisy:
     """The observed label is drawn from the row of the true one: class-conditional noise.
 
-    `trivet.theory.noise.class_pair_noise_rates` takes the same matrix, `symmetric_transition` makes one.
+    `trivet.label_noise.theory.class_pair_noise_rates` takes the same matrix, `symmetric_transition` makes one.
 
     Args:
         labels: `(N,)` true labels, integers in 0 .. C - 1.

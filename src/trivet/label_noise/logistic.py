@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from trivet.geometry.arrays import Floats, Integers
-from trivet.progress import steps
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
 
 FOLDS = 5
 FITTED = 20_000  # items that a fold is fitted to at most

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trivet.geometry.arrays import Booleans, Floats, Integers
 from trivet.label_noise.duplicates import intrinsic_dimension
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 NTH = 5  # the distance to this neighbour is looked at
 BEYOND = 2.2  # interquartile ranges above the upper quartile

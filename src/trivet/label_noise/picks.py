@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trivet.geometry import Array, as_classes, device
-from trivet.geometry.arrays import Floats
+from trivet.distances import Array, as_classes, device
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
+from trivet.losses.engine import RowLoss, Rows, RowTerms
 from trivet.mining.batch import check_batch
-from trivet.mining.block import Block
-from trivet.mining.choice import Choice
-from trivet.mining.draws import Draws
-from trivet.mining.given import Given, disjoint_triplets
-from trivet.mining.selection import Selectors
+from trivet.mining.counter_rng import Draws
+from trivet.mining.distance_block import Block
+from trivet.mining.index_tuples import Given, disjoint_triplets
+from trivet.mining.selected_set import Choice
+from trivet.mining.strategy import Selectors
 from trivet.mining.trimming import smallest
-from trivet.rows import RowLoss, Rows, RowTerms
+from trivet.runtime.arrays import Floats
 
 MOST_ANCHORS = 128  # of a batch that are looked at
 

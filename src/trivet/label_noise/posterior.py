@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivet.geometry.arrays import Floats, Integers
+from trivet.label_noise.classifiers import NEAREST, Views
 from trivet.label_noise.logistic import FITTED, FOLDS, fifths
-from trivet.label_noise.views import NEAREST, Views
-from trivet.progress import steps
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
 
 LEAST = 1e-4  # power of a view
 COPIED = 0.01  # share of the labels that are taken for copied from a neighbour at least

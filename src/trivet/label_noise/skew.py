@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.evaluation.standing import DIFFERENCES
-from trivet.geometry import Array, as_classes, as_rows
-from trivet.geometry.arrays import Booleans, Floats
+from trivet.distances import Array, as_classes, as_rows
+from trivet.metrics.positive_ranks import DIFFERENCES
 from trivet.mining import Triplets
+from trivet.runtime.arrays import Booleans, Floats
 
 RANK_BINS = 10  # of the ranks of an anchor's negatives, nearest first
 DISTANCE_BINS = 20  # of the distances from 0 to 2

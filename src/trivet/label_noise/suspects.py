@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivet.arguments import check_count
-from trivet.evaluation.inputs import Metric
-from trivet.geometry import Array
-from trivet.geometry.arrays import Floats, Integers
+from trivet.distances import Array
 from trivet.label_noise.estimate import Judgement, NoiseEstimate, judge
-from trivet.label_noise.surroundings import Setting, Surroundings
+from trivet.label_noise.neighbourhoods import Setting, Surroundings
+from trivet.metrics.points import Metric
+from trivet.runtime.arguments import check_count
+from trivet.runtime.arrays import Floats, Integers
 
 LINKS = 10  # nearest items of the own class
 

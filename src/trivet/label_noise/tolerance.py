@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trivet.geometry.arrays import Floats
 from trivet.label_noise.skew import LEVELS, RESAMPLES, Estimate, SkewEstimate
-from trivet.theory.noise import implied_skew, negative_weight, noise_rate_bound, tolerated_noise_rate
+from trivet.label_noise.theory import implied_skew, negative_weight, noise_rate_bound, tolerated_noise_rate
+from trivet.runtime.arrays import Floats
 
 
 @dataclass(frozen=True)

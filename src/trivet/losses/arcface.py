@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_above_zero, check_count
+from trivet.losses.engine import Reduction, Rows, RowTerms
 from trivet.losses.proxies import ProxyLoss, margin_softmax
-from trivet.rows import Reduction, Rows, RowTerms
+from trivet.runtime.arguments import check_above_zero, check_count
 
 
 def arcface_rows(rows: Rows, *, margin: float, scale: float, sub_centers: int) -> RowTerms:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import relu
 
-from trivet.arguments import check_above_zero, check_at_least
-from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import log_sum_exp
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.set_sums import log_sum_exp
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
 def circle_rows(rows: Rows, *, margin: float, scale: float) -> RowTerms:

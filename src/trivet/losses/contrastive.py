@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_at_least
-from trivet.geometry import Distance
-from trivet.losses.sums import hinge_sum
+from trivet.distances import Distance
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_at_least
 
 
 def beyond(distances: Tensor, margin: float) -> Tensor:

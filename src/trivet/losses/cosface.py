@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from trivet.arguments import check_above_zero, check_at_least, check_count
+from trivet.losses.engine import Reduction, Rows, RowTerms
 from trivet.losses.proxies import ProxyLoss, margin_softmax
-from trivet.rows import Reduction, Rows, RowTerms
+from trivet.runtime.arguments import check_above_zero, check_at_least, check_count
 
 
 def cosface_rows(rows: Rows, *, margin: float, scale: float, sub_centers: int) -> RowTerms:

@@ -9,14 +9,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from trivet.arguments import check_at_least, check_count, check_name
-from trivet.geometry import Distance
-from trivet.losses.sums import hinge_sum
+from trivet.distances import Distance
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import own_share
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_at_least, check_count, check_name
 
 
 def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowTerms:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trivet.rows import RowLoss, StepRecord
+from trivet.losses.engine import RowLoss, StepRecord
 
 
 class MatryoshkaLoss(nn.Module):

@@ -6,13 +6,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trivet.arguments import check_above_zero, check_at_least
-from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import log_sum_exp
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.set_sums import log_sum_exp
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.gather import own_share, sum_over_processes
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
 def n_pair_rows(rows: Rows, *, temperature: float, ranked: bool = False) -> RowTerms:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from trivet.arguments import check_above_zero
-from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
-from trivet.losses.sums import softplus_sum
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.set_sums import softplus_sum
+from trivet.losses.triplet_terms import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_above_zero
 
 
 def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:

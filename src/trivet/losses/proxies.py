@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trivet.arguments import check_at_least
-from trivet.geometry import Distance, check_dense
-from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import log_sum_exp
+from trivet.distances import Distance, check_dense
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.set_sums import log_sum_exp
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import PositiveName
 from trivet.mining.batch import Batch, check_numbered
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.runtime.arguments import check_at_least
 
 
 def margin_softmax(rows: Rows, target: Tensor, *, scale: float, sub_centers: int) -> RowTerms:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from trivet.arguments import check_above_zero, check_at_least
-from trivet.losses.chosen import log_one_plus_exp
+from trivet.losses.engine import Reduction, Rows, RowTerms
 from trivet.losses.proxies import ProxyLoss
-from trivet.losses.sums import log_sum_exp
+from trivet.losses.set_sums import log_sum_exp
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
-from trivet.mining.groups import Groups
-from trivet.rows import Reduction, Rows, RowTerms
+from trivet.mining.label_groups import Groups
+from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
 def proxy_anchor_rows(rows: Rows, *, scale: float, margin: float, num_classes: int) -> RowTerms:

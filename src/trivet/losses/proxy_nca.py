@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from trivet.arguments import check_above_zero
+from trivet.losses.engine import Reduction, Rows, RowTerms
 from trivet.losses.proxies import ProxyLoss
-from trivet.losses.sums import log_sum_exp
-from trivet.rows import Reduction, Rows, RowTerms
+from trivet.losses.set_sums import log_sum_exp
+from trivet.runtime.arguments import check_above_zero
 
 
 def proxy_nca_rows(rows: Rows, *, scale: float) -> RowTerms:

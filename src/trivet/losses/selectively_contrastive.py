@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_at_least
-from trivet.losses.chosen import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.triplet_terms import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.columns import AT_ONCE
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.exact_topk import AT_ONCE
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_at_least
 
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
 

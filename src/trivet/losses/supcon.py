@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from trivet.arguments import check_above_zero
-from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import log_sum_exp
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.set_sums import log_sum_exp
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.rows import Reduction, RowLoss, Rows, RowTerms
+from trivet.runtime.arguments import check_above_zero
 
 
 def supcon_rows(rows: Rows, *, temperature: float) -> RowTerms:

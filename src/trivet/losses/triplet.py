@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from trivet.arguments import check_at_least, check_name
-from trivet.geometry import Distance
-from trivet.losses.chosen import log_one_plus_exp
-from trivet.losses.sums import hinge_sum, softplus_sum
+from trivet.distances import Distance
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.set_sums import hinge_sum, softplus_sum
+from trivet.losses.triplet_terms import log_one_plus_exp
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_at_least, check_name
 
 Variant = Literal["an", "pn"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_at_least
-from trivet.losses.chosen import chosen_triplets, triplet_terms, triplets_held
+from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.triplet_terms import chosen_triplets, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.given import Disjoint
-from trivet.rows import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_at_least
 
 DIAMETER = 2.0  # d_max, of the unit sphere
 

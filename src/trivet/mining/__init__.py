@@ -1,12 +1,12 @@
 """Who is compared with whom: label relations, selectors of positives and negatives, index triplets and pairs."""
 
 from trivet.mining import negatives, positives
-from trivet.mining.block import Block
-from trivet.mining.choice import Choice, Everyone
+from trivet.mining.distance_block import Block
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
+from trivet.mining.selected_set import Choice, Everyone
 from trivet.mining.triplets import Pairs, Triplets, mine, mine_pairs
 
 __all__ = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trivet.geometry import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
-from trivet.lazy import lazy
-from trivet.mining.groups import Groups, Numbers
+from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
+from trivet.mining.label_groups import Groups, Numbers
+from trivet.runtime.lazy import lazy
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trivet.mining.batch import Batch
-from trivet.mining.groups import Groups
+from trivet.mining.label_groups import Groups
 
 DTYPES = (torch.float32, torch.float64)
 HEADER_SIZE = 9  # passed, rows, dimension, dtype, ids, gradient, shared references, two seeds

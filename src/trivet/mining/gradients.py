@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trivet.geometry import ProductGradients
+from trivet.distances import ProductGradients
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_at_least, check_count, nearest
-from trivet.mining.block import Block
-from trivet.mining.choice import Choice, nothing
+from trivet.mining.distance_block import Block
+from trivet.mining.selected_set import Choice, nothing
+from trivet.runtime.arguments import check_at_least, check_count, nearest
 
 __all__ = [
     "AllPositives",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trivet.geometry import device
+from trivet.distances import device
 
 DIGITS = 2**16
 MOST_HELD = 2**22  # values around a cut, of however many there are

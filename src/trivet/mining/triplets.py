@@ -8,16 +8,16 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from trivet.arguments import check_at_least, check_name
-from trivet.geometry import Distance
+from trivet.distances import Distance
 from trivet.mining.batch import Batch, check_batch
-from trivet.mining.block import Block
-from trivet.mining.choice import Choice, Everyone
-from trivet.mining.draws import Draws, new_key
-from trivet.mining.given import Disjoint, check_disjoint, disjoint_triplets
+from trivet.mining.counter_rng import Draws, new_key
+from trivet.mining.distance_block import Block
+from trivet.mining.index_tuples import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selection import Selectors
+from trivet.mining.selected_set import Choice, Everyone
+from trivet.mining.strategy import Selectors
+from trivet.runtime.arguments import check_at_least, check_name
 
 
 class Pairs(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from trivet.config import NamedConfig, nearest
+from trivet.config.base import NamedConfig, nearest
+from trivet.config.plugins import is_reference
 from trivet.models.heads import HeadName
-from trivet.plugins import is_reference
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
 NAMES = (*WIDTHS, "linear", "residual")
@@ -54,7 +54,7 @@ class ModelConfig(NamedConfig):
     @classmethod
     def named(cls, name: str) -> type[ModelConfig]:
         """The settings of a network: these, and for a backbone or one outside Trivet its own."""
-        from trivet.models.outside import settings  # here: these settings are part of those of every network
+        from trivet.models.custom import settings  # here: these settings are part of those of every network
         from trivet.models.text_settings import TextNetworkConfig
 
         if name.startswith(TEXT):

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trivet.geometry import unit_rows
-from trivet.models import outside
+from trivet.config.plugins import is_reference
+from trivet.distances import unit_rows
+from trivet.models import custom
 from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
 from trivet.models.heads import Projection, Residual, make_head
-from trivet.models.items import Items, as_inputs
+from trivet.models.inputs import Items, as_inputs
 from trivet.models.pixels import in_unit_range
 from trivet.models.text_settings import TextNetworkConfig
-from trivet.plugins import is_reference
 
 
 class Embedder(nn.Module):
@@ -169,7 +169,7 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embed
             from trivet.models.text_network import build_text  # here: it is derived from what stands in this file
 
             return build_text(config)
-        make = outside.body if is_reference(config.name) else _small_body
+        make = custom.body if is_reference(config.name) else _small_body
         return Embedder(make(config, input_shape), input_shape=input_shape, normalize=config.normalize)
 
 

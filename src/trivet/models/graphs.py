@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trivet.extras import load
-from trivet.geometry import unit_rows
+from trivet.distances import unit_rows
 from trivet.models.embedder import Embedder
 from trivet.models.pixels import in_unit_range
 from trivet.models.text_network import TextEmbedder, pooled
+from trivet.runtime.extras import load
 
 OUTPUT = "embeddings"
 IDS, MASK = "input_ids", "attention_mask"

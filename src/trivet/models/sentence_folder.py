@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save as serialised
 from torch import nn
 
-from trivet.extras import load
 from trivet.models.heads import Residual
 from trivet.models.text_folder import quiet
 from trivet.models.text_network import TextEmbedder
+from trivet.runtime.extras import load
 
 MODULES = "sentence_transformers.models"
 IDENTITY, RELU = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.ReLU"

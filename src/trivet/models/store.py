@@ -13,8 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 
-from trivet.documents import LARGEST_SETTINGS, check_types, parse_toml, read_json, read_text
-from trivet.files import whole_file, write_whole
+from trivet.io.atomic_files import whole_file, write_whole
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.text_network import (
@@ -27,6 +26,7 @@ from trivet.models.text_network import (
     text_files,
 )
 from trivet.models.text_settings import TextNetworkConfig
+from trivet.runtime.safe_read import LARGEST_SETTINGS, check_types, parse_toml, read_json, read_text
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 MODEL = "model"  # its folder in that of a run

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, get_args
 
 from torch import nn
 
-from trivet.documents import read_json
-from trivet.extras import load
 from trivet.models.config import TEXT
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import Tokenizer
+from trivet.runtime.extras import load
+from trivet.runtime.safe_read import read_json
 
 SHOWN = 200  # characters of what a library says of an error
 LONGEST = 512  # tokens of a text, where nothing says how many

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.documents import read_json
-from trivet.extras import load
-from trivet.geometry import unit_rows
+from trivet.distances import unit_rows
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
-from trivet.models.items import Items
+from trivet.models.inputs import Items
 from trivet.models.text_folder import (
     architecture,
     briefly,
@@ -31,6 +29,8 @@ from trivet.models.text_folder import (
 )
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import Tokenize, Tokenizer, read_tokenizer
+from trivet.runtime.extras import load
+from trivet.runtime.safe_read import read_json
 
 ARCHITECTURE, TOKENIZER = "transformer.json", "tokenizer.json"  # beside the weights of a saved model
 AT_ONCE = 32  # texts of a like length that are embedded together where nothing is learned

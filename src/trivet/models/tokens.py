@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.extras import load
+from trivet.runtime.extras import load
 
 ENDED = -1  # in place of a token, where a text of the batch has ended
 

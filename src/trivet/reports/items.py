@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from trivet.records.items import Item, PlaneMap, Query, TripletScatter
 from trivet.reports.page import Pictures, same_length
+from trivet.reports.shared_records import Item, PlaneMap, Query, TripletScatter
 
 MOST_DOTS = 2000
 MOST_PICTURES = 1_500_000  # characters of the pictures of all maps of a page; that of every dot would weigh too much

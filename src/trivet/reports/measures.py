@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trivet.records import EvaluationRecord
+from trivet.reports.evaluation_record import EvaluationRecord
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, percent
 

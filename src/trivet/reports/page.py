@@ -16,10 +16,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from trivet.files import write_whole
-from trivet.outputs import page_start
-from trivet.progress import work
-from trivet.wording import noun
+from trivet.io.atomic_files import write_whole
+from trivet.io.overwrite_guard import page_start
+from trivet.runtime.progress import work
+from trivet.runtime.text import noun
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.

@@ -15,12 +15,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from trivet.data import Splits
-from trivet.documents import parse_json
-from trivet.files import write_whole
-from trivet.training.choosing import ended
+from trivet.datasets import Splits
+from trivet.io.atomic_files import write_whole
+from trivet.runtime.safe_read import parse_json
+from trivet.training.checkpoint_selection import ended
 from trivet.training.config import RunConfig
-from trivet.training.mined import mined_fingerprint
+from trivet.training.mined_batches import mined_fingerprint
 from trivet.training.probe import held_out
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import TO_THE_END
@@ -33,7 +33,7 @@ ADDED = ("epochs", "backbone_learning_rate", "clip_norm", "step_size", "mileston
 class Progress(NamedTuple):
     """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
 
-    `picks` are the looks of `training.picks`; `choosing` and `precision` are the states of these modules.
+    `picks` are the looks of `training.sampling_log`; `choosing` and `precision` are the states of these modules.
     """
 
     step: int

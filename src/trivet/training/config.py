@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from pydantic import Field, PositiveInt, SerializeAsAny, model_validator
 
-from trivet.arguments import check_name
-from trivet.batching import BatchConfig
-from trivet.config import Config, overridden
-from trivet.data import DataConfig
-from trivet.evaluation.levels import CLUSTERING, standard
-from trivet.evaluation.measures import check_measures
+from trivet.config.base import Config, overridden
+from trivet.config.plugins import absolute
+from trivet.datasets import DataConfig
+from trivet.metrics.label_levels import CLUSTERING, standard
+from trivet.metrics.tie_expectations import check_measures
 from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
-from trivet.plugins import absolute
-from trivet.training.choosing import ChoosingConfig
-from trivet.training.cleaning import CleaningConfig
-from trivet.training.loss import LossConfig
+from trivet.runtime.arguments import check_name
+from trivet.samplers import BatchConfig
+from trivet.training.checkpoint_selection import ChoosingConfig
+from trivet.training.label_cleaning import CleaningConfig
+from trivet.training.loss_config import LossConfig
 from trivet.training.precision import PrecisionName
 from trivet.training.schedule import TO_THE_END, Schedule, check_schedule
 

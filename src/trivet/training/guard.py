@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.probe import Look, Probe
 from trivet.collapse.thresholds import THRESHOLDS
-from trivet.geometry import Array
+from trivet.distances import Array
 from trivet.training.config import GuardAction, RunConfig
 from trivet.training.repairs import TRAINED, Repair, difference, repaired, with_changes
 

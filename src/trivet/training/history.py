@@ -10,16 +10,16 @@ import numpy.typing as npt
 import torch
 
 from trivet.collapse import class_spread, effective_rank
-from trivet.data import Dataset
-from trivet.evaluation import nearest_pairs
-from trivet.evaluation.inputs import as_points
-from trivet.evaluation.standing import DIFFERENCES, TIE
-from trivet.geometry.arrays import Booleans, Floats, Integers
+from trivet.collapse.dynamics import SimulatedLoss, vector_field
+from trivet.datasets import Dataset
+from trivet.metrics import nearest_pairs
+from trivet.metrics.points import as_points
+from trivet.metrics.positive_ranks import DIFFERENCES, TIE
 from trivet.models import Embedder
-from trivet.theory.dynamics import SimulatedLoss, vector_field
+from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.training.class_sample import class_sample
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
-from trivet.training.sample import class_sample
+from trivet.training.embed_dataset import embed
 
 ITEMS = 256  # of the sample: few, so that looking costs little beside training
 LEAST = 8  # items of each class in it, where a class has so many
@@ -156,7 +156,7 @@ def _seen(embeddings: npt.NDArray[Any], labels: Integers, config: RunConfig) -> 
 
 
 def _recall(distances: Floats, same: Booleans) -> float:
-    """Recall@1, expected under random order of ties, as `trivet.evaluation` has it: for few items this is faster."""
+    """Recall@1, expected under random order of ties, as `trivet.metrics` has it: for few items this is faster."""
     others = distances + np.diag(np.full(len(distances), np.inf))
     tied = others <= others.min(axis=1, keepdims=True) * (1 + TIE)
     return float(((tied & same).sum(axis=1) / tied.sum(axis=1)).mean())

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from trivet.collapse.monitor import Event
-from trivet.documents import read_json
-from trivet.extras import installed
-from trivet.files import write_json
+from trivet.io.atomic_files import write_json
+from trivet.runtime.extras import installed
+from trivet.runtime.safe_read import read_json
 from trivet.training.config import LoggerName
 
 LOGS = "logs"  # the folder in that of the run

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from trivet.losses import MatryoshkaLoss
-from trivet.rows import RowLoss
+from trivet.losses.engine import RowLoss
 from trivet.training.config import TrainingConfig
 
 LARGEST_RATE = 1e30

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.probe import STEP_COST
-from trivet.data import Dataset, Splits
-from trivet.geometry.arrays import Integers
+from trivet.datasets import Dataset, Splits
 from trivet.models import Embedder
-from trivet.training.choosing import chosen_by
+from trivet.runtime.arrays import Integers
+from trivet.training.checkpoint_selection import chosen_by
+from trivet.training.class_sample import class_sample
 from trivet.training.config import RunConfig
-from trivet.training.embedding import embed
-from trivet.training.sample import class_sample
+from trivet.training.embed_dataset import embed
 
 FEWEST, MOST = 100, 300  # items: fewer cannot tell a loss and are not left out; more are asked for by settings alone
 LEAST = 4  # items of a class in it, so that there is something to retrieve

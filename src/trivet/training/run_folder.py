@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trivet.data import Splits
-from trivet.documents import read_json
-from trivet.files import filled_folder, held, keep_new, recover, write_json, write_whole
+from trivet.datasets import Splits
+from trivet.io.atomic_files import filled_folder, held, keep_new, recover, write_json, write_whole
+from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
-from trivet.records import RunRecord, read_run
-from trivet.tables.csv import csv_rows, csv_text
+from trivet.reports.run_record import RunRecord, read_run
+from trivet.runtime.safe_read import read_json
 from trivet.training.config import RunConfig
 from trivet.training.loggers import LOGS
 from trivet.training.repairs import with_changes

@@ -1,0 +1,427 @@
+"""The rules by which looks at batches, and a probe, become events."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trivet.collapse.advice import class_advice, harm_advice, network_advice
+from trivet.collapse.batch_measures import COMPARED, RUNNING
+from trivet.collapse.forecast import forecast, risk, settled
+from trivet.collapse.json_numbers import finite, finite_series, number, number_series
+from trivet.collapse.probe import FINER, Look, Probe, Probing
+from trivet.collapse.significance import FLOOR
+from trivet.collapse.thresholds import THRESHOLDS, Threshold
+
+EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
+SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
+"""What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
+
+_CHOSEN = "chosen on the selection runs of benchmarks/gauntlet.py"
+ALARMS: dict[str, Threshold] = {
+    "risk": Threshold(0.8, "risk", "at least, at two consecutive checks: the network is about to collapse", _CHOSEN),
+    "healthy": Threshold(0.5, "risk", "below: not suspicious, so a repair may return here", "our choice"),
+    "lost": Threshold(
+        0.12, "fine_recall", "lost since its best, beyond three standard errors: tight classes collapse", _CHOSEN
+    ),
+    "tight": Threshold(
+        0.5, "within_between", "below: distances within classes are small compared with those between", _CHOSEN
+    ),
+    "doubt": Threshold(
+        0.06, "fine_recall", "lost since its best, beyond two standard errors: ask the probe", "half of lost"
+    ),
+    "fall": Threshold(0.1, "recall", "lost in the batches since its best: ask the probe", "our choice, set in advance"),
+    "halved": Threshold(
+        0.5, "relative_spread", "of the probe, over that at the start, below: it narrows", "our choice, set in advance"
+    ),
+    "unlearned": Threshold(
+        100, "updates", "at least, with three calls of the probe at chance: nothing is learned", "our choice"
+    ),
+    "dead": Threshold(
+        5, "looks", "consecutive checks at which almost no term has a gradient: the sampler is dead", "our choice"
+    ),
+}
+"""Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
+CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
+DOUBTS = 2  # standard errors that are enough to ask the probe
+ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
+FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something went wrong, or is about to.
+
+    Attributes:
+        step: optimiser steps done when it was seen.
+        kind: what it is.
+        evidence: measure -> value, those the event rests on.
+        rule: the comparison that decided, in words with its numbers.
+        changes: one to three things to change, the most effective first.
+        forecast: probability of a collapse of the network by the end of the run, in [0, 1]; None without a forecast.
+        healthy: optimiser steps done when nothing was suspicious last; a repair returns there.
+    """
+
+    step: int
+    kind: EventKind
+    evidence: dict[str, float]
+    rule: str
+    changes: tuple[str, ...]
+    forecast: float | None
+    healthy: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; None where a number is not finite."""
+        return dataclasses.asdict(self) | {
+            "evidence": {name: finite(value) for name, value in self.evidence.items()},
+            "changes": list(self.changes),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Event:
+        """What `as_json` gave."""
+        evidence = {name: number(value) for name, value in values["evidence"].items()}
+        return cls(**{**values, "evidence": evidence, "changes": tuple(values["changes"])})
+
+
+class Judge:
+    """What was seen of a run so far, and what the rules of `ALARMS` say of it.
+
+    Args:
+        steps: updates of the whole run, if known.
+        say: called with a sentence where the probe cannot be used.
+
+    Attributes:
+        events: all so far; a kind is reported once.
+        series: name -> values, one for each look; names are `SERIES`.
+        updates: so far.
+        probing: what the probe showed.
+        faulty: whether the probe failed: it is not asked again.
+    """
+
+    def __init__(self, steps: int | None = None, *, say: Callable[[str], None] = warnings.warn) -> None:
+        self.steps, self._say = steps, say
+        self.events: list[Event] = []
+        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self.updates = 0
+        self.probing = Probing()
+        self.faulty = False
+        self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
+        self._top = 0.0  # the best recall of the batches so far
+
+    def look(self, row: Sequence[float]) -> None:
+        """Note what a look holds, in the order of `SERIES` without the last, which follows from it."""
+        for name, value in zip(SERIES, row, strict=False):
+            self.series[name].append(value)
+        self.series["risk"].append(risk(self.series))
+
+    def forget(self) -> None:
+        """Begin the series anew."""
+        self.series = {name: [] for name in SERIES}
+        self._best, self._top = (0.0, 0.0, 0.0), 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, as JSON."""
+        return {
+            "updates": self.updates,
+            "best": list(self._best),
+            "top": self._top,
+            "probing": self.probing.state_dict(),
+            "faulty": self.faulty,
+            "series": finite_series(self.series),
+            "events": [event.as_json() for event in self.events],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.updates = state["updates"]
+        self._best = (state["best"][0], state["best"][1], state["best"][2])
+        if "probing" in state:  # not in that of a run before there was a probe
+            self._top, self.faulty = state["top"], state["faulty"]
+            self.probing.load_state_dict(state["probing"])
+        self.series = number_series(state["series"])
+        self.events = [Event.from_json(event) for event in state["events"]]
+
+    def judge(self, step: int, *, not_finite: bool, probe: Probe | None = None) -> None:
+        """Judge the last look; `self.events` has what it brings.
+
+        Args:
+            step: optimiser steps done before it.
+            not_finite: whether the loss or an embedding was no finite number since the look before.
+            probe: asked where there is a suspicion; without one the batches alone are judged.
+        """
+        looks = len(self.series["step"])
+        if not_finite:
+            self._tell(
+                step,
+                "not-finite",
+                {name: self.series[name][-1] for name in ("loss", "norm")},
+                "the loss or an embedding is not a finite number",
+                (
+                    "Lower the learning rate, or warm it up.",
+                    "Clip the norm of the gradient.",
+                    "Check the inputs for values that are not finite.",
+                ),
+            )
+            return
+        tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
+        norm, norm_tail = (settled(self.series[name], looks - 1) for name in ("norm", "norm_tail"))
+        if norm_tail > tail or norm > scale:
+            rule = f"largest norm {norm_tail:.3g} times the median, over {tail:g}"
+            if norm > scale:
+                rule = f"root mean square norm {norm:.3g}, over {scale:g}"
+            self._tell(
+                step,
+                "exploding-norm",
+                {"norm": norm, "norm_tail": norm_tail},
+                rule,
+                (
+                    "Normalise the embeddings.",
+                    "Lower the learning rate, or warm it up.",
+                    "Clip the norm of the gradient.",
+                ),
+            )
+        if step < FIRST:
+            return
+        inside, suspicious = self._lost_inside(), self._suspicious()
+        if probe is None:
+            self._judge_network(step)
+            if inside is not None and not self._told("network-collapse"):
+                self._judge_classes(step, *inside)
+        elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
+            self.ask(probe, step)
+            if not self.faulty and not self._told("network-collapse", "class-collapse", "harm"):
+                self._judge_probe(step, doubted=inside is not None)
+        self._judge_sampler(step)
+
+    def _suspicious(self) -> bool:
+        """Whether batches shrink, or lose the recall that they had."""
+        recall = settled(self.series["recall"], len(self.series["step"]) - 1)
+        if recall > self._top:
+            self._top = recall
+        return self.series["risk"][-1] >= ALARMS["healthy"].value or self._top - recall >= ALARMS["fall"].value
+
+    def _accused(self) -> bool:
+        """Whether the batches alone say that the network is about to collapse."""
+        risks, limit = self.series["risk"], ALARMS["risk"].value
+        return len(risks) > 1 and risks[-1] >= limit and risks[-2] >= limit
+
+    def ask(self, probe: Probe, step: int) -> None:
+        """Ask the probe; one that fails is not asked again, and batches alone are judged from then on."""
+        try:
+            self.probing.ask(probe, step)
+        except Exception as error:  # a fault of the probe must not end the training either
+            self.faulty = True
+            self._say(f"the probe could not be used: {type(error).__name__} at step {step}: {error}")
+
+    def _judge_network(self, step: int) -> None:
+        """By the batches alone: is the network about to collapse?"""
+        risks, limit = self.series["risk"], ALARMS["risk"].value
+        if not self._accused():
+            return
+        ahead = forecast(self.series)
+        assert ahead is not None
+        self._tell(
+            step,
+            "network-collapse",
+            ahead.evidence,
+            f"forecast of {100 * risks[-1]:.0f} %, at least {100 * limit:.0f} % at two consecutive checks: items "
+            f"are {ahead.evidence['relative_spread']:.2g} times as far from their centre as from 0, and items of "
+            "the same class "
+            f"{ahead.evidence['within_between']:.2f} times as far apart as items of different classes",
+            network_advice(None)[1],
+        )
+
+    def _judge_probe(self, step: int, *, doubted: bool) -> None:
+        """By the probe, which was just asked, beside the start and the best of the run.
+
+        Args:
+            doubted: whether the batches lose what is inside their classes.
+        """
+        probing = self.probing
+        now, start, best = probing.last, probing.reference, probing.best
+        assert now is not None
+        assert start is not None
+        assert best is not None
+        accused = self._accused()
+        narrow = _narrow(now, start)
+        stuck = self._stuck(now, start)
+        beside_best = probing.beside(best, "the best step")
+        lost = [one for one in probing.beside(start, "the start") if one.worse]
+        stays = probing.stays_below(start)
+        fallen = [one for one in beside_best if one.worse]
+        inside = any(one.level == FINER for one in fallen) or any(
+            one.comparison.level == FINER for one in probing.stays_below(best)
+        )
+        tight = now.within_between < ALARMS["tight"].value
+        held_out = f"of {probing.items} held-out items"
+        if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
+            self._tell(
+                step,
+                "network-collapse",
+                _beside(now, start),
+                f"{held_out}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
+                f"start {start.relative_spread:.2g} times, recall@1 is {_change(now.recall, start.recall)}",
+                network_advice(None)[1],
+                healthy=start.step if _narrow(best, start) else best.step,
+            )
+        elif tight and ((inside and doubted) or any(one.comparison.level == FINER for one in stays)):
+            self._tell(
+                step,
+                "class-collapse",
+                _beside(now, best) | {"within_between": now.within_between},
+                f"{held_out} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
+                f"{best.step}, and items of the same class are {now.within_between:.2f} times as far apart as items of "
+                "different classes",
+                class_advice(None)[1],
+                healthy=best.step,
+            )
+        elif stays:
+            named = " and ".join(
+                f"{measure} by {one.level} is {_change(one.recall, one.reference_recall)} at the start (interval of "
+                f"the difference {100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
+                for measure, one in stays
+            )
+            self._tell(
+                step,
+                "harm",
+                _beside(now, start),
+                f"{held_out} fewer find their class than at the start, at two calls of the probe in a row: {named}",
+                harm_advice(),
+                healthy=best.step,
+            )
+        else:
+            self._judge_chance(step, now, best)
+
+    def _stuck(self, now: Look, start: Look) -> bool:
+        """Whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
+        before, point = self.probing.before, THRESHOLDS["point"].value
+        if before is None or self.probing.ahead(before):
+            return False
+        if max(now.relative_spread, before.relative_spread) < point:
+            return now.relative_spread < 2 * before.relative_spread
+        halfway = self.probing.chance + THRESHOLDS["halfway"].value * (1 - self.probing.chance)
+        return _narrow(now, start) and _narrow(before, start) and now.recall < halfway
+
+    def _judge_chance(self, step: int, now: Look, best: Look) -> None:
+        """Whether the probe has never been better than chance, and does not become so."""
+        if self.updates < ALARMS["unlearned"].value or len(self.probing.series["step"]) < 4:
+            return
+        high = self.probing.by_chance()
+        if high is not None and best.recall <= high:
+            self._tell(
+                step,
+                "harm",
+                {"recall": now.recall, "chance_high": high},
+                f"of {self.probing.items} held-out items recall@1 is {100 * now.recall:.1f} %, no better than chance, "
+                f"which reaches {100 * high:.1f} %, and at no call of the probe was it better",
+                harm_advice(),
+                healthy=best.step,
+            )
+
+    def _lost_inside(self) -> tuple[float, float, bool] | None:
+        """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""
+        last = zip(self.series["fine_recall"][-CALM:], self.series["fine_items"][-CALM:], strict=True)
+        known = [(share, items) for share, items in last if items > 0]
+        if len(known) < CALM:
+            return None
+        items = sum(count for _, count in known)
+        kept = sum(share * count for share, count in known) / items
+        error = math.sqrt(kept * (1 - kept) / items)
+        if kept - error > self._best[0] - self._best[1]:
+            self._best = (kept, error, self.series["step"][-1])
+        best, before, _ = self._best
+        within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
+        # An embedding that shrinks to a point loses fine recall too, but its classes do not come apart.
+        if not within < ALARMS["tight"].value * between:
+            return None
+        both = math.hypot(error, before)
+        if best - kept <= max(ALARMS["doubt"].value, DOUBTS * both):
+            return None
+        return kept, best, best - kept > max(ALARMS["lost"].value, ERRORS * both)
+
+    def _judge_classes(self, step: int, kept: float, best: float, certain: bool) -> None:
+        """By the batches alone: have classes lost what is inside them?"""
+        if not certain:
+            return
+        within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
+        self._tell(
+            step,
+            "class-collapse",
+            {"fine_recall": kept, "best_fine_recall": best, "within_between": within / between},
+            f"the nearest positive has the same finer class for {100 * kept:.1f} % of the items, down from "
+            f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
+            f"{within / between:.2f} times as far apart as items of different classes",
+            class_advice(None)[1],
+            healthy=int(self._best[2]),
+        )
+
+    def _judge_sampler(self, step: int) -> None:
+        looks = int(ALARMS["dead"].value)
+        recent = self.series["active"][-looks:]
+        if len(recent) < looks or not all(value < THRESHOLDS["active"].value for value in recent):
+            return
+        recall = self.series["recall"][-1]
+        if not recall < THRESHOLDS["learned"].value:
+            return
+        self._tell(
+            step,
+            "dead-sampler",
+            {"active": recent[-1], "recall": recall},
+            f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {looks} checks, "
+            f"although the nearest item has the same class for only {100 * recall:.1f} %",
+            ("Use harder negatives, or a larger margin.", "Use all positives and negatives of a batch."),
+            healthy=int(([0.0] + self.series["step"])[-looks - 1]),
+        )
+
+    def _tell(
+        self,
+        step: int,
+        kind: EventKind,
+        evidence: Mapping[str, float],
+        rule: str,
+        changes: tuple[str, ...],
+        *,
+        healthy: int | None = None,
+    ) -> None:
+        """Add an event, unless there is one of its kind; nothing was suspicious last where the risk was low."""
+        if self._told(kind):
+            return
+        ahead = forecast(self.series)
+        if healthy is None:
+            looks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
+            healthy = max((int(then) for then, chance in looks if not chance >= ALARMS["healthy"].value), default=0)
+        self.events.append(
+            Event(
+                step,
+                kind,
+                dict(evidence),
+                rule,
+                changes,
+                None if ahead is None else ahead.probability,
+                healthy,
+            )
+        )
+
+    def _told(self, *kinds: EventKind) -> bool:
+        return any(event.kind in kinds for event in self.events)
+
+
+def _beside(now: Look, other: Look) -> dict[str, float]:
+    """The numbers of a look and of an earlier one; without those that are not known."""
+    found = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
+    found |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in found}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _narrow(one: Look, start: Look) -> bool:
+    """Whether items lie in a narrow cone, or in half of the one that they began in."""
+    return one.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
+
+
+def _change(now: float, before: float) -> str:
+    return f"{100 * now:.1f} %, against {100 * before:.1f} %"

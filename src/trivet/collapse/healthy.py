@@ -1,0 +1,178 @@
+"""The verdict on an embedding against which no rule speaks: healthy, or spread out, and what is open."""
+
+from __future__ import annotations
+
+from trivet.collapse.measures import Measures
+from trivet.collapse.significance import Comparison, Ranking, in_words
+from trivet.collapse.thresholds import THRESHOLDS
+from trivet.collapse.verdict import Verdict
+from trivet.runtime.text import counted
+
+SPREAD = 0.25  # relative spread from which items are called well spread
+
+
+def sound(measures: Measures) -> Verdict:
+    """An embedding against which no rule speaks: healthy, if it was shown to be good."""
+    level = measures.comparisons[0].level if measures.comparisons else ""
+    informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
+    evidence = {
+        "relative_spread": measures.relative_spread,
+        "effective_rank": measures.effective_rank,
+        "class_spread": measures.class_spread,
+        "recall@1": measures.recall,
+    }
+    open_, lower = doubts(measures), ranked_lower(measures)
+    asked = measures.comparisons and informed and known(measures)
+    if not asked or open_ or lower or measures.lost or came_closer(measures):
+        if measures.per_class.items.max() == 1:
+            rule = "no class has two items, so recall@1 cannot be measured"
+        elif not known(measures):
+            rule = "there are too few items to tell whether recall@1 is above chance"
+        elif not informed and not open_ and measures.comparisons:
+            rule = "it is no worse than its references, but knows hardly more of the labels than chance"
+        elif open_:
+            rule = f"whether it is as good as its references is open: {said(open_[0], level)}"
+        elif measures.lost:
+            return _lost_classes(measures, level, evidence)
+        elif lower:
+            return _lower_ranks(lower, measures, level, evidence)
+        elif measures.comparisons:
+            return _open_inside(measures, level, evidence)
+        else:
+            rule = "whether it is good was not asked"
+        cause = "Items and classes are well spread, which says nothing of how good the embedding is."
+        if not informed and measures.per_class.items.max() > 1:
+            cause = (
+                "Items are well spread, but hardly by class: the embedding carries little information on these labels."
+            )
+        if not measures.comparisons and measures.per_class.items.max() > 1:
+            cause += (
+                " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
+                "reference= in Python."
+            )
+        return Verdict("spread-out", None, evidence, rule, cause)
+    return Verdict(
+        "healthy",
+        None,
+        evidence | _reference_recalls(measures, level),
+        f"spread out, and at least as good as every reference: {_against(measures, level)}",
+        "Items and classes are well spread."
+        if measures.relative_spread >= SPREAD
+        else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
+    )
+
+
+def _against(measures: Measures, level: str) -> str:
+    """Recall@1 beside that of each reference, in words."""
+    own = [one for one in measures.comparisons if one.level == level]
+    others = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
+    within = " (within a point)" if any(one.difference < 0 for one in own) else ""
+    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}{within}"
+
+
+def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
+    return {f"recall@1 of {one.reference}": one.reference_recall for one in measures.comparisons if one.level == level}
+
+
+def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding that is as good as its references over all items, while some classes were lost."""
+    lost, items = measures.lost, sum(one.items for one in measures.lost)
+    own, before = (
+        sum(one.items * share for one, share in zip(lost, shares, strict=True)) / items
+        for shares in ([one.recall for one in lost], [one.reference_recall for one in lost])
+    )
+    count = f"{counted(len(lost), 'class')} of {measures.classes}"
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level) | {"recall_of_lost": own, "reference_recall_of_lost": before},
+        f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
+        f"of {'its' if len(lost) == 1 else 'their'} items is {100 * own:.1f} %, against {100 * before:.1f} %",
+        "Whether the gain of the others is worth that is for you to decide.",
+    )
+
+
+def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding in which the nearest item is found as often as in its references, but less of the class."""
+    evidence |= {"map_at_r": lower[0].map_at_r, "reference_map_at_r": lower[0].reference_map_at_r}
+    said = "; ".join(
+        f"MAP@R{'' if one.level == level else f' by {one.level}'} is {100 * one.map_at_r:.1f} %, against "
+        f"{100 * one.reference_map_at_r:.1f} % of {in_words(one.reference)}"
+        for one in lower
+    )
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level),
+        f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
+        f"of a class: {said}",
+        "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
+        "by the measure that your search needs.",
+    )
+
+
+def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+    """Of an embedding that is as good as its references by its labels, while things within its classes came closer."""
+    now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
+    return Verdict(
+        "spread-out",
+        None,
+        evidence | _reference_recalls(measures, level) | {"mode_index": now, "reference_mode_index": before},
+        f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
+        f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
+        "The same thing parts every class there, such as a device, a style or a colour. Whether its merging is a loss "
+        "cannot be told: it is what training is for, unless you search by it."
+        if parted_alike(measures)
+        else "Whether that is a loss cannot be told: it is what training is for, unless something finer than the label "
+        "matters. A finer label would show it.",
+    )
+
+
+def as_good(measures: Measures) -> bool:
+    """Whether recall@1 is above chance and, within a point, that of every reference or higher."""
+    return bool(measures.comparisons) and not doubts(measures) and known(measures)
+
+
+def known(measures: Measures) -> bool:
+    """Whether recall is above chance beyond doubt."""
+    return measures.chance_high is None or measures.recall > measures.chance_high
+
+
+def doubts(measures: Measures) -> list[Comparison]:
+    return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
+
+
+def ranked_lower(measures: Measures) -> list[Ranking]:
+    return [one for one in measures.rankings if one.worse]
+
+
+def came_closer(measures: Measures) -> bool:
+    """Whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is for."""
+    index = counted_index(measures)
+    return index is not None and index < THRESHOLDS["closer"].value
+
+
+def counted_index(measures: Measures) -> float | None:
+    """The mode index, where the reference shows modes in so many classes that they are no accident."""
+    return measures.mode_index if (measures.reference_split or 0) >= THRESHOLDS["seen"].value else None
+
+
+def parted_alike(measures: Measures) -> bool:
+    """Whether the same thing parts every class of the reference, so that it is no thing of a class."""
+    return (measures.reference_mode_sharing or 0) >= THRESHOLDS["sharing"].value
+
+
+def said(one: Comparison, level: str) -> str:
+    """A comparison in words, with its numbers."""
+    by = "" if one.level == level else f" by {one.level}"
+    change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
+    return (
+        f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
+        f"{in_words(one.reference)}: {change} (Student's t {_points(one.low)} to {_points(one.high)})"
+    )
+
+
+def _points(difference: float) -> str:
+    """With its sign; to two digits where one would show none."""
+    one = f"{100 * difference:+.1f}"
+    return one if one.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"

@@ -1,0 +1,232 @@
+"""The test of recall@1 beside chance, and beside other embeddings of the same items: better, worse, or neither."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
+
+QUERIES_LEVEL, CLASSES_LEVEL = 0.999, 0.99  # of the two intervals of a difference
+FEWEST = 5  # classes from which they are drawn too
+FLOOR = 0.01  # a smaller difference of two recalls is none
+DECISIVE = 0.1  # from such a difference on, classes that were not drawn could hardly turn it
+PERMUTED_LEVEL = 0.99  # share of the permutations of the labels between both ends
+PERMUTATIONS = 2000
+ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
+
+
+UNTRAINED, ZERO_SHOT, RAW = "untrained network", "zero-shot backbone", "raw inputs"  # what a run is compared with
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Recall@1 of an embedding beside that of a reference, on the same queries; shares in [0, 1].
+
+    Attributes:
+        reference: its name.
+        level: the label level.
+        queries: how many.
+        recall, reference_recall: recall@1 of both.
+        low, high: interval of `difference`: from the lower to the higher end of two Student-t intervals, of 99.9 % over
+            queries and, with five classes or more, of 99 % over classes; of 10 points or more, the first alone.
+    """
+
+    reference: str
+    level: str
+    queries: int
+    recall: float
+    reference_recall: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """Recall@1 of the embedding less that of the reference."""
+        return self.recall - self.reference_recall
+
+    @property
+    def worse(self) -> bool:
+        """Whether the embedding is worse beyond doubt: the whole interval is below 0, and a point or more is lost."""
+        return self.high < 0 and self.difference <= -FLOOR
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better beyond doubt."""
+        return self.low > 0 and self.difference >= FLOOR
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it did less well, but may be as good on other items."""
+        return self.difference <= -FLOOR and not self.worse
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """MAP@R of an embedding beside that of a reference, on the same queries: is more found than the nearest item?
+
+    Attributes:
+        reference: its name.
+        level: the label level.
+        queries: how many.
+        map_at_r, reference_map_at_r: MAP@R of both, in [0, 1].
+        low, high: interval of `difference`, as that of a `Comparison`.
+    """
+
+    reference: str
+    level: str
+    queries: int
+    map_at_r: float
+    reference_map_at_r: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """MAP@R of the embedding less that of the reference."""
+        return self.map_at_r - self.reference_map_at_r
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is lower beyond doubt: the whole interval is below 0, and a point or more is lost."""
+        return self.high < 0 and self.difference <= -FLOOR
+
+
+def comparison_json(one: Comparison) -> dict[str, Any]:
+    """Its fields, and what they say."""
+    outcome = "worse" if one.worse else "better" if one.better else "open" if one.doubtful else "equal"
+    return asdict(one) | {"difference": one.difference, "outcome": outcome}
+
+
+def ranking_json(one: Ranking) -> dict[str, Any]:
+    """Its fields, and what they say."""
+    return asdict(one) | {"difference": one.difference, "worse": one.worse}
+
+
+def in_words(reference: str) -> str:
+    """Its name in a sentence; that of a file stays as it is."""
+    return f"the {reference}" if reference in (UNTRAINED, ZERO_SHOT, RAW) else reference
+
+
+def compare(
+    hits: Floats,
+    others: Floats,
+    classes: Integers,
+    *,
+    reference: str,
+    level: str,
+    over_queries: float = QUERIES_LEVEL,
+    over_classes: float = CLASSES_LEVEL,
+    decisive: float = DECISIVE,
+) -> Comparison:
+    """Compare recall@1 on the same queries; the interval is that of `difference_ends`.
+
+    Few classes give so wide an interval that the loss of a quarter may be left open. A difference of 10 points or more
+    is judged over queries alone: it is a fact of these classes, and others that are drawn instead seldom turn it.
+
+    Args:
+        hits: `(Q,)` in [0, 1], recall@1 of each query in the embedding.
+        others: `(Q,)`, in the reference.
+        classes: `(Q,)` the class of each query.
+        over_queries, over_classes: the confidence of the interval, see there.
+        decisive: the difference from which classes are not asked; infinite for never.
+    """
+    low, high = _ends(hits - others, classes, over_queries, over_classes, decisive)
+    return Comparison(
+        reference=reference,
+        level=level,
+        queries=len(hits),
+        recall=float(hits.mean()),
+        reference_recall=float(others.mean()),
+        low=low,
+        high=high,
+    )
+
+
+def compare_rankings(own: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Ranking:
+    """Compare MAP@R on the same queries, as `compare` does recall@1.
+
+    Args:
+        own: `(Q,)` in [0, 1], MAP@R of each query in the embedding.
+        others: `(Q,)`, in the reference.
+        classes: `(Q,)` the class of each query.
+    """
+    low, high = _ends(own - others, classes, QUERIES_LEVEL, CLASSES_LEVEL, DECISIVE)
+    return Ranking(
+        reference=reference,
+        level=level,
+        queries=len(own),
+        map_at_r=float(own.mean()),
+        reference_map_at_r=float(others.mean()),
+        low=low,
+        high=high,
+    )
+
+
+def _ends(
+    gains: Floats, classes: Integers, over_queries: float, over_classes: float, decisive: float
+) -> tuple[float, float]:
+    asked = over_classes if abs(float(gains.mean())) < decisive else None
+    return difference_ends(gains, classes, over_queries=over_queries, over_classes=asked)
+
+
+def difference_ends(
+    differences: Floats, classes: Integers, *, over_queries: float, over_classes: float | None
+) -> tuple[float, float]:
+    """From the lower to the higher end of two Student-t intervals of a mean, within [-1, 1].
+
+    One is over queries; with five classes or more, the other is over classes, all queries of a class together. Two more
+    queries, one that each side wins, keep the first honest where there are few.
+
+    Args:
+        differences: `(Q,)` in [-1, 1], a measure of each query less that in another embedding.
+        classes: `(Q,)` the class of each query.
+        over_queries, over_classes: the confidence of each, in (0, 1); None for queries alone.
+
+    Source:
+        Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
+    """
+    ends = [_student(np.concatenate([differences, [1.0, -1.0]]), over_queries)]
+    _, members = np.unique(classes, return_inverse=True)
+    sizes = np.bincount(members)
+    if over_classes is not None and len(sizes) >= FEWEST:
+        sums = np.bincount(members, weights=differences)
+        # A ratio of two sums over the drawn classes, about its value.
+        middle = float(differences.mean())
+        low, high = _student((sums - middle * sizes) / sizes.mean(), over_classes)
+        ends.append((middle + low, middle + high))
+    return max(-1.0, min(low for low, _ in ends)), min(1.0, max(high for _, high in ends))
+
+
+def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:
+    """Between which values recall@1 lies in 99 % of the permutations of the labels: an exact test, for any neighbours.
+
+    Two items that are each other's nearest hit or miss together, and many may have one neighbour; permuted labels keep
+    that, where a binomial interval would not.
+
+    Args:
+        nearest: `(Q,)` the row of the nearest other item of each query.
+        asked: `(Q,)` the rows of the queries.
+        classes: `(N,)` class numbers.
+        seed: of the 2,000 permutations.
+    """
+    generator = np.random.default_rng(seed)
+    recalls = np.empty(PERMUTATIONS)
+    step = max(1, ENTRIES // len(classes))
+    for start in steps(range(0, PERMUTATIONS, step), "permutations of the labels, in blocks"):
+        count = min(step, PERMUTATIONS - start)
+        labels = generator.permuted(np.broadcast_to(classes, (count, len(classes))), axis=1)
+        recalls[start : start + count] = (labels[:, nearest] == labels[:, asked]).mean(axis=1)
+    low, high = np.quantile(recalls, [(1 - PERMUTED_LEVEL) / 2, (1 + PERMUTED_LEVEL) / 2]).tolist()
+    return low, high
+
+
+def _student(values: Floats, level: float) -> tuple[float, float]:
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    middle = float(values.mean())
+    return middle - half, middle + half

@@ -1,0 +1,386 @@
+"""The labelled items of an audit: those of a file, of texts, or of a run, embedded out of fold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.config.base import nearest
+from trivet.datasets import Dataset, Splits, load
+from trivet.datasets.preview import Shown
+from trivet.io.embedding_table import Vectors
+from trivet.io.overwrite_guard import of_run
+from trivet.io.read_embeddings import read_vectors
+from trivet.io.text_files import read_texts
+from trivet.label_noise import estimate_noise
+from trivet.metrics.points import Metric
+from trivet.models import Embedder, encoder_vectors, ngram_vectors, tokenize_of
+from trivet.runtime.arrays import Integers
+from trivet.runtime.progress import report, reporter
+from trivet.runtime.text import counted, noun
+from trivet.training.class_sample import class_sample
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed, label_names, raw_inputs
+from trivet.training.run_folder import RunFolder, trained_model
+
+FOLDS, FEWER = 3, 2  # where none are asked for
+TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
+FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
+TEXT = "text"  # the column that is shown of each row of a file, if it is there
+RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
+PIXELS = 2**24  # values of pictures that are compared at once
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a file or run.
+
+    Attributes:
+        level: the label level that is audited; None for the first of a file, and for that a run was trained on.
+        split: of a file, the rows of that split only.
+        text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
+            the column that is judged.
+        encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
+            for `trivet.models.ngram_vectors`.
+        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
+        neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
+        folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
+            or 2 where the median class has less than 60 items.
+        seed: of the folds, and of what the estimate draws.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+    """
+
+    level: str | None = None
+    split: str | None = None
+    text: str | None = None
+    encoder: str | None = None
+    distance: Metric | None = None
+    neighbours: int | None = None
+    folds: int | None = None
+    seed: int = 0
+    data_root: Path | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Labelled items, and embeddings to judge them by.
+
+    Attributes:
+        name: of the file or the run.
+        split: the split that the items are of, or None.
+        level: the label level that is audited.
+        ids: N texts.
+        labels: `(N,)` class names.
+        embeddings: `(N, d)` floating point.
+        fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
+        distance: how the embeddings are compared, within a fold.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
+        texts: N texts, where the items are texts or have one.
+        content: N values, equal for exact duplicates.
+        notes: what a reader must know.
+        doubt: why an estimate may be too high; empty if nothing speaks for that.
+    """
+
+    name: str
+    split: str | None
+    level: str
+    ids: Sequence[str]
+    labels: npt.NDArray[np.str_]
+    embeddings: npt.NDArray[Any]
+    fold: Integers | None
+    distance: Metric
+    show: Callable[[int], Shown] | None = None
+    texts: Sequence[str] | None = None
+    content: Sequence[Hashable] | None = None
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+
+
+def items_of(path: Path, request: Request) -> Items:
+    """The items of a file of embeddings or texts, or of a run.
+
+    A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
+    say. So a run is embedded out of fold: the training items are dealt into folds, each class evenly, and for each fold
+    a network is trained anew by the settings of the run on the items of the others. It embeds those of the fold, whose
+    labels it has not seen, and they are judged by each other. Nothing in the run folder changes.
+
+    Raises:
+        ValueError: if the file or the run cannot be used, or what is asked does not fit.
+    """
+    return _of_run(path, request) if of_run(path) else _of_file(path, request)
+
+
+def _of_file(path: Path, request: Request) -> Items:
+    if request.folds:
+        raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
+    texts: Sequence[str] | None
+    if path.suffix.lower() == ".csv":
+        vectors, texts, note = _of_texts(path, request)
+    else:
+        if request.encoder is not None:
+            raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
+        vectors = _read(path, request)
+        texts = vectors.texts
+        note = (
+            "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
+            "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
+        )
+    level = request.level or first_level(vectors, request.text)
+    notes = [note, *vectors.notes]
+    typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
+    doubt = ""
+    if typical < TYPICAL:
+        few = f"{typical:g} {noun(typical, 'item')}"
+        doubt = f"The median class has only {few}, too few to judge labels by their neighbours"
+    if vectors.ids is None:
+        notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
+    return Items(
+        name=vectors.name,
+        split=request.split,
+        level=level,
+        ids=vectors.names(),
+        labels=vectors.labels[level],
+        embeddings=vectors.embeddings,
+        fold=None,
+        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
+        show=None if texts is None else lambda i: texts[i],
+        texts=texts,
+        content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
+        notes=tuple(notes),
+        doubt=doubt,
+    )
+
+
+def first_level(vectors: Vectors, text: str | None) -> str:
+    """The label level that is meant where none is named: the first but the column of texts.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    level = next((level for level in vectors.labels if level != (TEXT if text is None else text)), None)
+    if level is None:
+        raise ValueError(
+            f"an audit needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, or "
+            "name it with --level."
+        )
+    return level
+
+
+def _wordings(texts: Sequence[str]) -> list[Hashable]:
+    """Equal for texts that differ in white space and capitals only, but never for blank ones."""
+    return [" ".join(text.split()).casefold() or i for i, text in enumerate(texts)]
+
+
+def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
+    return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
+
+
+def _of_texts(path: Path, request: Request) -> tuple[Vectors, list[str], str]:
+    """The vectors of a csv file, its texts, and a note that says how they were compared."""
+    encoder, text = request.encoder, TEXT if request.text is None else request.text
+    if encoder is None:
+        note = (
+            "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
+            "sentence-transformers model (--encoder) does not."
+        )
+    else:
+        note = f"The texts were compared by their embeddings from {encoder}."
+
+    said = reporter("embedding texts")
+
+    def encode(texts: list[str]) -> npt.NDArray[Any]:
+        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, said)
+
+    levels = None if request.level is None else [request.level]
+    vectors, texts = read_texts(path, encode, text=text, levels=levels, split=request.split)
+    return vectors, texts, note
+
+
+def _read(path: Path, request: Request) -> Vectors:
+    """The rows with the level that is named, or with all there are, and their texts if there is a column of texts."""
+    levels = None if request.level is None else [request.level]
+    if request.text is not None:
+        return read_vectors(path, levels=levels, split=request.split, text=request.text)
+    vectors = read_vectors(path, levels=levels, split=request.split)
+    if TEXT in vectors.columns and request.level != TEXT:
+        return read_vectors(path, levels=levels, split=request.split, text=TEXT)
+    return vectors
+
+
+def _of_run(path: Path, request: Request) -> Items:
+    if request.split is not None or request.text is not None or request.encoder is not None:
+        raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
+    run = RunFolder.open(path)
+    config = run.config()
+    if request.folds != 0:
+        from trivet.training.components import check_before_data  # here: it loads what trains
+
+        check_before_data(config)
+    splits = load(
+        config.data,
+        request.data_root,
+        reporter("reading images"),
+        tokenize=tokenize_of(config.model),
+    )
+    train = splits.train
+    level = request.level or splits.level
+    if level not in train.labels:
+        raise ValueError(
+            f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
+        )
+    distance = request.distance or config.evaluation.distance
+    notes, doubt = [], ""
+    fold: Integers | None = None
+    typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
+    folds = request.folds
+    if folds is None:
+        folds = FEWER if typical < FOLDS * FEW else FOLDS
+    if folds:
+        if typical < folds * FEW:
+            few = counted(typical // folds, "item")
+            doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
+        embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed)
+        raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=request.seed)
+        if raw is not None:
+            embeddings, fold = raw, None
+        notes += note
+    else:
+        model = trained_model(run)
+        embeddings = embed(model, train.inputs, reporter("embedding"))
+        notes.append(
+            "The items were judged by the network that was trained on them, which may have memorised wrong labels and "
+            "hide them. Leave out --folds 0 to judge each item by a network that has not seen its label."
+        )
+    if level != splits.level:
+        notes.append(
+            f"The run was trained on {splits.level}, and trivet train --labels accepts decisions on that level only."
+        )
+    texts = None if config.data.text_column is None else train.columns.get(config.data.text_column)
+    return Items(
+        name=run.name,
+        split="train",
+        level=level,
+        ids=train.ids,
+        labels=np.array(label_names(train)[level]),
+        embeddings=embeddings,
+        fold=fold,
+        distance=distance,
+        show=train.show,
+        texts=texts,
+        content=_pictures(train) if texts is None else _wordings(texts),
+        notes=tuple(notes),
+        doubt=doubt,
+    )
+
+
+def _raw_if_better(
+    items: Dataset, level: str, embeddings: npt.NDArray[Any], fold: Integers, distance: Metric, *, seed: int
+) -> tuple[npt.NDArray[Any] | None, list[str]]:
+    """The raw inputs and a note, if the labels agree with them at least as often as with the embeddings.
+
+    An embedding that knows hardly more of the labels than the raw inputs is no judge of them. The agreement of both is
+    that of `estimate_noise`, on at most 5,000 items. Inputs of over 4,096 numbers are not tried.
+    """
+    if items.inputs.batch(np.arange(1)).numel() > RAW:
+        return None, []
+    labels = items.labels[level]
+    some = class_sample(labels, SAMPLED, least=FEW, seed=seed)
+    raw = raw_inputs(items.inputs)
+    if len(np.unique(labels[some])) < 2 or np.bincount(fold[some]).min() < 2:
+        return None, []
+    ours = estimate_noise(embeddings[some], labels[some], folds=fold[some], seed=seed, distance=distance).agreement
+    theirs = estimate_noise(raw[some], labels[some], seed=seed, distance=distance).agreement
+    if theirs < ours:
+        return None, []
+    return raw, [
+        f"The networks of this run know the labels no better than the raw inputs do: {100 * ours:.1f} % of the labels "
+        f"agree with the networks, {100 * theirs:.1f} % with the raw inputs, which judge the labels here. Vectors of a "
+        "pretrained encoder may judge better."
+    ]
+
+
+def _pictures(items: Dataset) -> list[Hashable]:
+    """Equal for items of the same pixels."""
+    found: list[Hashable] = []
+    step = max(1, PIXELS // max(1, items.inputs.batch(np.arange(1)).numel()))
+    for start in range(0, len(items), step):
+        found += _digests(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
+        report("comparing pictures", len(found), len(items))
+    return found
+
+
+def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0) -> tuple[npt.NDArray[Any], Integers]:
+    """Embeddings of the training items, each by a network that was trained without the fold the item is in.
+
+    Items of a class that the other folds have less than two of are left out of the training, too: alone they have no
+    positive.
+
+    Args:
+        folds: at least 2.
+        seed: of the folds.
+
+    Returns:
+        The embeddings `(N, d)`, of which those of different folds cannot be compared, and the fold of each item `(N,)`.
+
+    Raises:
+        ValueError: if there are fewer folds than two or more than pairs of items, if too few classes are left to train
+            on, or if embeddings are not finite.
+    """
+    train, labels = splits.train, splits.train.labels[splits.level]
+    most = len(train) // 2
+    if not 2 <= folds <= most:
+        raise ValueError(
+            f"folds must be from 2 to half the number of items, {most}, or 0 for none: got {folds}; with {FOLDS} each "
+            "network is trained on two thirds of the items."
+        )
+    fold = stratified_folds(labels, folds, seed=seed)
+    embeddings = np.empty((len(train), config.model.embedding_dim), np.float32)
+    for number in range(folds):
+        counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
+        kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
+        enough, needed = int((counts > 1).sum()), config.batch.needed_classes
+        if enough < needed:
+            raise ValueError(
+                f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
+                f"without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
+            )
+        model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}")
+        held_out = np.flatnonzero(fold == number)
+        embeddings[held_out] = embed(model, train.subset(held_out).inputs)
+        if not np.isfinite(embeddings[held_out]).all():
+            raise ValueError(
+                f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
+                "training.learning_rate, or audit with --folds 0."
+            )
+    return embeddings, fold
+
+
+def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Integers:
+    """The fold 0 .. folds - 1 of each item `(N,)`, at random: sizes differ by at most one, in all and in each class."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
+    fold = np.empty(len(labels), np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold
+
+
+def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
+    """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
+    from trivet.training.components import first_task, in_steps
+    from trivet.training.loop import fit  # here: an audit of a file does without Lightning
+
+    config = in_steps(config, splits)  # of all items, so that each network makes as many steps as a run
+    steps = config.training.num_steps
+
+    def say() -> None:
+        report(title, task.step, steps)
+
+    task, batches = first_task(config, items, splits.level, steps=steps, after_step=say)
+    if not fit(task, batches, workers=config.training.workers):
+        raise KeyboardInterrupt
+    return task.measured.eval()

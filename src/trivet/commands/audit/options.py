@@ -1,0 +1,295 @@
+"""`trivet audit`."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trivet.commands.printing import command_line, echo, print_json, print_table, say
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists, refuse
+from trivet.io.overwrite_guard import of_run
+from trivet.runtime.progress import shown
+from trivet.runtime.text import counted
+
+# What --apply does not do.
+JUDGING = (
+    "out",
+    "report",
+    "decisions",
+    "relabel_above",
+    "drop_above",
+    "folds",
+    "neighbours",
+    "distance",
+    "split",
+    "encoder",
+    "top",
+    "seed",
+    "force",
+    "data_root",
+)
+
+
+def audit(
+    context: typer.Context,
+    embeddings: Annotated[
+        Path,
+        typer.Argument(
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
+            "folder: its training items.",
+            show_default=False,
+            callback=exists,
+        ),
+    ],
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            "--labels",
+            help="The label column to audit. Default: the first; for a run, the level it was trained on.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
+            "duplicates, outliers and text."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page here on which you can decide: the most suspect items next to their neighbours."
+        ),
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a file id,decision,label here, to be filled in and given to --apply, or for a run to trivet "
+            "train --labels."
+        ),
+    ] = None,
+    relabel_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
+            "else keep. Default: leave them empty."
+        ),
+    ] = None,
+    drop_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill in decisions: leave an item out of training if its label is wrong, or its classes overlap "
+            "there, with a probability above this, else keep; two items of each class stay. With --relabel-above, what "
+            "is not relabelled. Accuses no label, so it also decides where an audit cannot tell. Default: leave them "
+            "empty."
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply",
+            help="Do not audit: apply the decisions in this file to the data file, and write the result to --output.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="For --apply: the new file, of the same format; it must not exist.",
+            show_default=False,
+        ),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="For a run: number of networks to train, each without one fold of the items, which it then judges. 0 "
+            "uses the network of the run, which may have memorised wrong labels. Default: 3, or 2 if the median "
+            "class has fewer than 60 items."
+        ),
+    ] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(help="Number of nearest neighbours that judge an item.", show_default=False)
+    ] = None,
+    distance: DistanceByDimension = None,
+    split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="For a file: the column that the page shows for each row; for a .csv, the column of texts. Default: "
+            "text."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="For a .csv: the sentence-transformers model that embeds the texts, by name or folder. Default: "
+            "none; texts are compared by character n-grams.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Number of suspect items to print.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Estimate how many labels are wrong, and rank which probably are; or apply decisions on them to a file."""
+    if apply is not None:
+        refuse(context, "--apply judges nothing", *JUDGING)
+        if output is None:
+            raise ValueError("--apply writes a new file: name it with --output FILE.")
+        return _apply(embeddings, apply, output, level=level, text=text, json=json)
+    refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
+    if json:
+        refuse(context, "--json holds all items", "top")
+    if not of_run(embeddings):
+        refuse(context, "only a run needs its data", "data_root")
+    with shown("audit"):
+        from trivet.commands.audit.items import Request
+        from trivet.commands.audit.run import Outputs, audit_path  # here: it loads the training stack
+
+        request = Request(
+            level=level,
+            split=split,
+            text=text,
+            encoder=encoder,
+            distance=distance,
+            neighbours=neighbours,
+            folds=folds,
+            seed=seed,
+            data_root=data_root,
+        )
+        outputs = Outputs(
+            out=out,
+            decisions=decisions,
+            relabel_above=relabel_above,
+            drop_above=drop_above,
+            report=report,
+            force=force,
+        )
+        result = audit_path(embeddings, request, outputs, command=command_line())
+    if json:
+        print_json(result)
+    else:
+        print_audit(result, top)
+    if "refused" in result:  # at the end: what was computed is told and written all the same
+        raise ValueError(result["refused"])
+    return 0
+
+
+def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
+    from trivet.io.corrected_files import write_cleaned  # here: `--help` reads no tables
+
+    with shown("applying decisions"):
+        counts = write_cleaned(path, decisions, output, level=level, text=text)
+    if json:
+        print_json(counts | {"output": str(output)})
+    else:
+        say(
+            f"{output}: {counts['left']} of {counted(counts['rows'], 'row')}; {counts['relabel']} relabelled, "
+            f"{counts['drop']} dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
+        )
+    return 0
+
+
+def print_audit(result: Mapping[str, Any], top: int) -> None:
+    """The noise rate, the most suspect items as a table, and where everything was written."""
+    rate, suspects = result["noise_rate"], result["suspects"]
+    say(_headline(rate), bold=True)
+    if rate["reason"]:
+        say(rate["reason"])
+    name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
+    how = f"out of {counted(result['folds'], 'fold')}" if result["folds"] else "in one embedding"
+    many = result["above_half"]
+    above = "" if many is None else f"; {many} {_verb(rate, many)} with a probability above 50 %"
+    say(
+        f"{name}, by {result['level']}: {counted(result['items'], 'item')} of {counted(result['classes'], 'class')}, "
+        f"judged {how} by {counted(result['neighbours'], 'neighbour')} each{above}"
+    )
+    twice = result["duplicates"]
+    say(
+        f"duplicates: {counted(twice['exact'], 'item')} exact, {twice['near']} near, {twice['other_label']} of these "
+        f"with another label; outliers: {result['outliers']}"
+    )
+    if top and suspects:
+        if any(one["text"] is not None for one in suspects[:top]):
+            _print_texts(suspects[:top])
+        _print_suspects(suspects[:top], rate["verdict"], result["neighbours"])
+    if suspects and rate["verdict"] == "cannot-tell":
+        for sentence in _advice(result):
+            say(sentence)
+    for note in result["notes"]:
+        say(f"Note: {note}")
+    decided = "Decisions, none filled in" if "refused" in result else "Decisions"
+    for key, said in (("out", "Suspects"), ("decisions", decided), ("report", "Report")):
+        if key in result:
+            echo(f"{said}: {result[key]}")
+
+
+def _headline(rate: Mapping[str, Any]) -> str:
+    if rate["verdict"] == "uninformative":
+        return "No estimate: these embeddings cannot judge these labels"
+    low, high = (100 * end for end in rate["interval"])
+    if rate["verdict"] == "cannot-tell":
+        return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
+    return f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
+
+
+def _verb(rate: Mapping[str, Any], count: int) -> str:
+    return f"{'is' if count == 1 else 'are'} wrong" + (" or not separable" if rate["verdict"] == "cannot-tell" else "")
+
+
+def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbours: int) -> None:
+    """What is said of each; with both chances where it cannot be told which are wrong."""
+    from trivet.commands.audit.run import offered  # here: it loads the training stack
+
+    words: tuple[str, ...] = ("id", "label", "proposed")
+    numbers: tuple[str, ...] = ("wrong, %", "neighbours with its label", "margin", "mode, %")
+    if verdict == "cannot-tell":
+        words = ("id", "label", "proposed, or most neighbours")
+        numbers = ("wrong, %", "wrong or not separable, %", "neighbours with its label")
+    rows = []
+    for one in suspects:
+        margin = one["positive_margin"]
+        near = f"{round(one['neighbour_agreement'] * neighbours)} of {neighbours}"
+        told: tuple[str, ...] = (
+            near,
+            "–" if margin is None else f"{margin:.3f}",
+            f"{100 * one['mode_share']:.0f}",
+        )
+        if verdict == "cannot-tell":
+            told = (_cents(one["probability_not_separable"]), near)
+        rows.append((one["id"], one["label"], offered(one, verdict), _cents(one["probability_wrong"]), *told))
+    print_table(None, words, numbers, rows, named_by=1)
+
+
+def _advice(result: Mapping[str, Any]) -> tuple[str, str]:
+    """Where it cannot be told which labels are wrong: what the columns say, and how far down the list to go."""
+    return (
+        f'"wrong": overlap of classes does not explain the label: {result["called_wrong"]} above 50 %, '
+        f'{result["expected_wrong"]:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
+        "for another class; its label may be right all the same.",
+        "How far to go: review from the top, and stop where that no longer pays. The label on offer is proposed, or "
+        "the one that most neighbours have, which no probability speaks for; nothing is changed by itself.",
+    )
+
+
+def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:
+    """The texts of the items beside their ids, each cut to a line."""
+    widest = max(len(one["id"]) for one in suspects)
+    room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns
+    texts = [(one["id"], textwrap.shorten(one["text"] or "", room, placeholder="…")) for one in suspects]
+    print_table(None, ("id", "text"), (), texts)
+
+
+def _cents(probability: float) -> str:
+    """Per cent with a decimal; nothing is said to be certain."""
+    return ">99.9" if probability >= 0.9995 else f"{100 * probability:.1f}"

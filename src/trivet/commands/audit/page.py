@@ -1,0 +1,176 @@
+"""The page of `trivet audit`, on which labels are decided: each suspect item beside its neighbours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trivet.commands.audit.record import AuditRecord, Beside, LabelledItem, NoiseRate, ShownSuspect, Transition
+from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.runtime.text import counted, noun
+
+_FILES = (".csv", ".npz", ".npy", ".parquet")  # to which decisions are applied
+_STRONG = 55  # per cent of the colour of a cell, from which its text is that of the paper
+
+
+def write_audit_report(record: AuditRecord, path: Path) -> None:
+    """Write the page of an audit; a part that the record lacks is left out.
+
+    The page holds all items of the record as data, and its script shows one of them at a time. What is decided on is
+    kept in the browser under a digest of the items and their labels.
+
+    Raises:
+        ValueError: if the transition matrix and its classes differ in length.
+        OSError: if the file cannot be written.
+    """
+    pictures = Pictures()
+    data = _data(record, pictures)
+    shown = record["shown"]
+    context = {
+        "record": record,
+        "title": ", ".join([record["name"] or "embeddings", *([record["split"]] if record["split"] else [])]),
+        "facts": _facts(record),
+        "rate": _rate(record["noise_rate"]),
+        "wrong": _wrong(record["noise_rate"]),
+        "shown": len(shown),
+        "pictures": bool(pictures.places),
+        "faceless": sum(one["thumbnail"] is None and one["text"] is None for one in shown),
+        "labels": _counted(one["label"] for one in shown),
+        "proposed": _counted(one["proposed"] for one in shown),
+        "kinds": _kinds(shown),
+        "suffix": suffix if (suffix := Path(record["name"]).suffix.lower()) in _FILES else ".csv",
+        "names": record["class_names"],
+        "transition": _transition(record["transition"]),
+    }
+    write_page("audit.html", path, context, data, script="audit.js", plotly=False, pictures=pictures)
+
+
+def _rate(rate: NoiseRate | None) -> dict[str, Any] | None:
+    if rate is None:
+        return None
+    low, high = rate["interval"] or (0.0, 0.0)
+    known = rate["verdict"] or ("estimated" if rate["estimate"] is not None else "uninformative")
+    return {"verdict": known, "estimate": rate["estimate"], "low": low, "high": high, "reason": rate["reason"]}
+
+
+def _wrong(rate: NoiseRate | None) -> str:
+    """What a suspect label is said to be."""
+    return "wrong or not separable" if rate is not None and rate["verdict"] == "cannot-tell" else "wrong"
+
+
+def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
+    return sorted(Counter(names).items(), key=lambda one: (len(one[0]) if one[0].isdigit() else 0, one[0]))
+
+
+def _kinds(shown: Sequence[ShownSuspect]) -> list[tuple[str, str, int]]:
+    """What the page can be limited to: the value, its words, and how many items there are."""
+    exact_or_near = [one["duplicate_label"] for one in shown]
+    return [
+        ("other", "duplicates, other label", exact_or_near.count("other")),
+        ("same", "duplicates, same label", exact_or_near.count("same")),
+        ("outlier", "outliers", sum(bool(one["outlier"]) for one in shown)),
+    ]
+
+
+def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
+    """What the script of the page shows; the suspect of each number is the item of that number."""
+    names = list(record["class_names"])
+    number = {name: i for i, name in enumerate(names)}
+    places: dict[str, int] = {}
+    items: list[list[Any]] = []
+
+    def numbered(name: str) -> int:
+        if name not in number:
+            number[name] = len(names)
+            names.append(name)
+        return number[name]
+
+    def item(one: LabelledItem) -> int:
+        if one["id"] not in places:
+            places[one["id"]] = len(items)
+            items.append([one["id"], numbered(one["label"]), pictures.place(one["thumbnail"]), one["text"]])
+        return places[one["id"]]
+
+    for one in record["shown"]:
+        item(one)
+    suspects = [
+        [
+            numbered(one["proposed"]),
+            numbered(one["offered"] or one["proposed"]),
+            ">99.9" if (one["probability"] or 0) >= 0.9995 else percent(one["probability"]),
+            one["evidence"],
+            one["duplicate"],
+            one["duplicate_of"],
+            one["duplicate_label"],
+            bool(one["outlier"]),
+            [[item(near), _near(near)] for near in one["neighbours"]],
+        ]
+        for one in record["shown"]
+    ]
+    told = [record["name"], record["split"], record["level"], [[one["id"], one["label"]] for one in record["shown"]]]
+    return {
+        "key": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32],
+        "names": names,
+        "items": items,
+        "suspects": suspects,
+        "wrong": _wrong(record["noise_rate"]),
+    }
+
+
+def _near(near: Beside) -> str:
+    return decimal(near["distance"] if near["similarity"] is None else near["similarity"])
+
+
+def _facts(record: AuditRecord) -> list[str]:
+    facts = [f"by {record['level']}"] if record["level"] else []
+    counts = {"item": record["items"], "class": record["classes"]}
+    facts += [f"{number(count)} {noun(count, name)}" for name, count in counts.items() if count is not None]
+    if record["folds"] is not None:
+        facts.append(f"out of {counted(record['folds'], 'fold')}" if record["folds"] else "in one embedding")
+    facts += [f"{counted(record['neighbours'], 'neighbour')} each"] if record["neighbours"] is not None else []
+    return facts + ([f"{record['distance']} distance"] if record["distance"] else [])
+
+
+def _transition(transition: Transition | None) -> dict[str, Any] | None:
+    """The rows of the heat map: by true class what the labels are."""
+    if not transition:
+        return None
+    classes, matrix, low, high = transition["classes"], transition["matrix"], transition["low"], transition["high"]
+    columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
+    same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
+
+    def cell(i: int, j: int) -> dict[str, Any]:
+        share = matrix[i][j]
+        said = f"{classes[i]} labelled {classes[j]}: {percent(share)} %"
+        if low and high:
+            said += f", 95 % interval {percent(low[i][j])} to {percent(high[i][j])} %"
+        # Of small shares, which are the ones to be seen, the root is well above 0.
+        depth = 0 if share is None else round(100 * math.sqrt(min(1.0, max(0.0, share))))
+        return {
+            "text": MISSING if share is None else "" if share < 0.005 else f"{100 * share:.0f}",
+            "said": said,
+            "depth": depth,
+            "kind": ("right" if i == j else "wrong") + (" strong" if depth > _STRONG else ""),
+        }
+
+    return {
+        "classes": classes,
+        "rows": [(name, [cell(i, j) for j in range(len(classes))]) for i, name in enumerate(classes)],
+        "worst": _worst(classes, matrix),
+    }
+
+
+def _worst(classes: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> list[tuple[str, str, str]]:
+    """The three likeliest mistakes: the true class, the label, and how often in per cent."""
+    pairs = [
+        (share, i, j)
+        for i, row in enumerate(matrix)
+        for j, share in enumerate(row)
+        if i != j and share is not None and share >= 0.005
+    ]
+    return [(classes[i], classes[j], percent(share)) for share, i, j in sorted(pairs, key=lambda one: -one[0])[:3]]

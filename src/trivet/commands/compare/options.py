@@ -1,0 +1,163 @@
+"""`trivet compare`."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
+from trivet.commands.shared_options import DataRoot, Json, Report, check_written, exists, refuse
+from trivet.io.overwrite_guard import page
+from trivet.runtime.progress import shown
+
+if TYPE_CHECKING:
+    from trivet.commands.compare.record import CompareRecord, PairDifference, SideDifference, Told
+
+
+def compare(
+    context: typer.Context,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run folders, or folders of cross-validations, whose folds are taken; each is compared with the "
+            "first. Runs that differ only in the seed or the fold are taken together.",
+            show_default=False,
+            callback=exists,
+        ),
+    ],
+    report: Report = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Show runs side by side: which is better, how their settings differ, and how training went."""
+    check_written(context, own={"report": page("compare")})
+    if report is None:
+        refuse(context, "the data are read only for the pictures of a --report", "data_root")
+    with shown("comparison"):
+        from trivet.commands.compare.run import compare_runs  # here: it loads the training stack
+
+        record = compare_runs(runs, report=report, data_root=data_root, command=command_line())
+    if json:
+        print_json(_as_json(record, report))
+    else:
+        print_comparison(record, report)
+    return 0
+
+
+def _as_json(record: CompareRecord, report: Path | None) -> dict[str, Any]:
+    """The record without what only a page shows."""
+    whole: dict[str, Any] = {name: part for name, part in record.items() if name != "gallery"}
+    whole["runs"] = [{name: part for name, part in run.items() if name != "training"} for run in record["runs"]]
+    return whole | ({} if report is None else {"report": str(report)})
+
+
+def print_comparison(record: CompareRecord, report: Path | None) -> None:
+    """Which side is better, then the runs on each split and level, the settings that differ, and what they did."""
+    from trivet.commands.compare.page import compare_lines, how_compared, judged_measures  # here: it loads what draws
+
+    for note in record["notes"]:
+        say(f"Warning: {note}")
+    for _, line in compare_lines(record):
+        say(line.replace("\u00a0", " "), bold=True)
+    for measure in judged_measures(record):
+        _print_table(record, measure)
+    if record["settings"]:
+        print_table(
+            "settings that differ",
+            ("setting", *(side["name"] for side in record["sides"])),
+            (),
+            [
+                (row["name"], *(", ".join(value or "not set" for value in values) for values in row["values"]))
+                for row in record["settings"]
+            ],
+        )
+    splits = ["train", *(table["split"] for table in record["tables"][:1])]
+    splits = [split for split in splits if any(split in run["diagnosis"] for run in record["runs"])]
+    print_table(
+        None,
+        ("run", "ended", *(f"verdict on {split}" for split in splits), "monitor"),
+        ("steps", "seconds", "parameters"),
+        [
+            (
+                run["name"],
+                run["status"] or "–",
+                *(_told(run["diagnosis"][split]["verdicts"]) if split in run["diagnosis"] else "–" for split in splits),
+                _told(run["events"]),
+                *("–" if value is None else f"{value:.0f}" for value in (run["step"], sum(run["seconds"].values()))),
+                "–" if run["parameters"] is None else str(run["parameters"]),
+            )
+            for run in record["runs"]
+        ],
+        named_by=1,
+    )
+    say(f"Note: {how_compared(record)}".replace("\u00a0", " "))
+    if report is not None:
+        echo(f"Report: {report}")
+
+
+def _print_table(record: CompareRecord, measure: str) -> None:
+    """A measure of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
+    tables = record["tables"]
+    differences = [{one["of"]: one for one in table["differences"] if one["measure"] == measure} for table in tables]
+    pairs = [{pair["of"]: pair for one in found.values() for pair in one["pairs"]} for found in differences]
+    means = [{mean["side"]: mean for mean in table["means"] if mean["measure"] == measure} for table in tables]
+    rows = [{row["run"]: row for row in table["rows"]} for table in tables]
+    lines: list[tuple[str, ...]] = []
+    for side in record["sides"]:
+        several = len(side["runs"]) > 1
+        if several:
+            cells = [
+                (f"{per_cent(mean['mean'])} ± {per_cent(mean['deviation'])}" if mean else "–", _points(one))
+                for mean, one in (
+                    (m.get(side["name"]), d.get(side["name"])) for m, d in zip(means, differences, strict=True)
+                )
+            ]
+            lines.append((f"{side['name']}, mean of {len(side['runs'])}", *chain(*cells)))
+        for run in side["runs"]:
+            cells = []
+            for place, known in enumerate(rows):
+                row, one = known.get(run), differences[place].get(side["name"])
+                shown = "–" if row is None else _with_ends(row["measures"].get(measure), row["intervals"].get(measure))
+                cells.append((shown, _points(pairs[place].get(run) if several else one)))
+            lines.append((run, *chain(*cells)))
+    names = dict.fromkeys(name for known in rows for row in known.values() for name in row["references"])
+    if measure != "recall@1":  # the others' are not known
+        names = {}
+    for name in names:
+        beside = [[row["references"].get(name) for row in known.values()] for known in rows]
+        lines.append((name, *chain(*((_span(values), "") for values in beside))))
+    print_table(
+        f"{measure} in per cent, with 95 % intervals; points more than {record['sides'][0]['name']}",
+        ("run",),
+        [head for table in tables for head in (f"{table['split']} {table['level']}", "points")],
+        lines,
+    )
+
+
+def _with_ends(share: object, ends: list[float] | None) -> str:
+    shown = per_cent(share) if isinstance(share, float) else "–"
+    return f"{shown} ({per_cent(ends)})" if ends else shown
+
+
+def _span(values: list[float | None]) -> str:
+    """The value that all have, else the lowest and the highest."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    low, high = per_cent(min(known)), per_cent(max(known))
+    return low if low == high else f"{low} … {high}"
+
+
+def _points(one: SideDifference | PairDifference | None) -> str:
+    if one is None:
+        return ""
+    return "–" if one["difference"] is None else f"{100 * one['difference']:+.1f}"
+
+
+def _told(ones: list[Told]) -> str:
+    """Verdicts or events in short, each once."""
+    words = [f"{one['kind'].replace('-', ' ')}{', ' + one['severity'] if one['severity'] else ''}" for one in ones]
+    return "; ".join(dict.fromkeys(words)) or "–"

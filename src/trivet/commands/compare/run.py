@@ -1,0 +1,423 @@
+"""`trivet compare`: runs side by side: measures with paired intervals, settings, training, diagnosis, neighbours."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import trivet
+from trivet.collapse.significance import FEWEST, difference_ends
+from trivet.commands.compare.neighbours import Seen, shared_gallery
+from trivet.commands.compare.page import write_compare_report
+from trivet.commands.compare.record import CompareRecord
+from trivet.commands.compare.runs import Run, Side, pairs_of, read_runs, sides_of, training_of
+from trivet.commands.evaluate.same_items import check_same_items, same_queries
+from trivet.commands.train.outcome import decides, result_lines
+from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.read_embeddings import read_vectors
+from trivet.metrics import Retrieval, retrieve_levels
+from trivet.reports.from_json import complete
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
+
+JUDGED = "recall@1"
+TOGETHER = 0.95  # the confidence in all that is said of recall@1
+SAME = 1e-6  # by which a recall of the record may differ from that of the stored embeddings
+ENVIRONMENT = ("torch", "device", "threads")
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The stored embeddings of a run on a split, with the measures of each query.
+
+    Attributes:
+        asked: positions `(Q,)` of the queries.
+        levels: level -> its measures, of the queries in that order.
+    """
+
+    vectors: Vectors
+    asked: Integers
+    levels: Mapping[str, Retrieval]
+
+    def column(self, level: str, measure: str) -> Floats:
+        """`(Q,)` a measure of each query."""
+        found = self.levels[level]
+        values: Floats = found.values[:, found.measures.index(measure)]
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A run and its partner on the items of a split; the queries `rows` of the partner are those of the run."""
+
+    run: Run
+    partner: Run
+    rows: Integers
+
+
+Measurements = Mapping[tuple[str, str], Measured]  # (name of the run, split)
+Pairs = Mapping[tuple[str, str], Sequence[Pair]]  # (name of the side, split)
+
+
+def compare_runs(
+    paths: Sequence[Path], *, report: Path | None = None, data_root: Path | None = None, command: str = ""
+) -> CompareRecord:
+    """Compare runs, and write a page of them if `report` names one; returns the record, without curves and pictures.
+
+    The runs are grouped into sides by their settings, see `sides_of`, and each side is compared with the first.
+
+    Args:
+        paths: folders of runs or of cross-validations.
+        data_root: where data sets lie, see `trivet.datasets.find_root`; they are read for the pictures of the page
+        only. command: what was typed, for the page.
+
+    Raises:
+        ValueError: as `read_runs`, or if no side has items in common with the first.
+        OSError: if the report cannot be written.
+    """
+    runs = read_runs(paths)
+    sides = sorted(sides_of(runs), key=lambda side: not any(run.splits for run in side.runs))  # others cannot be first
+    names = _ranked(runs)
+    measured = {
+        (run.name, split): _measure(run, split, names)
+        for run, split in steps([(run, split) for run in runs for split in run.splits], "measures")
+    }
+    pairs, unlike = _paired(sides, measured)
+    if not pairs:
+        raise ValueError(
+            "compared runs must share an evaluation split with the same items: "
+            f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
+        )
+    places = _places(pairs, measured)
+    comparisons = len(places) * len({JUDGED, *_chosen_measures(runs)})
+    confidence = 1 - (1 - TOGETHER) / comparisons
+    tables = []
+    for split, level in dict.fromkeys((split, level) for _, split, level in places):
+        differences = [
+            _difference(side, sides[0], pairs[side.name, split], measured, split, level, measure, confidence)
+            for side in sides[1:]
+            if (side.name, split, level) in places
+            for measure in names
+        ]
+        tables.append(_table(sides, measured, split, level) | {"differences": differences})
+    notes = [*_lacking(runs), *unlike, *_stale(runs, measured), *_chosen_by(runs, tables)]
+    record: dict[str, Any] = {
+        "runs": [_described(run, side) for side in sides for run in side.runs],
+        "sides": [{"name": side.name, "runs": [run.name for run in side.runs]} for side in sides],
+        "comparisons": comparisons,
+        "confidence": confidence,
+        "tables": tables,
+        "settings": _differing(sides),
+        "notes": notes,
+        "command": command,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "trivet": trivet.__version__,
+    }
+    if report is not None:
+        _write_page(record, sides, measured, report, data_root)
+    return complete(CompareRecord, record)
+
+
+def _ranked(runs: Sequence[Run]) -> list[str]:
+    """The measures of rankings that all runs have; each query has a value, so they can be paired."""
+    ks = sorted(set.intersection(*({*run.config.evaluation.k} for run in runs)))
+    return [*dict.fromkeys([*(f"recall@{k}" for k in ks), "r-precision", "map@r", *_chosen_measures(runs)])]
+
+
+def _chosen_measures(runs: Sequence[Run]) -> list[str]:
+    """The measures by which steps of the runs were chosen, each once."""
+    return [*dict.fromkeys(name for run in runs if (name := run.config.choosing.counted_measure))]
+
+
+def _measure(run: Run, split: str, measures: Sequence[str]) -> Measured:
+    vectors = read_vectors(run.path, split=split)
+    labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
+    distance = run.config.evaluation.distance
+    protocol = vectors.protocol
+    if protocol is None:
+        asked = np.arange(len(vectors))
+        levels = retrieve_levels(vectors.embeddings, labels, measures=measures, distance=distance)
+    else:
+        asked = np.flatnonzero(protocol.query)
+        levels = retrieve_levels(**protocol.arguments(vectors.embeddings, labels), measures=measures, distance=distance)
+    return Measured(vectors, asked, levels)
+
+
+def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[str]]:
+    """The runs of each side with their partners in the first, and why some have none, in sentences."""
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    unlike: dict[str, None] = {}
+    for side in sides[1:]:
+        for run, partner in pairs_of(sides[0], side):
+            for split in dict.fromkeys([*partner.splits, *run.splits]):
+                own, its = measured.get((run.name, split)), measured.get((partner.name, split))
+                if own is None or its is None:
+                    lacks = run if own is None else partner
+                    if lacks.splits:  # of one without any, that is said once
+                        unlike[f"{lacks.name} holds no embeddings of {split}."] = None
+                    continue
+                try:
+                    rows = _same_task((f"{run.name} ({split})", own), (f"{partner.name} ({split})", its))
+                except ValueError as error:
+                    why = str(error).partition(": ")[2].partition("; ")[0]
+                    unlike[f"{run.name} and {partner.name} cannot be compared on {split}: {why}"] = None
+                    continue
+                pairs.setdefault((side.name, split), []).append(Pair(run, partner, rows))
+    return pairs, list(unlike)
+
+
+def _same_task(own: tuple[str, Measured], its: tuple[str, Measured]) -> Integers:
+    """Where the queries of one run stand among those of the other.
+
+    Raises:
+        ValueError: if the items, their labels, the queries or what they retrieve from are not the same.
+    """
+    (name, mine), (its_name, others) = own, its
+    check_same_items((name, mine.vectors), (its_name, others.vectors))
+    names = name, its_name
+    asked, retrieved = [], []
+    for one in (mine, others):
+        ids, protocol = np.array(one.vectors.names()), one.vectors.protocol
+        asked.append(ids[one.asked])
+        cameras = protocol is not None and protocol.cameras is not None
+        retrieved.append((cameras, sorted(ids if protocol is None else ids[protocol.retrieved])))
+    if retrieved[0] != retrieved[1]:
+        raise ValueError(
+            f"compared runs must retrieve from the same items: the gallery of {name} is not that of {its_name}; "
+            "evaluate both by one protocol."
+        )
+    return same_queries(names, asked[0], asked[1], (len(asked[0]), len(asked[1])))
+
+
+def _places(pairs: Pairs, measured: Measurements) -> list[tuple[str, str, str]]:
+    """(Side, split, level) of all comparisons: new classes first, as they say most; levels as the data have them."""
+    found = [
+        (side, split, level)
+        for (side, split), ones in pairs.items()
+        for level in measured[ones[0].run.name, split].levels
+        if all(level in measured[one.name, split].levels for pair in ones for one in (pair.run, pair.partner))
+    ]
+    splits = list(dict.fromkeys(split for _, split, _ in found))
+    splits.sort(key=lambda split: split != "unseen")
+    levels = list(dict.fromkeys(level for _, _, level in found))
+    return sorted(found, key=lambda place: (splits.index(place[1]), levels.index(place[2])))
+
+
+def _difference(
+    side: Side,
+    first: Side,
+    pairs: Sequence[Pair],
+    measured: Measurements,
+    split: str,
+    level: str,
+    measure: str,
+    confidence: float,
+) -> dict[str, Any]:
+    """A measure of a side less that of the first, each query by its mean over the pairs that have it."""
+    values, others, ids, names = [], [], [], []
+    for pair in pairs:
+        own = measured[pair.run.name, split]
+        values.append(own.column(level, measure))
+        others.append(measured[pair.partner.name, split].column(level, measure)[pair.rows])
+        ids.append(np.array(own.vectors.names())[own.asked])
+        names.append(own.vectors.labels[level][own.asked])
+    changes = [float((mine - its).mean()) for mine, its in zip(values, others, strict=True)]
+    if len(pairs) == 1:
+        where = members = np.arange(len(values[0]))
+    else:
+        _, where, members = np.unique(np.concatenate(ids), return_index=True, return_inverse=True)
+    counts = np.bincount(members)
+    mine, its = (np.bincount(members, weights=np.concatenate(column)) / counts for column in (values, others))
+    classes = np.unique(np.concatenate(names)[where], return_inverse=True)[1]
+    low, high = difference_ends(mine - its, classes, over_queries=confidence, over_classes=confidence)
+    outcome = "open"
+    if low > 0 and min(changes) > 0:
+        outcome = "better"
+    elif high < 0 and max(changes) < 0:
+        outcome = "worse"
+    return {
+        "of": side.name,
+        "less": first.name,
+        "measure": measure,
+        "value": float(mine.mean()),
+        "reference": float(its.mean()),
+        "difference": float((mine - its).mean()),
+        "interval": [low, high],
+        "outcome": outcome,
+        "pairs": [
+            {"of": pair.run.name, "less": pair.partner.name, "difference": change}
+            for pair, change in zip(pairs, changes, strict=True)
+        ],
+    }
+
+
+def _table(sides: Sequence[Side], measured: Measurements, split: str, level: str) -> dict[str, Any]:
+    """What each run has on a split at a level, by its record, with the mean of each side of several."""
+    rows, means = [], []
+    for side in sides:
+        own = [row for run in side.runs if (row := _row(run, measured, split, level)) is not None]
+        rows += own
+        if len(own) > 1:
+            for measure in own[0]["measures"]:
+                values = [row["measures"].get(measure) for row in own]
+                if all(isinstance(value, float) for value in values):
+                    deviation = float(np.std(values, ddof=1))
+                    means.append(
+                        {"side": side.name, "measure": measure, "mean": float(np.mean(values)), "deviation": deviation}
+                    )
+    found = next(one.levels[level] for (_, where), one in measured.items() if where == split and level in one.levels)
+    return {
+        "split": split,
+        "level": level,
+        "queries": len(found.classes),
+        "classes": len(found.labels),
+        "chance": found.chance.get(JUDGED),
+        "rows": rows,
+        "means": means,
+    }
+
+
+def _row(run: Run, measured: Measurements, split: str, level: str) -> dict[str, Any] | None:
+    own = measured.get((run.name, split))
+    if own is None or level not in own.levels:
+        return None
+    by_name = {row["name"]: row["levels"].get(level, {}) for row in run.record["evaluation"].get(split, [])}
+    intervals = run.record["intervals"].get(split, {}).get(level, {})
+    over = "classes" if len(own.levels[level].labels) >= FEWEST else "queries"
+    return {
+        "run": run.name,
+        "measures": _only_measures(by_name.pop("trained", {})) | own.levels[level].mean(),
+        "intervals": {name: ends for name, kinds in intervals.items() if (ends := kinds.get(over))},
+        "references": {name: values.get(JUDGED) for name, values in by_name.items()},
+    }
+
+
+def _only_measures(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in values.items() if isinstance(value, float) and not name.startswith("chance_")
+    }
+
+
+def _lacking(runs: Sequence[Run]) -> list[str]:
+    """What is said of runs that were not measured."""
+    return [
+        f"{run.name} is {run.record['status'] or 'unfinished'} and holds no embeddings: only its settings and its "
+        f"training are shown; finish it with trivet train --resume {run.path}."
+        for run in runs
+        if not run.splits
+    ]
+
+
+def _stale(runs: Sequence[Run], measured: Measurements) -> list[str]:
+    """Where the record of a run does not tell of the embeddings that it holds."""
+    notes = []
+    for run in runs:
+        for split in run.splits:
+            trained = next((row["levels"] for row in run.record["evaluation"][split] if row["name"] == "trained"), {})
+            for level, found in measured[run.name, split].levels.items():
+                said, is_ = trained.get(level, {}).get(JUDGED), found.mean()[JUDGED]
+                if isinstance(said, float) and abs(said - is_) > SAME:
+                    notes.append(
+                        f"The record of {run.name} does not tell of its embeddings: recall@1 on {split} by {level} is "
+                        f"{100 * said:.1f} % there and {100 * is_:.1f} % here; write both anew with trivet evaluate "
+                        f"{run.path}."
+                    )
+    return notes
+
+
+def _chosen_by(runs: Sequence[Run], tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which splits are no test for some of the runs, as a step was chosen by them."""
+    notes = []
+    for split in dict.fromkeys(table["split"] for table in tables):
+        choices = [(run.name, run.record["choosing"]) for run in runs]
+        chosen = [name for name, choice in choices if choice and choice["split"] == split and decides(choice)]
+        if chosen:
+            notes.append(f"The step of {', '.join(chosen)} was chosen by {split}, so measures there flatter.")
+    return notes
+
+
+def _described(run: Run, side: Side) -> dict[str, Any]:
+    record = run.record
+    attempts = record["monitor"]["attempts"]
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        "side": side.name,
+        "seed": run.config.seed,
+        "fold": None if run.config.data.folds is None else run.config.data.fold,
+        "status": record["status"],
+        "level": record["level"],
+        "step": record["step"],
+        "seconds": record["seconds"],
+        "parameters": record["model"]["parameters"],
+        "helped": [line.replace("\u00a0", " ") for _, line in result_lines(record)],
+        "chosen_by": run.config.choosing.counted_measure,
+        "diagnosis": {
+            split: {
+                "verdicts": [{name: one[name] for name in ("kind", "severity", "rule")} for one in section["verdicts"]],
+                **{name: section["measures"][name] for name in ("relative_spread", "effective_rank", "class_spread")},
+            }
+            for split, section in record["diagnosis"].items()
+        },
+        "events": [
+            {"kind": event["kind"], "severity": None, "rule": f"at step {event['step']}: {event['rule']}"}
+            for attempt in attempts
+            for event in attempt["events"]
+        ],
+        "repairs": len(record["guard"]["repairs"]),
+        "training": None,
+    }
+
+
+def _differing(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    """The settings, versions and counts in which the runs differ, with the values of each side."""
+    described = [[_facts(run) for run in side.runs] for side in sides]
+    names = dict.fromkeys(name for runs in described for facts in runs for name in facts)
+    rows = []
+    for name in names:
+        values = [list(dict.fromkeys(facts.get(name, "") for facts in runs)) for runs in described]
+        if len({value for column in values for value in column}) > 1:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def _facts(run: Run) -> dict[str, str]:
+    record = run.record
+    facts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.settings.items()}
+    facts |= {name: str(record["environment"][name]) for name in ENVIRONMENT if name in record["environment"]}
+    facts["trivet"] = record["trivet"]
+    if record["data"]["train"] is not None:
+        facts["training items"] = str(record["data"]["train"]["items"])
+    return facts
+
+
+def _write_page(
+    record: Mapping[str, Any], sides: Sequence[Side], measured: Measurements, report: Path, data_root: Path | None
+) -> None:
+    table = record["tables"][0]
+    split, level = table["split"], table["level"]
+    seen: list[tuple[Run, Measured]] = []
+    for run in (side.runs[0] for side in sides):
+        one = measured.get((run.name, split))
+        if one is not None and level in one.levels and _alike(seen, run, one):
+            seen.append((run, one))
+    shown = [Seen(run.name, one.vectors, one.asked, one.column(level, JUDGED)) for run, one in seen]
+    gallery, notes = shared_gallery(seen[0][0], split, level, shown, data_root=data_root)
+    by_name = {run.name: run for side in sides for run in side.runs}
+    runs = [one | {"training": training_of(by_name[one["name"]].record)} for one in record["runs"]]
+    page = {**record, "runs": runs, "gallery": gallery, "notes": [*record["notes"], *notes]}
+    write_compare_report(complete(CompareRecord, page), report)
+
+
+def _alike(seen: Sequence[tuple[Run, Measured]], run: Run, one: Measured) -> bool:
+    """Whether a run is on the items of those seen before."""
+    try:
+        return all(len(_same_task((run.name, one), (first.name, other))) for first, other in seen[:1])
+    except ValueError:
+        return False

@@ -1,0 +1,172 @@
+"""The runs that `trivet compare` sets side by side: read, named apart, and grouped by their settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trivet.commands.sweep.results import best_runs, is_sweep
+from trivet.commands.train.folds import is_cross_validation
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.text import names_apart
+from trivet.training.config import RunConfig
+from trivet.training.run_folder import CONFIG, RunFolder
+
+MOST = 24  # runs on a page: of more, neither curves nor tables can be read
+REPEATED = ("seed", "data.fold")  # the settings in which repetitions of a run differ
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run with what it has written.
+
+    Attributes:
+        name: no other run that is compared has it.
+        config: its settings in force.
+        settings: "section.key" -> the value as JSON; those that are not set are left out.
+        splits: the evaluation splits whose embeddings it holds, the main one first.
+    """
+
+    name: str
+    path: Path
+    config: RunConfig
+    record: RunRecord
+    settings: Mapping[str, Any]
+    splits: tuple[str, ...]
+
+    @property
+    def repetition(self) -> tuple[Any, ...]:
+        """Its seed and its fold: a run is paired with that of the other side which has the same."""
+        return tuple(self.settings.get(name) for name in REPEATED)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Runs that differ in nothing but the seed or the fold."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs in these folders; of a cross-validation, those of its folds, and of a sweep those of its best trials.
+
+    Raises:
+        ValueError: if a folder holds no run or is given twice, a run has written nothing that can be compared, or there
+            are fewer than two runs or too many.
+    """
+    folders = [folder for path in paths for folder in _folders(path)]
+    places = [folder.resolve() for folder in folders]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise ValueError(f"compared runs must be different: {folders[number]} is given twice; leave one out.")
+    if not 2 <= len(folders) <= MOST:
+        raise ValueError(f"compare takes 2 to {MOST} runs: got {len(folders)}; give the folders of some runs.")
+    return [_read(folder, name) for folder, name in zip(folders, names_apart(places), strict=True)]
+
+
+def sides_of(runs: Sequence[Run]) -> list[Side]:
+    """The runs by their settings, in the order in which they were given; each alone where all have the same."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        shared = {name: value for name, value in run.settings.items() if name not in REPEATED}
+        groups.setdefault(json.dumps(shared, sort_keys=True), []).append(run)
+    if len(groups) == 1:
+        return [Side(run.name, (run,)) for run in runs]
+    taken = {run.name for run in runs}
+    return [Side(_called(group, taken), tuple(group)) for group in groups.values()]
+
+
+def pairs_of(first: Side, other: Side) -> list[tuple[Run, Run]]:
+    """Each run of the other side with that of the first which has its seed and fold, else with the very first."""
+    partners = {run.repetition: run for run in reversed(first.runs)}
+    return [(run, partners.get(run.repetition, first.runs[0])) for run in other.runs]
+
+
+def _folders(path: Path) -> list[Path]:
+    if not path.is_dir():
+        raise ValueError(
+            f"compare takes the folders of runs: {path} is a file; compare files with trivet evaluate FILE FILE."
+        )
+    if is_sweep(path):
+        return best_runs(path, most=MOST)
+    if not is_cross_validation(path):
+        return [path]
+    folds = [item for item in path.glob("fold-*") if item.name.removeprefix("fold-").isdecimal()]
+    made = [item for item in folds if (item / CONFIG).is_file()]
+    if not made:
+        raise ValueError(
+            f"a cross-validation must hold a run: {path} has none; go on with trivet train --resume {path}."
+        )
+    return sorted(made, key=lambda item: int(item.name.removeprefix("fold-")))
+
+
+def _read(path: Path, name: str) -> Run:
+    folder = RunFolder.open(path)
+    record = folder.record()
+    if record is None:
+        raise ValueError(
+            f"a compared run must have a record: {path} has none that can be read; write it with trivet evaluate "
+            f"{path}, or go on with trivet train --resume {path}."
+        )
+    config = folder.config()
+    stored = [split for split in record["evaluation"] if (path / "embeddings" / f"{split}.parquet").is_file()]
+    return Run(name, path, config, record, dict(_flat(config.model_dump(mode="json"), "")), tuple(stored))
+
+
+def _flat(values: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
+    parts = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            parts += _flat(value, f"{before}{name}.")
+        elif value is not None:
+            parts.append((f"{before}{name}", value))
+    return parts
+
+
+def _called(group: Sequence[Run], taken: set[str]) -> str:
+    """What the names of its runs begin with; where that is no name, the first of them and how many more there are."""
+    first, *others = (run.name for run in group)
+    if not others:
+        return first
+    length = next((n for n in range(len(first)) if any(name[: n + 1] != first[: n + 1] for name in others)), len(first))
+    name = re.sub(r"([-_. /]+|[-_. /](seed|fold))+$", "", first[:length])
+    if not name or name in taken:
+        name = f"{first} and {len(others)} more"
+    taken.add(name)
+    return name
+
+
+def training_of(record: RunRecord) -> dict[str, Any]:
+    """The series of a run over its steps, see `SeenWhileTraining`; what a repair took back is left out."""
+    training, looks = record["curves"], record["validation"]
+    kept, seen = _lasting(training["step"]), _lasting(looks["step"])
+    series = {
+        "loss": training["loss"],
+        "active": training["active"],
+        "hard": training["hard"],
+        "d_ap": training["d_ap"],
+        "d_an": training["d_an"],
+        "dropped": training["dropped"],
+    }
+    return {
+        "step": [training["step"][i] for i in kept],
+        "series": {
+            name: [values[i] for i in kept] for name, values in series.items() if len(values) > max(kept, default=0)
+        },
+        "look_step": [looks["step"][i] for i in seen],
+        "recall": {level: [values[i] for i in seen] for level, values in looks["recall@1"].items()},
+    }
+
+
+def _lasting(steps: Sequence[int]) -> list[int]:
+    """The rows that no later one goes back behind: those of an attempt up to where the next one began."""
+    kept: list[int] = []
+    for row in reversed(range(len(steps))):
+        if not kept or steps[row] < steps[kept[-1]]:
+            kept.append(row)
+    return kept[::-1]

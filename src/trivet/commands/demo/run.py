@@ -1,0 +1,280 @@
+"""Levi, Xiao, Wang, Darrell: Rethinking preventing class-collapsing in metric learning with margin-based losses (2021).
+
+The claim shown here is that of section 5.1 (figure 2, table 1) on a small set of real images: a network trained on
+the parity of digits with random positives makes one blob of the three digits of a parity; with easy positives, and
+everything else the same, the digits stay apart.
+"""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+import trivet
+from trivet.collapse import fine_coarse_index
+from trivet.commands.demo.page import write_demo_report
+from trivet.commands.demo.record import DemoRecord
+from trivet.datasets import Dataset, DigitsConfig, Splits, load
+from trivet.datasets.preview import as_json
+from trivet.io.atomic_files import whole_folder, write_json, write_whole
+from trivet.losses import TripletLoss
+from trivet.metrics import evaluate, recall_at_k
+from trivet.models import Embedder, ModelConfig, build
+from trivet.reports.figure import COLOURS, encode, panels, style
+from trivet.reports.from_json import complete
+from trivet.runtime.progress import report, shown
+from trivet.samplers import PKBatches
+from trivet.training.config import TrainingConfig
+from trivet.training.embed_dataset import embed, raw_inputs
+from trivet.training.loop import Batches, Task, fit, step_seed
+from trivet.training.run_folder import RECORD, REPORT
+from trivet.training.start_record import environment
+
+Positives = Literal["random", "easy"]
+ARMS: tuple[Positives, Positives] = ("random", "easy")
+SEEDS = (0, 1, 2)
+STEPS, SAMPLES_PER_CLASS, MARGIN, KS = 300, 60, 0.2, (1, 2, 4, 8)
+MEASURES = (*(f"recall@{k}" for k in KS), "nmi", "nmi+")
+NUMBERS = ModelConfig(name="conv2", embedding_dim=8, normalize=True)
+PICTURE = ModelConfig(name="conv2", embedding_dim=2, normalize=False)
+PICTURE_FILE = "picture.svg"
+COARSE, FINE, TRAINED_CLASSES, OTHER_CLASSES = "parity", "digit", "seen", "unseen"
+
+
+class Network(NamedTuple):
+    """A trained network and how it was trained."""
+
+    positives: Positives
+    seed: int
+    model: Embedder
+
+
+def train_parity(splits: Splits, model: ModelConfig, positives: Positives, seed: int) -> Network:
+    """Train on parity alone: squared triplet loss, margin 0.2, random negatives, 300 steps of 60 even and 60 odd.
+
+    Two networks of the same seed share the initial weights, the batches and the negative rule.
+    """
+    labels = splits.train.labels[COARSE]
+    batches = PKBatches(labels, num_classes=2, samples_per_class=SAMPLES_PER_CLASS, seed=seed)
+    network = build(model, splits.train.inputs.shape, seed)
+    loss = TripletLoss(
+        margin=MARGIN,
+        positives=positives,
+        negatives="random",
+        generator=torch.Generator().manual_seed(step_seed(seed, 0, 3)),
+    )
+    task = Task(network, loss, TrainingConfig(steps=STEPS, learning_rate=1e-3, accelerator="cpu"), seed=seed)
+    finished = fit(task, Batches(splits.train, COARSE, batches, None, seed=seed, start=0, steps=STEPS))
+    if not finished:
+        raise KeyboardInterrupt
+    return Network(positives, seed, network)
+
+
+def demonstrate(folder: Path, *, force: bool = False, command: str = "", progress: bool = False) -> dict[str, Any]:
+    """Train both arms with three seeds, compare them, and write the page, the picture and the record to `folder`.
+
+    Raises:
+        ValueError: if the folder holds something and `force` is not set.
+        OSError: if it cannot be written.
+    """
+    threads = torch.get_num_threads()
+    names = frozenset((PICTURE_FILE, RECORD, REPORT))
+    try:
+        torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a busy machine
+        with whole_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force) as new:
+            return _demonstrate(new, command=command, progress=progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any]:
+    began = time.perf_counter()
+    splits = load(DigitsConfig(), None)
+    total = len(ARMS) * (len(SEEDS) + 1)
+    with shown("demo", show=progress):
+        networks: list[Network] = []
+        for seed in SEEDS:
+            for arm in ARMS:
+                report("demo", len(networks), total, f"training with {arm} positives, seed {seed}")
+                networks.append(train_parity(splits, NUMBERS, arm, seed))
+        flat: dict[str, Network] = {}
+        for arm in ARMS:
+            report("demo", len(networks) + len(flat), total, f"training with {arm} positives in the plane")
+            flat[arm] = train_parity(splits, PICTURE, arm, SEEDS[0])
+        report("demo", total, total, "measuring")
+        record = measure(splits, networks)
+    record["maps"] = {arm: plane(splits.evaluation[TRAINED_CLASSES], flat[arm]) for arm in ARMS}
+    record |= {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "environment": environment(),
+        "settings": {
+            "images": "scikit-learn digits, 8 x 8 pixels",
+            "trained on": f"{len(splits.train)} images of the digits 0 to 5, with the label odd or even alone",
+            "network": "conv2, embedding of dimension 8 on the unit sphere (map: dimension 2, not normalised)",
+            "loss": f"triplet, squared Euclidean distance, margin {MARGIN}, one triplet per anchor, random negatives",
+            "batch": f"{SAMPLES_PER_CLASS} even and {SAMPLES_PER_CLASS} odd images",
+            "optimiser": f"Adam, learning rate 0.001, {STEPS} steps",
+            "seeds": list(SEEDS),
+        },
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    record["text"] = sentences(record)
+    write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]))
+    write_json(folder / RECORD, record)
+    write_demo_report(complete(DemoRecord, record), folder / REPORT)
+    return record
+
+
+def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
+    """Recall, NMI and the fine/coarse index of the networks, beside raw pixels and networks that were not trained."""
+    results, references = [], []
+    indices: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for split, dataset in splits.evaluation.items():
+        measured: dict[str, list[dict[str, Any]]] = {arm: [] for arm in ARMS}
+        for network in networks:
+            embeddings = embed(network.model, dataset.inputs)
+            evaluation = evaluate(embeddings, dataset.labels, measures=MEASURES, seed=network.seed)
+            measured[network.positives].append({level: result.as_json() for level, result in evaluation.items()})
+            if split == TRAINED_CLASSES:
+                index = fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE])
+                indices[network.positives].append(index)
+        results += [
+            {"positives": arm, "split": split, "level": level}
+            | {name: spread([results_of[level][name] for results_of in measured[arm]]) for name in MEASURES}
+            for level in (FINE, COARSE)
+            for arm in ARMS
+        ]
+        untrained = [
+            embed(build(NUMBERS, dataset.inputs.shape, seed), dataset.inputs)
+            for seed in sorted({n.seed for n in networks})
+        ]
+        for name, sets in (("raw pixels", [raw_inputs(dataset.inputs)]), ("untrained network", untrained)):
+            for level in (FINE, COARSE):
+                recalls = [recall_at_k(rows, dataset.labels[level], KS) for rows in sets]
+                references.append(
+                    {"name": name, "split": split, "level": level}
+                    | {f"recall@{k}": spread([recall[k] for recall in recalls]) for k in KS}
+                )
+    return {
+        "results": results,
+        "references": references,
+        "collapse": {arm: spread(values) for arm, values in indices.items()},
+        "gains": {
+            split: [
+                easy - random
+                for easy, random in zip(
+                    *(
+                        find(results, positives=arm, split=split, level=FINE)["recall@1"]["values"]
+                        for arm in ("easy", "random")
+                    ),
+                    strict=True,
+                )
+            ]
+            for split in splits.evaluation
+        },
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, sample standard deviation (0 for one value) and the values."""
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "values": list(values),
+    }
+
+
+def find(rows: Sequence[dict[str, Any]], **wanted: str) -> dict[str, Any]:
+    """The row with these values."""
+    return next(row for row in rows if all(row[key] == value for key, value in wanted.items()))
+
+
+def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
+    """A two-dimensional embedding of a data set, for the map."""
+    embeddings = embed(network.model, dataset.inputs)
+    return {
+        "points": np.round(embeddings.astype(float), 4).tolist(),
+        "index": fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
+        FINE: dataset.labels[FINE].tolist(),
+        COARSE: dataset.labels[COARSE].tolist(),
+        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
+    }
+
+
+def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
+    """The two maps side by side, as SVG: colour is the digit, shape the parity."""
+    digits, parities = dataset.labels[FINE], dataset.labels[COARSE]
+    present = np.unique(digits).tolist()
+    names = {
+        digit: f"{dataset.names[FINE][digit]} ({dataset.names[COARSE][parities[digits == digit][0]]})"
+        for digit in present
+    }
+    order = np.random.default_rng(0).permutation(len(digits))
+    with style():
+        drawn, axes = panels(1, len(ARMS), height=4.5)
+        drawn.suptitle("Held-out digits, trained on odd or even", fontweight="bold")
+        for ax, arm in zip(axes[0], ARMS, strict=True):
+            points = np.array(record["maps"][arm]["points"])
+            for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
+                for place, digit in enumerate(present):
+                    chosen = points[rows[digits[rows] == digit]]
+                    look = {
+                        "marker": "o^"[digit % 2],
+                        "color": COLOURS[place],
+                        "alpha": 0.8,
+                        "markeredgecolor": "white",
+                    }
+                    ax.plot(*chosen.T, linestyle="none", markersize=5, markeredgewidth=0.5, label=names[digit], **look)
+            index = f"fine/coarse index {record['maps'][arm]['index']:.2f}"
+            ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
+            ax.spines[:].set(visible=True, color="#cccccc")
+        drawn.legend(handles=axes[0][0].lines[: len(present)], loc="outside lower center", ncols=len(present))
+        return encode(drawn, "svg")
+
+
+def sentences(record: dict[str, Any]) -> list[str]:
+    """What is seen, in words that follow from the numbers."""
+
+    def recall(arm: str, split: str, level: str = FINE) -> float:
+        return float(find(record["results"], positives=arm, split=split, level=level)["recall@1"]["mean"])
+
+    def pixels(split: str) -> float:
+        return float(find(record["references"], name="raw pixels", split=split, level=FINE)["recall@1"]["mean"])
+
+    gains = record["gains"]
+    index = {arm: record["collapse"][arm]["mean"] for arm in ARMS}
+    text = [
+        "Trained on odd or even only: with random positives the nearest neighbour is the same digit for "
+        f"{100 * recall('random', 'seen'):.1f} % of the held-out images of 0 to 5, with easy positives for "
+        f"{100 * recall('easy', 'seen'):.1f} %.",
+        f"Gain in each of the {len(gains['seen'])} seeds: {_points(gains['seen'])} points on the digits 0 to 5 that "
+        f"were seen, {_points(gains['unseen'])} on the digits 6 to 9 that were not.",
+        f"With random positives, digits of the same parity are {index['random']:.2f} times as far apart as the two "
+        f"parities; with easy positives, {index['easy']:.2f} times: "
+        + (
+            "random positives merge them into blobs."
+            if index["easy"] > 3 * index["random"]
+            else "no collapse is seen here."
+        ),
+        f"Parity, the trained label, is correct for {100 * recall('random', 'seen', COARSE):.1f} % and "
+        f"{100 * recall('easy', 'seen', COARSE):.1f} % of the nearest neighbours.",
+    ]
+    if pixels("seen") > recall("easy", "seen"):
+        text.append(
+            f"Raw pixels find the digit for {100 * pixels('seen'):.1f} %, more often than any network here: on images "
+            "this small, the demo shows what a loss forgets, not what a network adds."
+        )
+    return text
+
+
+def _points(gains: Sequence[float]) -> str:
+    return ", ".join(f"{100 * gain:+.1f}" for gain in gains)

@@ -1,0 +1,222 @@
+"""Why the network of a run did worse than what it began as: looked for in the run, and put into the verdict."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trivet.collapse.causes import (
+    Cause,
+    began_below,
+    learned_by_heart,
+    moved_statistics,
+    rate_too_high,
+    steps_too_large,
+    wrong_labels,
+)
+from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
+from trivet.datasets import Dataset
+from trivet.label_noise import estimate_noise
+from trivet.metrics import retrieve
+from trivet.models import Embedder
+from trivet.training.class_sample import class_sample
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed, raw_inputs
+from trivet.training.optimizer import parameter_groups
+
+ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
+JUDGED = 2000  # items of a split whose labels are judged
+WIDEST = 4096  # raw numbers of an item by which labels are judged; linear classifiers of more take long
+CHANGES = 3  # at most so many are proposed
+NOTHING = 0.01  # scale of what a matrix makes of random inputs over theirs, below which it began as good as 0
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run that was diagnosed.
+
+    Attributes:
+        datasets: split -> what was diagnosed.
+        level: the label level trained on.
+        history: of the run record.
+        model, untrained: the network as it is, and as it began, if that is still there.
+        steps: of the optimiser between the two, all with the learning rates of the settings; None if that is not known.
+    """
+
+    datasets: Mapping[str, Dataset]
+    level: str
+    config: RunConfig
+    history: Mapping[str, Any] | None
+    model: Embedder
+    untrained: Embedder | None
+    steps: int | None
+
+
+def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
+    """Replace cause and changes of the verdict "worse-than-reference" where the run shows why; else leave them.
+
+    Args:
+        diagnosed: split -> section, "train" among them; changed in place.
+    """
+    for split, section in diagnosed.items():
+        verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
+        if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
+            continue
+        beside = {one.reference: one for one in _comparisons(section, run.level)}
+        begun_as = [one for name, one in beside.items() if name in (UNTRAINED, ZERO_SHOT)]
+        lost = min((one for one in begun_as if one.worse), key=lambda one: one.difference, default=None)
+        if lost is not None:
+            causes = list(_causes(split, lost, diagnosed, run))
+        elif begun_as and RAW in beside and beside[RAW].worse:
+            begun = max(begun_as, key=lambda one: one.reference_recall)
+            causes = [cause for cause in (began_below(begun, beside[RAW]), _overwritten(run)) if cause is not None]
+        else:
+            continue
+        causes = [*_labels(split, run), *causes]  # the others may follow from them
+        if causes:
+            verdict = verdicts["worse-than-reference"]
+            verdict["cause"] = " ".join(cause.said for cause in causes)
+            verdict["changes"] = [*dict.fromkeys(one for cause in causes for one in cause.changes)][:CHANGES]
+
+
+def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
+    """Why it did worse than what training began as, but for the labels."""
+    datasets, level = run.datasets, run.level
+    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
+    # Statistics follow weights that are overwritten, and such as moved look like a high rate in the history.
+    if found := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
+        yield found
+    trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
+    if train is not None and not trained_on & set(_classes(datasets[split], level)):
+        found = learned_by_heart(train, lost)
+        if found is not None:
+            yield found
+
+
+def _fallen(run: Trained, train: Comparison | None) -> Cause | None:
+    """See `rate_too_high`; None without a history."""
+    if run.history is None:
+        return None
+    seen, rate = run.history["moments"], run.config.training.learning_rate
+    steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
+    return rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train)
+
+
+def _overwritten(run: Trained) -> Cause | None:
+    """See `steps_too_large`, of the parameters of one rate that moved the most."""
+    if run.untrained is None or run.steps is None:
+        return None
+    names = {id(value): name for name, value in run.untrained.named_parameters()}
+    trained = dict(run.model.named_parameters())
+    found = []
+    for group in parameter_groups(run.untrained, run.config.training):
+        pairs = [(value, trained[names[id(value)]]) for value in group["params"] if names[id(value)] in trained]
+        found.append((displacement(pairs), group.get("lr", run.config.training.learning_rate)))
+    moved, rate = max(found)
+    return steps_too_large(moved, steps=run.steps, rate=rate)
+
+
+def displacement(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """||W - W_0|| / ||W_0||, all matrices and filters together; 0 if there are none.
+
+    Left out are parameters of one dimension, those that have another shape now, and those that began as good as 0, such
+    as the change of a residual layer: there, any step is large.
+
+    Args:
+        pairs: each parameter as it began, and as it is.
+    """
+    began = moved = 0.0
+    for before, after in pairs:
+        if before.ndim < 2 or before.shape != after.shape or not before.numel():
+            continue
+        first, last = before.detach().double(), after.detach().double()
+        size, inputs = float(first.square().sum()), first[0].numel()
+        if math.sqrt(size / first.numel() * inputs) < NOTHING:
+            continue
+        began += size
+        moved += float((last - first).square().sum())
+    return math.sqrt(moved / began) if began else 0.0
+
+
+def _labels(split: str, run: Trained) -> Iterator[Cause]:
+    """See `wrong_labels`."""
+    if split == "train" or "train" not in run.datasets:
+        return
+    train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
+    if train is not None and other is not None:
+        found = wrong_labels(train[1], other[2], judge=train[0], split=split)
+        if found is not None:
+            yield found
+
+
+def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
+    """What judges labels, which none has shaped; of how many at least it is another class where that is surest, and of
+    how many at most in all. None where it cannot judge.
+    """
+    items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
+    labels = items.labels[run.level]
+    backbone = None if run.untrained is None else run.untrained.backbone
+    if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
+        return None
+    rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
+    found = estimate_noise(rows, labels, seed=run.config.seed)
+    if found.interval is None:
+        return None
+    return RAW if backbone is None else ZERO_SHOT, found.surest[0], found.interval[1]
+
+
+def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
+    names = [field.name for field in fields(Comparison)]
+    rows = [] if section is None else section["measures"]["comparisons"]
+    return [Comparison(**{name: row[name] for name in names}) for row in rows if row["level"] == level]
+
+
+def _classes(dataset: Dataset, level: str) -> list[str]:
+    return [dataset.names[level][label] for label in np.unique(dataset.labels[level]).tolist()]
+
+
+def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
+    """See `moved_statistics`; None for a network without batch norm."""
+    level, config, model, untrained = run.level, run.config, run.model, run.untrained
+    if untrained is None:
+        return None
+    after, before = _statistics(model), _statistics(untrained)
+    if not after or after.keys() != before.keys():
+        return None
+    some = dataset.subset(class_sample(dataset.labels[level], ITEMS, least=2, seed=config.seed))
+
+    labels = some.labels[level]
+
+    def hits(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> np.ndarray:
+        network = copy.deepcopy(network)
+        network.load_state_dict(dict(statistics), strict=False)
+        part = network.backbone if alone else None
+        embeddings = embed(part or network, some.inputs)
+        found = retrieve(embeddings, labels, measures=("recall@1",), distance=config.evaluation.distance)
+        return found.values[:, 0]
+
+    alone = lost.reference == ZERO_SHOT
+    pairs = (
+        (hits(untrained, after, alone=alone), hits(untrained, before, alone=alone)),
+        (hits(model, before), hits(model, after)),
+    )
+    moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
+    return moved_statistics(lost, moved, restored, batch=config.batch.piece_size)
+
+
+def _statistics(network: nn.Module) -> dict[str, Tensor]:
+    """The running statistics of the batch-norm layers, by their names in the state of the network."""
+    return {
+        f"{place}.{name}" if place else name: value.detach().clone()
+        for place, layer in network.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats
+        for name, value in layer.named_buffers(recurse=False)
+        if torch.is_floating_point(value)
+    }

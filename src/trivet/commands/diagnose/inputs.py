@@ -1,0 +1,361 @@
+"""What there is to diagnose: the embeddings of files and runs, with what they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.collapse import Strategy
+from trivet.commands.evaluate.measure_run import run_references
+from trivet.datasets import Dataset, Splits, load
+from trivet.datasets.preview import Shown
+from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.overwrite_guard import of_run
+from trivet.io.read_embeddings import read_vectors
+from trivet.losses.matryoshka import of_whole
+from trivet.metrics.points import Metric
+from trivet.models import tokenize_of
+from trivet.runtime.progress import report, reporter
+from trivet.training.checkpoint import load_loss
+from trivet.training.class_sample import class_sample
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import label_names
+from trivet.training.initial_network import untrained
+from trivet.training.run_folder import RunFolder
+
+ITEMS = 5000  # of a split that a run record diagnoses
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """An embedding to diagnose, with all that is known of it.
+
+    Attributes:
+        name: of the file or the run.
+        split: the split that the items are of, or None.
+        level: the label level that is diagnosed, a key of `labels`.
+        embeddings: `(N, d)` floating point.
+        labels: level -> `(N,)` class names.
+        ids: N texts.
+        distance: how the embedding is compared.
+        references: what it is -> `(N, d')` another embedding of the same items; the shape is compared with the first.
+        strategy: how training chooses.
+        fine: levels inside `level`; None for all that are.
+        show: position of an item -> what a page shows of it; None where there is nothing to show.
+        notes: what a reader must know beside the verdicts.
+    """
+
+    name: str
+    split: str | None
+    level: str
+    embeddings: npt.NDArray[Any]
+    labels: Mapping[str, npt.NDArray[np.str_]]
+    ids: Sequence[str]
+    distance: Metric
+    references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    strategy: Strategy | None = None
+    fine: Sequence[str] | None = None
+    show: Callable[[int], Shown] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of each file or run.
+
+    Attributes:
+        level: the label level that is diagnosed; None for the first, or that a run was trained on.
+        fine: levels inside it; None for all that are.
+        references: files or runs with other embeddings of the same items; none for what a run began as, and its inputs.
+        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
+        split: of a file, the rows of that split only; of a run, the split whose embeddings are read.
+        seed: of every sample.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+    """
+
+    level: str | None = None
+    fine: tuple[str, ...] | None = None
+    references: tuple[Path, ...] = ()
+    distance: Metric | None = None
+    split: str | None = None
+    seed: int = 0
+    data_root: Path | None = None
+
+
+def subjects(path: Path, request: Request) -> list[Subject]:
+    """What there is to diagnose in a file, which is one embedding, or in a run.
+
+    Of a run it is the training items if their embeddings are stored, else each split that is stored.
+
+    Raises:
+        ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
+    """
+    if of_run(path):
+        return _of_run(path, request)
+    vectors = _read(path, request, request.split)
+    level = request.level or next(iter(vectors.labels))
+    of_file = Subject(
+        name=path.name,
+        split=request.split,
+        level=level,
+        embeddings=vectors.embeddings,
+        labels=vectors.labels,
+        ids=_ids(vectors),
+        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
+        fine=request.fine,
+        notes=vectors.notes,
+    )
+    return [_with_reference_files(of_file, vectors, request)]
+
+
+def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy | None:
+    """How a run chooses, its loss as the last checkpoint left it; None where its batches are not made by classes.
+
+    Args:
+        names: those of the classes trained on.
+    """
+    if not config.batch.in_classes:
+        return None
+    loss = config.loss.build_at_prefixes(
+        num_classes=len(names),
+        embedding_dim=config.model.embedding_dim,
+        normalize=config.model.normalize,
+        generator=torch.Generator().manual_seed(0),
+    )
+    checkpoints = run.checkpoints()
+    if checkpoints and any(True for _ in loss.parameters()):
+        load_loss(checkpoints[-1], loss)
+    return Strategy(of_whole(loss), config.batch.num_classes, config.batch.samples_per_class)
+
+
+def of_dataset(
+    run: RunFolder,
+    config: RunConfig,
+    split: str,
+    dataset: Dataset,
+    level: str,
+    embeddings: npt.NDArray[Any],
+    references: Mapping[str, npt.NDArray[Any]],
+) -> Subject:
+    """The embeddings of a split of a run, beside what they are compared with.
+
+    Raises:
+        ValueError: if the last checkpoint is broken.
+    """
+    labels = {name: np.array(column) for name, column in label_names(dataset).items()}
+    strategy: Strategy | None = run_strategy(run, config, dataset.names[level])
+    notes: tuple[str, ...] = ()
+    if (
+        strategy is not None
+        and strategy.loss.parameters_per == "class"
+        and class_numbers(labels[level])[1] != dataset.names[level]
+    ):
+        strategy = None
+        notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
+    return Subject(
+        name=run.name,
+        split=split,
+        level=level,
+        embeddings=embeddings,
+        labels=labels,
+        ids=dataset.ids,
+        distance=config.evaluation.distance,
+        references=references,
+        strategy=strategy,
+        show=dataset.show,
+        notes=notes,
+    )
+
+
+def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
+    """Positions of at most 5,000 items, at least 20 of each finest class that is there if it has so many.
+
+    Of a split with queries and a gallery, those of the finest classes that are asked for.
+    """
+    level, labels = list(dataset.labels.items())[-1]
+    rows = dataset.related(level)
+    some: npt.NDArray[Any] = rows[class_sample(labels[rows], ITEMS, least=20, seed=seed)]
+    return some
+
+
+def _read(path: Path, request: Request, split: str | None) -> Vectors:
+    """The rows with the levels that are asked for, or with all there are."""
+    named = [] if request.level is None else [request.level]
+    if request.level is not None and request.fine is not None:
+        vectors = read_vectors(path, levels=list(dict.fromkeys([*named, *request.fine])), split=split)
+    else:
+        try:
+            vectors = read_vectors(path, split=split)
+        except ValueError:
+            if not named:
+                raise
+            vectors = read_vectors(path, levels=named, split=split)  # a column that nobody named may be at fault
+        lacking = [level for level in (*named, *(request.fine or ())) if level not in vectors.labels]
+        if lacking:  # a column of numbers, which is a level only if named
+            vectors = read_vectors(path, levels=[*vectors.labels, *lacking], split=split)
+    if not vectors.labels:
+        raise ValueError(
+            f"a diagnosis needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, "
+            "or name it with --labels."
+        )
+    return vectors
+
+
+def _ids(vectors: Vectors) -> Sequence[str]:
+    if vectors.ids is None:
+        return [str(row) for row in range(len(vectors))]
+    ids: list[str] = vectors.ids.tolist()
+    return ids
+
+
+def _with_reference_files(subject: Subject, vectors: Vectors, request: Request) -> Subject:
+    if not request.references:
+        return subject
+    known, notes = {}, subject.notes
+    for path in request.references:
+        rows, how = _reference_file(path, subject, vectors)
+        known[path.name if path.name not in known else str(path)] = rows
+        notes += how
+    return replace(subject, references=known, notes=notes)
+
+
+def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """The rows of the items of the subject, and what must be said of how they were found."""
+    split = subject.split if of_run(path) else None
+    try:
+        other = read_vectors(path, levels=[subject.level], split=split)
+    except ValueError:  # without that level, or broken
+        other = read_vectors(path, levels=(), split=split)
+    notes: tuple[str, ...] = ()
+    if other.ids is None or vectors.ids is None:
+        if subject.split is not None and other.splits is not None:
+            other = other.select(other.splits == subject.split)
+        if len(other) != len(vectors):
+            raise ValueError(
+                f"a reference must embed the same items in the same order: {other.name} has {len(other)} rows and "
+                f"{subject.name} {len(vectors)}; give one row for each, or an id column in both."
+            )
+        notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
+    else:
+        order = np.argsort(other.ids)
+        place = np.searchsorted(other.ids, vectors.ids, sorter=order).clip(max=len(order) - 1)
+        lacking = np.flatnonzero(other.ids[order[place]] != vectors.ids)
+        if len(lacking):
+            raise ValueError(
+                f"a reference must embed the same items: {other.name} has no {str(vectors.ids[lacking[0]])!r} "
+                f"({len(lacking)} of {len(vectors)} ids are not in it); give a file made from the same data."
+            )
+        other = other.select(order[place])
+    own = subject.labels[subject.level]
+    wrong = np.flatnonzero(other.labels.get(subject.level, own) != own)
+    if len(wrong):
+        raise ValueError(
+            f"a reference must embed the same items: {subject.level} differs in {len(wrong)} of {len(vectors)} rows of "
+            f"{other.name}, first in row {wrong[0]}; give a file made from the same data."
+        )
+    if other.embeddings.shape == vectors.embeddings.shape and np.array_equal(other.embeddings, vectors.embeddings):
+        raise ValueError(
+            f"a reference must be another embedding of the same items: {other.name} holds the very rows of "
+            f"{subject.name}; give the embedding before training, or the raw inputs."
+        )
+    return other.embeddings, notes
+
+
+def unpaired(subjects: Sequence[Subject]) -> list[str]:
+    """What must be said before embeddings are shown side by side that are not of the same items; splits are not."""
+    for other in subjects[1:]:
+        first = next(one for one in subjects if one.split == other.split or None in (one.split, other.split))
+        same = first.level == other.level and sorted(first.ids) == sorted(other.ids)
+        if not (same and sorted(first.labels[first.level]) == sorted(other.labels[first.level])):
+            return [
+                f"These embeddings are not of the same items ({first.name} and {other.name} differ in ids or labels): "
+                "their numbers cannot be compared."
+            ]
+    return []
+
+
+def _of_run(path: Path, request: Request) -> list[Subject]:
+    stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
+    if request.split is not None:
+        splits: list[str | None] = [request.split]
+    elif "train" in stored and not all(of_run(path) for path in request.references):
+        splits = ["train"]  # a file may hold no other items
+    else:
+        splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
+    parts = [(split, _read(path, request, split)) for split in splits]
+    run = RunFolder.open(path)
+    config = run.config()
+    levels = list(parts[0][1].labels)
+    record = run.record()
+    trained = (record and record["level"]) or str(config.data.level)
+    trained = trained if trained in levels else levels[0]
+    level = request.level or trained
+    data: Splits | None = None
+    notes: tuple[str, ...] = ()
+    try:
+        data = load(
+            config.data,
+            request.data_root,
+            reporter("reading images"),
+            tokenize=tokenize_of(config.model),
+        )
+    except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
+        reason = " ".join(str(error).split())
+        notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
+    found: list[Subject] = []
+    for split, vectors in parts:
+        assert split is not None
+        others = request.split is None and split != "train"
+        if others and len(np.unique(vectors.labels[level])) < 2:  # a single class has nothing to collapse into
+            continue
+        dataset = None if data is None else _items(data, split, _ids(vectors))
+        left_out: tuple[str, ...] = ()
+        if others and dataset is not None and len(rows := some_items(dataset, seed=config.seed)) < len(dataset):
+            left_out = (f"{len(rows)} of {len(dataset)} items were diagnosed; --split {split} takes all.",)
+            dataset, vectors = dataset.subset(rows), vectors.select(rows)
+        subject = Subject(
+            name=run.name,
+            split=split,
+            level=level,
+            embeddings=vectors.embeddings,
+            labels=vectors.labels,
+            ids=_ids(vectors),
+            distance=config.evaluation.distance,
+            notes=notes,
+        )
+        if data is not None and dataset is not None and level in dataset.labels:
+            report("references", len(found), len(parts))
+            known = run_references(untrained(config, data.train), dataset)
+            subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
+            subject = replace(subject, labels=vectors.labels)
+        elif data is not None:
+            subject = replace(
+                subject, notes=("There is no untrained network: the data no longer contain these items.",)
+            )
+        if level != trained:
+            subject = replace(subject, strategy=None)
+        elif subject.strategy is None:
+            strategy = run_strategy(run, config, ["0", "1"])
+            of_classes = strategy is None or strategy.loss.parameters_per == "class"
+            subject = replace(subject, strategy=None if of_classes else strategy)
+        subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
+        subject = replace(subject, notes=(*subject.notes, *left_out))
+        found.append(_with_reference_files(subject, vectors, request))
+    return found
+
+
+def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
+    """The items of these ids, in their order; None if one is not there."""
+    dataset = data.train if split == "train" else data.evaluation.get(split)
+    if dataset is None:
+        return None
+    place = {name: i for i, name in enumerate(dataset.ids)}
+    if not all(name in place for name in ids):
+        return None
+    return dataset.subset(np.array([place[name] for name in ids]))

@@ -1,0 +1,474 @@
+"""The page of `trivet diagnose`, and the parts of it that the page of a run shows too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, Verdict
+from trivet.reports.history_record import History
+from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
+from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.reports.shared_records import Query
+from trivet.runtime.text import noun
+
+SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
+_KINDS = {
+    "healthy": "Healthy",
+    "spread-out": "Spread out",
+    "no-better-than-chance": "No better than chance",
+    "worse-than-reference": "Worse than reference",
+    "network-collapse": "Network collapse",
+    "class-collapse": "Class collapse",
+    "dead-sampler": "Dead sampler",
+    "exploding-norm": "Exploding norm",
+    "noisy-labels": "Noisy labels",
+}
+RESULTS = ("no-better-than-chance", "worse-than-reference")
+_SIGNS = {"good": "✓", "calm": "○", "warn": "!", "bad": "✕"}
+_ORDER = ("bad", "warn", "calm", "good")
+_MOST_ROWS = 50
+
+
+def _plain(value: Any) -> str:
+    if not is_number(value):
+        return MISSING
+    return number(round(value)) if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
+
+
+def _share(value: Any) -> str:
+    return f"{percent(value)}\u00a0%" if is_number(value) else MISSING
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How a measure is named and shown; `better` the good end of its scale, if there is one."""
+
+    name: str
+    show: Callable[[Any], str]
+    meaning: str
+    better: Literal["more", "less"] | None = None
+
+
+_MEASURES = {
+    "items": _Measure("items", _plain, ""),
+    "dimension": _Measure("dimension", _plain, "numbers per item"),
+    "classes": _Measure("classes", _plain, ""),
+    "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
+    "chance": _Measure("recall@1 by chance", _share, "if all items were at one point"),
+    "chance_high": _Measure("the same at most", _share, "in 99 % of the permutations of the labels"),
+    "map_at_r": _Measure("MAP@R", _share, "how far the items of a class stand before all others, of 1,000 items"),
+    "reference_map_at_r": _Measure("MAP@R of the reference", _share, "the same there"),
+    "recall_of_lost": _Measure("recall@1 of the classes that lost", _share, ""),
+    "reference_recall_of_lost": _Measure("the same in the reference", _share, ""),
+    "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
+    "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
+    "first_axis": _Measure("first axis", _share, "share of the variance along one line"),
+    "occupied": _Measure("spots", _plain, "effective number of distinct places"),
+    "occupied_widely": _Measure("spots, widely", _plain, "the same at a coarser scale"),
+    "effective_classes": _Measure("effective classes", _plain, "effective number of classes"),
+    "class_spread": _Measure("class spread", _plain, "distances within a class over those to others; 0: a point"),
+    "modes": _Measure("modes of a class", _plain, "separate blobs that its items form, mean over the classes"),
+    "nmi": _Measure("NMI", _share, "agreement with as many clusters as classes"),
+    "nmi_plus": _Measure("NMI+", _share, "agreement with ten times as many clusters"),
+    "reference_class_spread": _Measure("class spread of the reference", _plain, "the same of the reference"),
+    "reference_split": _Measure(
+        "classes split in the reference", _share, "share of classes with at least two modes there"
+    ),
+    "reference_modes": _Measure("modes in the reference", _plain, "mean over classes, by a stricter count"),
+    "mode_index": _Measure(
+        "mode index", _plain, "distances between modes of the reference over those between classes; 0: merged"
+    ),
+    "reference_mode_index": _Measure(
+        "mode index of the reference", _plain, "the same there; far above 1: classes of unrelated things"
+    ),
+    "reference_mode_sharing": _Measure(
+        "mode sharing of the reference", _share, "how far the same thing parts every class there"
+    ),
+    "retention": _Measure(
+        "neighbours kept", _share, "share of neighbours within classes kept from the reference; 0: as by chance"
+    ),
+    "strangers": _Measure("strangers", _share, "share of items surrounded by items of one other label", "less"),
+    "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1: the embedding shrank"),
+    "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1: spread was lost"),
+    "norm": _Measure("norm", _plain, "root mean square length of the rows"),
+    "norm_tail": _Measure("norm tail", _plain, "largest length over the median"),
+    "diameter": _Measure("diameter", _plain, "largest distance of two items"),
+    "mean_distance": _Measure("mean distance", _plain, "of all pairs"),
+    "median_distance": _Measure("median distance", _plain, "of all pairs"),
+    "uniformity": _Measure("uniformity", _plain, "0: one point; lower: more uniform on the sphere"),
+    "alignment": _Measure("alignment", _plain, "mean squared distance between items of a class on the sphere"),
+    "copies": _Measure("copies", _share, "share of items that equal another one", "less"),
+    "dropped": _Measure("dropped anchors", _share, "share of anchors without a triplet"),
+    "active_fraction": _Measure("active terms", _share, "share of triplets with a gradient"),
+}
+_WATCHED = {  # what an event of the monitor rests on
+    "contraction": _Measure("contraction", _plain, "relative spread, as a power of 2"),
+    "trend": _Measure("trend", _plain, "the same over that at half of the steps; below 0 it falls"),
+    "within_between": _Measure(
+        "within ÷ between", _plain, "distances within classes over those between them; 1: no separation"
+    ),
+    "hard": _Measure("hard", _share, "items whose farthest positive is farther than their nearest negative"),
+    "negatives_approach": _Measure("negatives approach", _plain, "growth of the similarity to the nearest negative"),
+    "fine_recall": _Measure("fine recall", _share, "items whose nearest positive is of their finer class"),
+    "best_fine_recall": _Measure("best fine recall", _share, "of the attempt so far"),
+    "forecast_of_a_collapse_of_the_network": _Measure("forecast", _share, "probability that the network collapses"),
+}
+_SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
+_FINE = {
+    "recall@1": _Measure("recall@1 by {}", _share, "at a finer level that training did not see", "more"),
+    "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes have merged", "more"),
+}
+_OF = "recall@1 of "  # a reference
+_FINE_ENDS = tuple(f"_{end}" for end in _FINE)
+_KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
+        "strangers", "reference_shrinkage")  # fmt: skip
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
+    "class": ("class", str, ""),
+    "items": ("items", _plain, ""),
+    "spread": ("spread", decimal, "distances within the class over those to other classes; 0: a point"),
+    "effective_rank": ("effective rank", lambda value: f"{value:.1f}", "directions in use inside the class"),
+    "recall@1": ("recall@1, %", percent, "its items whose nearest other item is of the class"),
+    "modes": ("modes", _plain, "separate blobs that its items form"),
+    "retention": (
+        "neighbours kept, %",
+        percent,
+        "how many of the reference's neighbourhoods within the class are kept",
+    ),
+}
+_MOMENTS: dict[
+    Literal["recall@1", "class_spread", "mean_distance", "effective_rank"], tuple[str, Callable[[Any], str]]
+] = {
+    "recall@1": ("recall@1, %", percent),
+    "class_spread": ("class spread", _plain),
+    "mean_distance": ("mean distance", _plain),
+    "effective_rank": ("effective rank", _plain),
+}
+_LOSSES = {"first-order": "first-order triplet loss", "vanilla": "triplet loss", "second-order": "second-order loss"}
+
+
+def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
+    """Write the page of a diagnosis; a part that the record lacks is left out.
+
+    Raises:
+        ValueError: if series of a section that belong together differ in length.
+        OSError: if the file cannot be written.
+    """
+    sections, pictures = named_sections(record["sections"]), Pictures()
+    splits_of: dict[str, list[str]] = {}
+    for label, section in sections.items():
+        splits_of.setdefault(section["name"], []).append(label)
+    one_run = len(splits_of) == 1 and len({section["split"] for section in sections.values()}) == len(sections)
+    parts, plots = diagnosis_parts(sections, compare=not one_run)
+    for labels in splits_of.values():
+        calmed([one for one in parts["sections"] if one["label"] in labels])
+    queries = {
+        label: groups
+        for label, section in sections.items()
+        if (groups := shown_queries(section["level"], section["queries"], pictures)) is not None
+    }
+    maps = embedding_maps({label: one for label, section in sections.items() if (one := section["map"])}, pictures)
+    scatter = {
+        label: {section["level"]: triplet_dots(label, dots)}
+        for label, section in sections.items()
+        if (dots := section["scatter"])
+    }
+    history, moments = history_parts(record["history"])
+    context = {
+        "record": record,
+        "diagnosis": parts,
+        "run": next(iter(splits_of)) if one_run and len(sections) > 1 else None,
+        "history": history,
+        "maps": maps,
+        "scatter": scatter,
+        "queries": queries,
+        "most_dots": MOST_DOTS,
+    }
+    plots |= {"maps": maps, "scatter": drawn_scatter(scatter), "history": moments, "of": "Embedding"}
+    write_page("diagnosis.html", path, context, plots, script=SCRIPTS, pictures=pictures)
+
+
+def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisSection]:
+    """Each section by its name and split, numbered where these are not unique."""
+    named: dict[str, DiagnosisSection] = {}
+    for section in sections:
+        label = first = ", ".join([section["name"] or "embeddings", *([section["split"]] if section["split"] else [])])
+        copy = 2
+        while label in named:
+            label, copy = f"{first} ({copy})", copy + 1
+        named[label] = section
+    return named
+
+
+def diagnosis_parts(
+    sections: Mapping[str, DiagnosisSection], *, compare: bool, most_rows: int = _MOST_ROWS
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the templates show of diagnosed embeddings and what diagnosis.js draws.
+
+    Args:
+        sections: label -> section.
+        compare: whether they are rivals, of which one may be the best by a measure, and not parts of one.
+        most_rows: of a table of classes that are shown at first.
+
+    Raises:
+        ValueError: if series that belong together differ in length.
+    """
+    shown = [_section(label, section, most_rows) for label, section in sections.items()]
+    flat = [_flat(section) for section in sections.values()]
+    parts = {
+        "sections": shown,
+        "several": len(shown) > 1,
+        "comparison": _measures(flat, _KEY, compare=compare) if len(shown) > 1 else [],
+        "measures": _measures(flat, _all(flat), compare=compare and len(shown) > 1),
+        "meanings": _meanings(sections),
+        "thresholds": next((thresholds for section in sections.values() if (thresholds := section["thresholds"])), []),
+        "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in shown),
+        "classes": any(section["classes"] for section in shown),
+    }
+    return parts, {
+        "distances": [section["histograms"] for section in sections.values()],
+        "spectra": [section["spectrum"] for section in sections.values()],
+        "embeddings": list(sections),
+    }
+
+
+def shown_queries(level: str, groups: Mapping[str, Sequence[Query]], pictures: Pictures) -> dict[str, Any] | None:
+    """The groups of queries that hold one, and whether any item has a picture; None where there is no query."""
+    shown = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
+    items = [item for each in shown.values() for query in each for item in (query, *query["neighbours"])]
+    drawn = any(item["picture"] is not None for item in items)
+    return {"level": level, "groups": shown, "pictures": drawn} if shown else None
+
+
+def drawn_scatter(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The series of each triplet scatter, without its counts."""
+    return {
+        label: {level: {key: part[key] for key in ("s_ap", "s_an", "ids")} for level, part in levels.items()}
+        for label, levels in scatter.items()
+    }
+
+
+def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
+
+    Raises:
+        ValueError: if series that belong together differ in length.
+    """
+    if history is None or not history["moments"]:
+        return None, None
+    moments, edges, field = history["moments"], history["edges"], history["field"]
+    for moment in moments:
+        where = f"the history at step {moment['step']}"
+        same_length(where, {"s_ap": len(moment["s_ap"]), "s_an": len(moment["s_an"])})
+        if moment["within"]:
+            _check_bins(where, edges, {"within": moment["within"], "between": moment["between"]})
+    if field:
+        changes = {"change_ap": field["change_ap"], "change_an": field["change_an"]}
+        rows = {f"rows of {name}": len(change) for name, change in changes.items()}
+        same_length("the predicted motion", {"values of s_an": len(field["s_an"]), **rows})
+        wide = {f"columns of {name}": len(row) for name, change in changes.items() for row in change[:1]}
+        same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
+    columns = [name for name in _MOMENTS if any(is_number(moment[name]) for moment in moments)]
+    shown = {
+        "level": history["level"],
+        "items": history["items"],
+        "steps": [moment["step"] for moment in moments],
+        "columns": [_MOMENTS[name][0] for name in columns],
+        "rows": [(moment["step"], [_MOMENTS[name][1](moment[name]) for name in columns]) for moment in moments],
+        "loss": _LOSSES.get(field["loss"], field["loss"]) if field else None,
+        "gamma": field and field["gamma"],
+        "entanglement": field and field["entanglement"],
+        "histograms": any(moment["within"] for moment in moments),
+    }
+    return shown, {"edges": edges, "moments": moments, "field": field}
+
+
+def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
+    histograms, values = section["histograms"], section["spectrum"]["values"] if section["spectrum"] else []
+    if histograms:
+        shares = {
+            "within": histograms["within"],
+            "between": histograms["between"],
+            "reference_within": histograms["reference_within"],
+            "reference_between": histograms["reference_between"],
+        }
+        shares_of = {name: bins for name, bins in shares.items() if bins is not None}
+        _check_bins(f"the distances of {label}", histograms["edges"], shares_of)
+    return {
+        "label": label,
+        "level": section["level"],
+        "facts": _facts(section),
+        "reference": section["reference"],
+        "verdicts": (verdicts := [verdict(one) for one in section["verdicts"]]),
+        "rank": min((_ORDER.index(one["tone"]) for one in verdicts), default=len(_ORDER)),
+        "notes": section["notes"],
+        "distances": bool(histograms),
+        "spectrum": any(value > 0 for value in values),
+        "flat": bool(values) and not any(value > 0 for value in values),
+        "classes": _classes(label, section, most_rows),
+    }
+
+
+def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequence[float]]) -> None:
+    same_length(where, {"bins": len(edges) - 1} | {name: len(shares) for name, shares in series.items() if shares})
+
+
+def _facts(section: DiagnosisSection) -> list[str]:
+    facts = [f"by {section['level']}"] if section["level"] else []
+    facts += [f"{number(section['items'])} {noun(section['items'], 'item')}"] if section["items"] is not None else []
+    facts += (
+        [f"{section['dimension']} {noun(section['dimension'], 'dimension')}"]
+        if section["dimension"] is not None
+        else []
+    )
+    facts += [f"{section['distance']} distance"] if section["distance"] else []
+    return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
+
+
+def verdict(told: Verdict) -> dict[str, Any]:
+    """What the templates show of a verdict."""
+    kind, severity = told["kind"], told["severity"]
+    tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
+    if severity == "full" or kind in (*RESULTS, "exploding-norm"):
+        tone = "bad"
+    words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
+    return {
+        "tone": tone,
+        "sign": _SIGNS[tone],
+        "words": f"{words}, {severity}" if severity else words,
+        "rule": _sentence(told["rule"].replace(" x ", " × ")),
+        "evidence": [
+            (measure.name, measure.show(value), measure.meaning)
+            for measure, value in ((_measure(name), value) for name, value in told["evidence"].items())
+        ],
+        "cause": told["cause"],
+        "changes": told["changes"],
+    }
+
+
+def calmed(shown: Sequence[dict[str, Any]]) -> bool:
+    """Whether a verdict among these sections is bad; then what is good beside it is not praised."""
+    verdicts = [one for section in shown for one in section["verdicts"]]
+    if not any(one["tone"] == "bad" for one in verdicts):
+        return False
+    for one in verdicts:
+        if one["tone"] == "good":
+            one |= {"tone": "calm", "sign": _SIGNS["calm"]}
+    return True
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
+
+
+def _measure(name: str) -> _Measure:
+    """How a number of a record is named and shown; LEVEL_recall@1 is of a finer level."""
+    known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
+    if known is not None:
+        return known
+    if _OF in name:
+        level, _, reference = name.rpartition(_OF)
+        by = f" by {level.removesuffix('_')}" if level else ""
+        return _Measure(f"recall@1{by}: {reference}", _share, "")
+    for end, measure in _FINE.items():
+        if name.endswith(f"_{end}"):
+            return replace(measure, name=measure.name.format(name.removesuffix(f"_{end}")))
+    return _Measure(name.replace("_", " "), _plain, "")
+
+
+def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
+    """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
+    names = list(dict.fromkeys(name for values in flat for name in values))
+    fine = [name for name in names if name not in _MEASURES and _beside_recall(name)]
+    rows = []
+    for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
+        measure = _measure(name)
+        better = measure.better if compare else None
+        texts = [measure.show(one.get(name)) for one in flat]
+        numbers = [one[name] for one in flat if name in one]
+        best = measure.show((max if better == "more" else min)(numbers)) if better and len(set(texts)) > 1 else None
+        rows.append(
+            {
+                "name": measure.name,
+                "meaning": measure.meaning,
+                "way": {"more": "▲", "less": "▼", None: ""}[better],
+                "cells": [(text, text == best) for text in texts],
+            }
+        )
+    return rows
+
+
+def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
+    """Those that have a meaning here in their order, then whatever else the sections hold."""
+    others = dict.fromkeys(name for values in flat for name in values)
+    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not _beside_recall(name))]
+
+
+def _beside_recall(name: str) -> bool:
+    """Whether it is of a finer level, or of a reference."""
+    return name.endswith(_FINE_ENDS) or _OF in name
+
+
+def _flat(section: DiagnosisSection) -> dict[str, float]:
+    """Measures by one name each; those of references, of finer levels and of sampling too."""
+    measures = section["measures"]
+    flat = {name: value for name, value in measures.items() if is_number(value)}
+    sampling = measures["sampling"] or {}
+    flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
+    for level, values in measures["fine"].items():
+        flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
+    for ranked in measures["rankings"][:1]:
+        both = {name: ranked[name] for name in ("map_at_r", "reference_map_at_r")}
+        flat |= {name: value for name, value in both.items() if is_number(value)}
+    for one in measures["comparisons"]:
+        finer = "" if one["level"] == section["level"] else f"{one['level']}_"
+        flat |= {f"{finer}{_OF}{one['reference']}": value} if is_number(value := one["reference_recall"]) else {}
+    return flat
+
+
+def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]:
+    """The columns of the class tables that need a word."""
+    tables = [table for section in sections.values() if (table := section["classes"])]
+    known = [
+        _COLUMNS[name] for name in dict.fromkeys(name for one in tables for name in one["columns"]) if name in _COLUMNS
+    ]
+    return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
+
+
+def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any] | None:
+    """The class table, the tightest class first."""
+    table = section["classes"]
+    if not table or not table["rows"]:
+        return None
+    names, rows = table["columns"], table["rows"]
+    for row in rows:
+        same_length(f"the class table of {label}", {"columns": len(names), "cells": len(row)})
+    spread = names.index("spread") if "spread" in names else None
+    spreads = [] if spread is None else [value for row in rows if is_number(value := row[spread])]
+    if spread is not None and spreads:
+        rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
+    tight = next((one["value"] for one in section["thresholds"] if one["name"] == "tight"), None)
+    known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
+    return {
+        "count": len(rows),
+        "shown": min(len(rows), most_rows),
+        "columns": [title for title, _, _ in known],
+        "ordered": spread if spreads else None,
+        "rows": [
+            [
+                show(cell) if isinstance(cell, str) or is_number(cell) else MISSING
+                for cell, (_, show, _) in zip(row, known, strict=True)
+            ]
+            for row in rows
+        ],
+        "tight": tight,
+        "tight_count": sum(value < tight for value in spreads) if tight is not None and spreads else None,
+        "spread_count": len(spreads),
+    }
+
+
+def _last_if_unknown(cell: object) -> float:
+    return cell if is_number(cell) else math.inf

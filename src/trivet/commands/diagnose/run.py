@@ -1,0 +1,365 @@
+"""`trivet diagnose`: are embeddings, from files or runs, any good, did they collapse, how and why; with its page."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+import trivet
+from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
+from trivet.commands.diagnose.inputs import Request, Subject, subjects, unpaired
+from trivet.commands.evaluate.measure_run import plane_coordinates
+from trivet.datasets.preview import as_json, called
+from trivet.io.embedding_table import class_numbers
+from trivet.io.overwrite_guard import of_run
+from trivet.metrics import neighbours
+from trivet.metrics.points import as_points, spans
+from trivet.reports.diagnosis_record import DiagnosisRecord
+from trivet.reports.from_json import complete
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps, work
+from trivet.runtime.text import counted
+from trivet.training.class_sample import class_sample
+from trivet.training.run_folder import RunFolder
+
+DRAWN = 2000  # items whose distances, and whose nearest positives and negatives, a page shows
+ENTRIES = 2**22  # of a block of queries that are compared with all items: 32 MiB, and a few copies of it
+BINS = 60
+LONGEST = 0.999  # quantile of the distances at which the last bin ends; what is longer counts there
+SINGULAR_VALUES, CLASSES, QUERIES, NEIGHBOURS = 64, 5000, 6, 6  # at most so many are shown
+MAP_POINTS = 1000
+NAMED = 5  # classes that lost, in a note
+
+
+def diagnose_paths(
+    paths: Sequence[Path],
+    request: Request,
+    *,
+    report: Path | None = None,
+    command: str = "",
+) -> tuple[dict[str, Any], set[str]]:
+    """Diagnose files and runs, and write a page of them if `report` names one.
+
+    Returns:
+        The `summary` of one embedding, or of several {"results": [summary, ...], "warnings": [text, ...] where they
+        cannot be compared}, with "report" if one was written;
+        and the kinds of all verdicts.
+
+    Raises:
+        ValueError: as `subjects` and `summary`.
+        OSError: if the report cannot be written.
+    """
+    if report is not None:
+        from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
+
+    found = [(path, subject) for path in paths for subject in subjects(path, request)]
+    diagnosed = [subject for _, subject in found]
+    results, sections, kinds = [], [], set[str]()
+    for path, subject in steps(found, "diagnosis"):
+        section, diagnosis = summary(subject, seed=request.seed)
+        if of_run(path):
+            _name_causes(section, RunFolder(path).record())
+        results.append(section)
+        kinds |= {verdict.kind for verdict in diagnosis.verdicts}
+        if report is not None:
+            with work("tables and map of the page"):
+                sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
+    warnings = unpaired(diagnosed)
+    result: dict[str, Any] = (
+        results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})
+    )
+    if report is not None:
+        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        run = RunFolder(paths[0]).record() if len(paths) == 1 and of_run(paths[0]) else None
+        page = {"sections": sections, "warnings": warnings, "history": run and run["history"], "command": command}
+        about = {"created": created, "trivet": trivet.__version__}
+        write_diagnosis_report(complete(DiagnosisRecord, page | about), report)
+        result = result | {"report": str(report)}
+    return result, kinds
+
+
+def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
+    """The verdicts, measures and notes of an embedding as JSON, with what was diagnosed; and the diagnosis itself.
+
+    Raises:
+        ValueError: as `trivet.collapse.diagnose`.
+    """
+    (classes,), names = class_numbers(subject.labels[subject.level])
+    levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
+    strategy, notes = _usable(subject.strategy, classes), subject.notes
+    if strategy is None and subject.strategy is not None:
+        notes += ("The sampling strategy was not tried: a batch needs two classes of two items.",)
+    diagnosis = diagnose(
+        subject.embeddings,
+        classes,
+        reference=subject.references,
+        strategy=strategy,
+        fine={level: class_numbers(subject.labels[level])[0][0] for level in levels},
+        level=subject.level,
+        distance=subject.distance,
+        seed=seed,
+    )
+    said = diagnosis.as_json()
+    return {
+        "verdicts": said["verdicts"],
+        "measures": said["measures"],
+        "notes": [*said["notes"], *_lost(diagnosis, names), *notes],
+        "name": subject.name,
+        "split": subject.split,
+        "level": subject.level,
+        "distance": subject.distance,
+        "items": len(classes),
+        "dimension": int(subject.embeddings.shape[1]),
+        "reference": ", ".join(subject.references) or None,
+    }, diagnosis
+
+
+def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
+    """The classes that lost most, by name."""
+    lost = sorted(diagnosis.measures.lost, key=lambda one: one.recall - one.reference_recall)
+    if not lost:
+        return []
+    most = ", ".join(
+        f"{names[one.number]} ({100 * one.reference_recall:.1f} to {100 * one.recall:.1f} %)" for one in lost[:NAMED]
+    )
+    which = "" if len(lost) <= NAMED else ", most of all"
+    return [f"{counted(len(lost), 'class')} lost 20 points of recall@1 or more{which}: {most}."]
+
+
+def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
+    """Give the verdict on the result the cause that the run found when it was evaluated, see
+    `commands.diagnose.causes`."""
+    known = None if record is None else record["diagnosis"].get(section["split"])
+    if known is None or (known["level"], known["reference"]) != (section["level"], section["reference"]):
+        return
+    causes = {verdict["kind"]: verdict for verdict in known["verdicts"]}
+    for verdict in section["verdicts"]:
+        if verdict["kind"] == "worse-than-reference" and verdict["kind"] in causes:
+            verdict |= {name: causes[verdict["kind"]][name] for name in ("cause", "changes")}
+
+
+def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
+    """`summary` with all that a page shows of it.
+
+    {"name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
+    "thresholds", "histograms", "spectrum", "classes", "scatter", "map", "queries"}; plain JSON without NaN.
+
+    Args:
+        map_points: items in the map; without any it is None.
+
+    Raises:
+        ValueError: as `trivet.collapse.diagnose`.
+    """
+    section, diagnosis = summary(subject, seed=seed)
+    return section | _shown(subject, diagnosis, seed=seed, map_points=map_points)
+
+
+def _shown(subject: Subject, diagnosis: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
+    """The parts of a section that `summary` lacks."""
+    (classes,), names = class_numbers(subject.labels[subject.level])
+    points = as_points(subject.embeddings, distance=subject.distance)
+    before = next(iter(subject.references.values()), None)
+    reference = None if before is None else as_points(before, distance=subject.distance)
+    drawn = class_sample(classes, DRAWN, least=8, seed=seed)
+    near = _nearest(subject.embeddings, classes, drawn)
+    return {
+        "thresholds": [{"name": name, **asdict(threshold)} for name, threshold in THRESHOLDS.items()],
+        "histograms": _histograms(points, reference, classes, drawn),
+        "spectrum": {"values": _spectrum(points), "reference": None if reference is None else _spectrum(reference)},
+        "classes": _class_table(diagnosis, names),
+        "scatter": _scatter(subject, near),
+        "map": _map(subject, map_points, seed) if map_points else None,
+        "queries": _queries(subject, near, seed),
+    }
+
+
+def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list[str]:
+    """The levels each class of which lies in one class of `level`, and some of which split one.
+
+    A level whose classes have a single item each, such as a column of file names, is none.
+    """
+    (coarse,), _ = class_numbers(labels[level])
+    finer = []
+    for other, column in labels.items():
+        (fine,), names = class_numbers(column)
+        pairs = len(np.unique(np.stack([coarse, fine], axis=1), axis=0))
+        if other != level and pairs == len(names) and int(coarse.max()) + 1 < len(names) < len(fine):
+            finer.append(other)
+    return finer
+
+
+def _usable(strategy: Strategy | None, classes: Integers) -> Strategy | None:
+    """The strategy, if the items give it a batch."""
+    return strategy if int((np.bincount(classes) > 1).sum()) > 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """Of some items; fields `(Q,)`.
+
+    Attributes:
+        rows: their positions; each has a positive and a negative.
+        s_ap, s_an: cosine similarity to the nearest positive and to the nearest negative.
+        nearer: items of other classes that are nearer than the nearest positive.
+    """
+
+    rows: Integers
+    s_ap: Floats
+    s_an: Floats
+    nearer: Integers
+
+
+def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[Any]) -> _Near:
+    """Like `trivet.metrics.nearest_pairs`, for some of the items only, and with ranks."""
+    points = as_points(embeddings, distance="cosine")
+    points = points - points.mean(dim=0)  # a narrow cone keeps more digits
+    squares = points.square().sum(dim=1)
+    own, asked = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
+    nearest = torch.empty(3, len(asked), dtype=torch.float64)
+    for start, stop in spans(len(asked), max(1, ENTRIES // len(points))):
+        block = asked[start:stop]
+        squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
+        same = own[block, None] == own
+        negatives = squared.masked_fill(same, torch.inf)
+        squared[torch.arange(len(block)), block] = torch.inf
+        positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
+        nearest[0, start:stop] = positive
+        nearest[1, start:stop] = negatives.amin(dim=1)
+        nearest[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
+    usable = nearest[:2].isfinite().all(dim=0).numpy()
+    # Between unit rows D = 2 - 2 S.
+    s_ap, s_an = (1 - nearest[:2] / 2).clamp(-1, 1).numpy()
+    nearer = nearest[2].long().numpy()
+    return _Near(asked.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
+
+
+def _scatter(subject: Subject, near: _Near) -> dict[str, Any]:
+    labels = subject.labels[subject.level]
+    return {
+        "s_ap": np.round(near.s_ap, 5).tolist(),
+        "s_an": np.round(near.s_an, 5).tolist(),
+        "ids": [subject.ids[row] for row in near.rows.tolist()],
+        "labels": labels[near.rows].tolist(),
+    }
+
+
+def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, rows: npt.NDArray[Any]) -> dict[str, Any]:
+    """Shares of the distances inside and between classes, each over the mean of its own embedding."""
+    left, right = np.triu_indices(len(rows), 1)
+    same = classes[rows[left]] == classes[rows[right]]
+
+    def scaled(embedding: Tensor) -> Floats:
+        apart: Floats = torch.pdist(embedding[torch.from_numpy(rows)]).numpy()
+        return apart / (float(apart.mean()) or 1.0)
+
+    distances = [scaled(points)] + ([] if reference is None else [scaled(reference)])
+    top = max(float(np.quantile(apart, LONGEST)) for apart in distances)
+    edges = np.linspace(0, top or 1.0, BINS + 1)
+
+    def shares(apart: Floats) -> list[float]:
+        counts = np.histogram(np.minimum(apart, edges[-1]), edges)[0]
+        return [round(share, 6) for share in (counts / max(1, len(apart))).tolist()]
+
+    sides = {"within": same, "between": ~same}
+    own = {side: shares(distances[0][pairs]) for side, pairs in sides.items()}
+    before = {
+        f"reference_{side}": shares(distances[1][pairs]) if distances[1:] else None for side, pairs in sides.items()
+    }
+    return {"edges": [_short(edge) for edge in edges], **own, **before}
+
+
+def _spectrum(points: Tensor) -> list[float]:
+    values = singular_values(points)
+    return [round(value, 8) for value in (values[:SINGULAR_VALUES] / (values.sum() or 1.0)).tolist()]
+
+
+def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
+    """The table of classes; of too many, the largest."""
+    measured = diagnosis.measures.per_class
+    columns: dict[str, Sequence[Any]] = {
+        "class": list(names),
+        "items": measured.items.tolist(),
+        "spread": [_short(value) for value in measured.spread],
+        "effective_rank": [_short(value) for value in measured.effective_rank],
+        "recall@1": [_short(value) for value in measured.recall],
+        "modes": measured.modes.tolist(),
+    }
+    if measured.retention is not None:
+        columns["retention"] = [_short(value) for value in measured.retention]
+    shown = np.sort(np.argsort(-measured.items, kind="stable")[:CLASSES]).tolist()
+    return {"columns": list(columns), "rows": [[column[c] for column in columns.values()] for c in shown]}
+
+
+def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
+    (finest,), _ = class_numbers(_finest(subject.labels))
+    sample = class_sample(finest, most, least=20, seed=seed)
+    shown = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
+    return {
+        "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
+        "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
+        "ids": [called(subject.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
+        "thumbnails": [] if subject.show is None else [as_json(one)["thumbnail"] for one in shown],
+    }
+
+
+def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
+    """The level of the most classes."""
+    return max(labels.values(), key=lambda names: len(class_numbers(names)[1]))
+
+
+def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
+    """The items whose nearest positive stands first and last among their neighbours, and random ones."""
+    margin = near.s_ap - near.s_an
+    best = np.lexsort((-margin, near.nearer))
+    chosen = {
+        "best": best[:QUERIES],
+        "random": np.sort(np.random.default_rng(seed).permutation(len(best))[:QUERIES]),
+        "worst": best[::-1][:QUERIES],
+    }
+    k = min(NEIGHBOURS, len(subject.embeddings) - 1)
+
+    def item(i: int) -> dict[str, Any]:
+        names = {level: str(column[i]) for level, column in subject.labels.items()}
+        return {
+            "id": subject.ids[i],
+            **as_json(subject.show and subject.show(i)),
+            "labels": names,
+        }
+
+    by_kind: dict[str, Any] = {}
+    for kind, places in chosen.items():
+        beside = neighbours(subject.embeddings, near.rows[places], k, distance="cosine")
+        by_kind[kind] = [
+            item(int(near.rows[place]))
+            | {
+                "why": _why(near, place),
+                "neighbours": [
+                    item(i) | {"similarity": round(1 - float(d), 4)}
+                    for i, d in zip(beside.indices[number].tolist(), beside.distances[number], strict=True)
+                ],
+            }
+            for number, place in enumerate(places.tolist())
+        ]
+    return by_kind
+
+
+def _why(near: _Near, place: int) -> str:
+    count = int(near.nearer[place])
+    similar = f"similarity {near.s_ap[place]:.3f}, against {near.s_an[place]:.3f} for the nearest of another class"
+    if not count:
+        return f"The nearest item is of the same class: {similar}."
+    items = "1 item of another class is" if count == 1 else f"{count} items of other classes are"
+    return f"{items} closer than the nearest of the same class: {similar}."
+
+
+def _short(value: float) -> float | None:
+    return round(float(value), 5) if np.isfinite(value) else None

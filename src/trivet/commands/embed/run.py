@@ -1,0 +1,156 @@
+"""`trivet embed`: embeds other images, texts or vectors with the model of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trivet.commands.embed.shards import Job, check_folder, embed_shards, fingerprint
+from trivet.commands.index.run import model_hash
+from trivet.config.plugins import absolute, is_reference
+from trivet.datasets import (
+    DATA_SETS,
+    Inputs,
+    in_memory,
+    labelled_images,
+    list_images,
+    load,
+    load_file,
+    load_images,
+    settings_for,
+)
+from trivet.io.hf_dataset import is_saved
+from trivet.io.overwrite_guard import in_shards, sharded
+from trivet.io.parquet_files import write_embeddings
+from trivet.models import TextEmbedder
+from trivet.runtime.progress import reporter, work
+from trivet.training.embed_dataset import check_embedded, embed, kept_columns
+from trivet.training.run_folder import (
+    RunFolder,
+    Which,
+    trained_model,
+)
+
+
+def embed_data(
+    path: Path,
+    data: str,
+    output: Path,
+    *,
+    which: Which | None = None,
+    rows_per_shard: int | None = None,
+    force: bool = False,
+    data_root: Path | None = None,
+) -> dict[str, Any]:
+    """Embed a folder or a table of images, a file of texts or vectors, or a data set by name, with a run's model.
+
+    Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
+    label levels; a folder has the levels its nesting gives, if any, and a file its columns.
+
+    Args:
+        output: a file; or a folder, as a name without an ending is, and what is one.
+        which: the model of the last step, or the best; the one that was measured, if not given.
+        rows_per_shard: of a folder; None for 65,536, or that of the shards that are there.
+        force: replace other shards that the folder holds.
+
+    Raises:
+        ValueError, OSError: if the run, the data or the output cannot be used.
+    """
+    into_folder = in_shards(output)
+    if into_folder:
+        check_folder(output)
+    elif rows_per_shard is not None:
+        raise ValueError(f"--shard-rows is for a folder of shards: {output} is a file; name a folder, or leave it out.")
+    run = RunFolder.open(path)
+    config = run.config()
+    model = trained_model(run, which)
+    tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+    source: Path | None = Path(data)
+    unread = False
+    names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
+    reading = reporter("reading images")
+
+    if data in names or is_reference(data):
+        same = config.data.name == absolute(data)
+        settings = config.data if same or tokenize else settings_for(data, model.input_shape)
+        if settings.name != absolute(data):
+            raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
+        splits, source = load(settings, data_root, reading, tokenize=tokenize), None
+        parts = {"train": splits.train, **splits.evaluation}
+    elif Path(data).is_file() or sharded(Path(data)) or is_saved(Path(data)):
+        images = len(model.input_shape) == 3
+        unread = images and into_folder  # then an image is read when its shard is written
+        part = load_file(
+            config.data,
+            Path(data),
+            data_root,
+            tokenize=tokenize,
+            frame=config.data.frame(model.input_shape) if images else None,
+            progress=reading,
+            unread=unread,
+        )
+        if part.inputs.shape != model.input_shape:
+            raise ValueError(
+                f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
+                f"{part.inputs.shape[0]}; make them with the same encoder."
+            )
+        parts = {"": part}
+    elif Path(data).is_dir():
+        if tokenize is not None:
+            raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
+        frame = config.data.frame(model.input_shape)
+        unread = into_folder
+        parts = {
+            "": labelled_images(Path(data), *list_images(Path(data), frame))
+            if unread
+            else load_images(Path(data), frame, reading)
+        }
+    else:
+        raise ValueError(
+            "DATA must be a folder or a table of images, a file of texts or vectors, or one of "
+            f"{', '.join(names)}: {data} is none of these; check the path."
+        )
+    if into_folder and source is not None and source.resolve() == output.resolve():
+        raise ValueError(f"--output must not name what is read: got {output}; choose another name.")
+    if into_folder:
+        # The first image may be unreadable.
+        blank: Inputs | None = in_memory(np.zeros((1, *model.input_shape), np.uint8)) if unread else None
+        first = blank or next(iter(parts.values())).inputs.subset(np.arange(1))
+        job = Job(
+            model=model,
+            model_hash=model_hash(run, which),
+            parts=parts,
+            data=data,
+            inputs=fingerprint(parts, source),
+            dimension=embed(model, first).shape[1],
+            unread=unread,
+        )
+        with work("embedding"):
+            made = embed_shards(job, output, rows_per_shard=rows_per_shard, force=force)
+        return {"run": str(path), "output": str(output), "dimension": job.dimension, **made}
+    embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
+    ids = tuple(id for part in parts.values() for id in part.ids)
+    rows = np.concatenate(embeddings)
+    check_embedded(rows, ids)
+    columns = kept_columns(list(parts.values()))
+    if "" not in parts:
+        columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
+    write_embeddings(
+        output,
+        rows,
+        ids,
+        columns,
+        levels=next(iter(parts.values())).labels,
+        model=model_hash(run, which),
+    )
+    skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
+    return {
+        "run": str(path),
+        "output": str(output),
+        "items": len(ids),
+        "dimension": int(rows.shape[1]),
+        "columns": ["id", *columns, "embedding"],
+        "skipped": skipped,
+    }

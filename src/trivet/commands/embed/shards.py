@@ -1,0 +1,298 @@
+"""`trivet embed` into a folder of shards: a few at a time in memory, by any number of processes, on after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import trivet
+from trivet.datasets import Dataset, FileInputs
+from trivet.io.atomic_files import claimed, shared_folder
+from trivet.io.overwrite_guard import SHARDS, sharded
+from trivet.io.shards import (
+    FORMAT,
+    ROWS_PER_SHARD,
+    VECTORS,
+    Manifest,
+    Skip,
+    count_shards,
+    is_own,
+    mark_of,
+    missing,
+    open_shards,
+    part_path,
+    read_manifest,
+    write_manifest,
+    write_shard,
+    write_vectors,
+)
+from trivet.models import Embedder
+from trivet.runtime.progress import reporter, steps
+from trivet.training.embed_dataset import check_embedded, embed, kept_columns
+
+SHOWN = 256  # items of a data set by name, whose pictures or texts tell that it is the same
+DECODED = 256  # images that are decoded at once
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is embedded.
+
+    Attributes:
+        model, model_hash: the network, and what tells it from others.
+        parts: name of a split, or "" -> its items.
+        data: as it was named.
+        inputs: what tells these data from others.
+        dimension: d of the embeddings.
+        unread: whether the images have not been read yet, so that some may turn out to be unreadable.
+    """
+
+    model: Embedder
+    model_hash: str
+    parts: dict[str, Dataset]
+    data: str
+    inputs: str
+    dimension: int
+    unread: bool
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return sum(map(len, self.parts.values()))
+
+    def columns(self, spans: Sequence[slice]) -> dict[str, np.ndarray]:
+        """The columns of some items, by their places in each part."""
+        columns = kept_columns(list(self.parts.values()), spans)
+        if "" not in self.parts:
+            names = [
+                name
+                for (name, part), span in zip(self.parts.items(), spans, strict=True)
+                for _ in range(*span.indices(len(part)))
+            ]
+            columns["split"] = np.array(names, np.str_)
+        return columns
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ValueError if a folder holds what Trivet did not write into it as shards."""
+    there = [item.name for item in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in there if not is_own(name)]
+    visible = [name for name in there if not name.startswith(".")]
+    if others or (visible and SHARDS not in there):
+        raise ValueError(
+            f"the output folder must be new: {folder} is not just shards of embeddings, it holds "
+            f"{(sorted(others) or sorted(visible))[0]}; choose another --output."
+        )
+
+
+def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: bool) -> dict[str, Any]:
+    """Write the shards that are not there yet and that no other process is writing; and `vectors.npy` after the last.
+
+    Each shard is written by one process, which has locked it. What is there of the same model, data and size of shards
+    is kept.
+
+    Args:
+        rows_per_shard: None for that of the shards that are there, or 65,536.
+        force: replace other embeddings.
+
+    Returns:
+        "items" (of all shards that are there), "skipped", "columns" and "shards": how many there are in all, "written"
+        by this process, there before it or by others ("kept"), and "missing", which others are writing.
+
+    Raises:
+        ValueError: if the folder holds something else, or other embeddings, or an embedding is not finite.
+        OSError: if it cannot be written.
+    """
+    manifest = _manifest(job, rows_per_shard or ROWS_PER_SHARD)
+
+    def prepare(alone: bool) -> None:
+        nonlocal manifest
+        check_folder(folder)
+        there = read_manifest(folder) if sharded(folder) else None
+        if there is not None and rows_per_shard is None:
+            manifest = _manifest(job, there["rows_per_shard"])
+        if there is None or there["key"] != manifest["key"]:
+            if there is not None and not (force and alone):
+                raise ValueError(_differ(folder, there, manifest, alone=alone, force=force))
+            assert alone
+            _clear(folder)
+            write_manifest(folder, manifest)
+        lacking = set(missing(folder, manifest))
+        open_shards(folder, manifest, [number for number in range(count_shards(manifest)) if number not in lacking])
+
+    written: list[int] = []
+    with shared_folder(folder, prepare):
+        while True:
+            before = len(written)
+            left = missing(folder, manifest)
+            for number in steps(left, "shards"):
+                with claimed(part_path(folder, number)) as mine:
+                    if mine and not part_path(folder, number).exists():
+                        _write(job, folder, manifest, number)
+                        written.append(number)
+            if len(written) == before:  # the others write what is left, if anything is
+                break
+        if not missing(folder, manifest):
+            with claimed(folder / VECTORS) as mine:
+                if mine and not (folder / VECTORS).exists():
+                    _check_any(folder, manifest)
+                    write_vectors(folder, manifest)
+        return _result(job, folder, manifest, len(written))
+
+
+def _manifest(job: Job, rows_per_shard: int) -> Manifest:
+    spans = [slice(0, 0)] * len(job.parts)
+    columns = list(job.columns(spans))
+    said = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
+    digest = hashlib.sha256(repr([*said.items(), columns]).encode())
+    return Manifest(
+        format=FORMAT,
+        key=digest.hexdigest(),
+        trivet=trivet.__version__,
+        model=job.model_hash,
+        data=job.data,
+        inputs=job.inputs,
+        items=job.items,
+        rows_per_shard=rows_per_shard,
+        dimension=job.dimension,
+        columns=columns,
+        levels=list(next(iter(job.parts.values())).labels),
+    )
+
+
+def _differ(folder: Path, there: Manifest, manifest: Manifest, *, alone: bool, force: bool) -> str:
+    """Why a folder cannot be gone on with."""
+    if there["model"] != manifest["model"]:
+        what = "of another model, or of this one before it was trained anew"
+    elif there["rows_per_shard"] != manifest["rows_per_shard"]:
+        what = f"of {there['rows_per_shard']} rows, not {manifest['rows_per_shard']}"
+    else:
+        what = f"of other data: {there['items']} items of {there['data']}"
+    todo = "choose another --output, or add --force to replace them."
+    if force and not alone:
+        todo = "another process is writing them; wait for it to end."
+    return f"the shards of a folder must be of one model and the same items: {folder} holds shards {what}; {todo}"
+
+
+def _clear(folder: Path) -> None:
+    """Remove the shards of other embeddings, what they are said to be last, so that this can be gone on with."""
+    for item in sorted(folder.iterdir(), key=lambda item: item.name == SHARDS):
+        if is_own(item.name) and item.name != ".lock":
+            item.unlink()
+
+
+def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
+    """Embed the items of a shard and write them."""
+    start = number * manifest["rows_per_shard"]
+    stop = min(start + manifest["rows_per_shard"], manifest["items"])
+    ids: list[str] = []
+    rows = [np.empty((0, manifest["dimension"]), np.float32)]
+    skipped: list[Skip] = []
+    spans, kept, first = [], [np.empty(0, np.int64)], 0
+    tell = reporter("embedding")
+    for part in job.parts.values():
+        span = slice(min(max(start - first, 0), len(part)), min(max(stop - first, 0), len(part)))
+        spans.append(span)
+        offset = sum(other.stop - other.start for other in spans[:-1])
+        for index, inputs in _readable(job, part, span, skipped):
+            done = offset + int(index[0]) - span.start
+            rows.append(embed(job.model, inputs, _told(tell, done, stop - start)))
+            ids += [part.ids[place] for place in index.tolist()]
+            kept.append(index - span.start + offset)
+        first += len(part)
+    embeddings, places = np.concatenate(rows), np.concatenate(kept)
+    check_embedded(embeddings, ids)
+    columns = {name: values[places] for name, values in job.columns(spans).items()}
+    write_shard(folder, manifest, number, embeddings, ids, columns, skipped)
+
+
+def _readable(job: Job, part: Dataset, span: slice, skipped: list[Skip]) -> Iterator[tuple[np.ndarray, Any]]:
+    """Places in a part and their inputs; of images that were not read yet, those that can be, a few at a time."""
+    if span.start == span.stop:
+        return
+    if not (job.unread and isinstance(part.inputs, FileInputs)):
+        index = np.arange(span.start, span.stop)
+        yield index, part.inputs.subset(index)
+        return
+    for start in range(span.start, span.stop, DECODED):
+        index = np.arange(start, min(start + DECODED, span.stop))
+        decoded, broken = part.inputs.subset(index).decode_all(np.inf, None)
+        skipped += [Skip(id=part.ids[start + place], reason=reason) for place, reason in sorted(broken.items())]
+        places = np.array([place for place in range(len(index)) if place not in broken], np.int64)
+        if len(places):
+            yield index[places], decoded.subset(places)
+
+
+def _told(tell: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: tell(before + done, total)
+
+
+def _check_any(folder: Path, manifest: Manifest) -> None:
+    """Raise ValueError if no shard has a row."""
+    files = open_shards(folder, manifest)
+    if not any(file.metadata.num_rows for file in files):
+        first = mark_of(part_path(folder, 0), files[0])["skipped"][0]
+        raise ValueError(
+            f"{manifest['data']} must hold images that can be read: none of {manifest['items']} can, first "
+            f"{first['id']} ({first['reason']}); repair or convert them."
+        )
+
+
+def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[str, Any]:
+    absent = set(missing(folder, manifest))
+    there = [number for number in range(count_shards(manifest)) if number not in absent]
+    files = open_shards(folder, manifest, there)
+    skipped = [{"id": skip.id, "reason": skip.reason} for part in job.parts.values() for skip in part.skipped]
+    marks = [mark_of(part_path(folder, number), file) for number, file in zip(there, files, strict=True)]
+    return {
+        "items": sum(file.metadata.num_rows for file in files),
+        "columns": ["id", *manifest["columns"], "embedding"],
+        "skipped": skipped + [dict(skip) for mark in marks for skip in mark["skipped"]],
+        "shards": {
+            "count": count_shards(manifest),
+            "rows": manifest["rows_per_shard"],
+            "written": written,
+            "kept": len(there) - written,
+            "missing": len(absent),
+        },
+    }
+
+
+def fingerprint(parts: dict[str, Dataset], path: Path | None) -> str:
+    """What tells data from others: ids, columns and contents.
+
+    Of a file its bytes count, of a folder of images the names and sizes, and of a data set by name 256 pictures or
+    texts that are spread evenly.
+    """
+    digest = hashlib.sha256()
+    for name, part in parts.items():
+        digest.update(repr((name, part.ids, list(part.labels), list(part.columns))).encode())
+        for level, labels in part.labels.items():
+            digest.update(repr(part.names[level]).encode() + labels.tobytes())
+        for values in part.columns.values():
+            digest.update(repr(values).encode())
+        if path is None:
+            for row in np.unique(np.linspace(0, len(part) - 1, SHOWN).astype(np.int64)).tolist():
+                shown = part.show(row)
+                digest.update(shown.encode() if isinstance(shown, str) else shown.tobytes())
+        elif path.is_dir() and not sharded(path):
+            digest.update(repr([(path / id).stat().st_size for id in part.ids]).encode())
+    for file in _files(path):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _files(path: Path | None) -> list[Path]:
+    """The files whose bytes are the data."""
+    if path is None or (path.is_dir() and not sharded(path)):
+        return []
+    if sharded(path):  # whose key stands for all that is in it
+        return [path / SHARDS]
+    beside = path.with_suffix(".csv")
+    return [path, beside] if path.suffix.lower() == ".npy" and beside.is_file() else [path]

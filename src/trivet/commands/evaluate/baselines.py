@@ -1,0 +1,121 @@
+"""Measures of the baselines of a data set: found once, and kept for the next run on the same items.
+
+Kept by content: a file is named by all that goes in (embeddings, labels, protocol, measures, the code that measures),
+so it is never out of date, and several processes may write it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import trivet
+from trivet import metrics
+from trivet.datasets import Dataset
+from trivet.io.atomic_files import write_whole
+from trivet.metrics import Retrieval, retrieve_levels
+from trivet.metrics.points import Metric
+from trivet.runtime.progress import say
+
+FOLDER = "baselines"  # among the data sets
+WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
+MOST = 2**28  # bytes of all that is kept: 256 MiB; what was used last stays
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a damaged file leads to
+
+
+def baseline_retrieval(
+    embeddings: np.ndarray, dataset: Dataset, measures: Sequence[str], distance: Metric, folder: Path | None
+) -> dict[str, Retrieval]:
+    """`retrieve_levels` of the items of a data set, taken from a file where it was found before.
+
+    Args:
+        embeddings: `(N, d)` of the items.
+        folder: where files are kept; None for nowhere. One that cannot be written is left alone.
+    """
+    asked = dataset.asked(embeddings)
+    pairs = len(asked["embeddings"]) * len(asked.get("gallery", embeddings))
+    if folder is None or pairs * embeddings.shape[1] < WORTH:
+        return retrieve_levels(**asked, measures=measures, distance=distance)
+    file = folder / f"{_fingerprint(asked, measures, distance)}.npz"
+    with contextlib.suppress(*BROKEN):
+        found = _read(file, list(dataset.labels))
+        os.utime(file)
+        say(f"A baseline of these items was measured before: taken from {file}.")
+        return found
+    retrieved = retrieve_levels(**asked, measures=measures, distance=distance)
+    with contextlib.suppress(OSError):
+        write_whole(file, _bytes(retrieved))
+        _keep_within(folder, MOST)
+    return retrieved
+
+
+def _fingerprint(asked: Mapping[str, Any], measures: Sequence[str], distance: str) -> str:
+    """Of what is measured, and by which code."""
+    versions = {"trivet": trivet.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    found = hashlib.sha256(json.dumps([list(measures), distance, versions]).encode())
+    for code in sorted(Path(str(metrics.__file__)).parent.glob("*.py")):
+        found.update(code.read_bytes())
+    for name, values in _arrays(asked):
+        found.update(f"{name} {values.dtype} {values.shape}".encode())
+        found.update(np.ascontiguousarray(values).data)
+    return found.hexdigest()[:32]
+
+
+def _arrays(asked: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    for name, value in asked.items():
+        if isinstance(value, Mapping):
+            yield from _arrays(value, f"{before}{name}/")
+        else:
+            yield before + name, value
+
+
+def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
+    arrays: dict[str, Any] = {}
+    for number, one in enumerate(retrieved.values()):
+        known = {"measures": one.measures, "gallery": one.gallery, "chance": one.chance}
+        arrays |= {
+            f"{number} values": one.values,
+            f"{number} classes": one.classes,
+            f"{number} labels": one.labels,
+            f"{number} positives": one.positives,
+            f"{number} known": np.frombuffer(json.dumps(known).encode(), np.uint8),
+        }
+    sink = io.BytesIO()
+    np.savez(sink, **arrays, allow_pickle=False)
+    return sink.getvalue()
+
+
+def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
+    """What `_bytes` wrote; the sums of the file are checked as it is read."""
+    retrieved = {}
+    with file.open("rb") as source, np.load(source, allow_pickle=False) as arrays:
+        for number, level in enumerate(levels):
+            known = json.loads(arrays[f"{number} known"].tobytes())
+            retrieved[level] = Retrieval(
+                measures=tuple(known["measures"]),
+                values=arrays[f"{number} values"],
+                classes=arrays[f"{number} classes"],
+                labels=arrays[f"{number} labels"],
+                positives=arrays[f"{number} positives"],
+                gallery=known["gallery"],
+                chance=known["chance"],
+            )
+    return retrieved
+
+
+def _keep_within(folder: Path, most: int) -> None:
+    """Remove what was used longest ago, until so many bytes are left at most."""
+    files = sorted(((file.stat(), file) for file in folder.glob("*.npz")), key=lambda one: -one[0].st_mtime_ns)
+    for (_, file), total in zip(files, np.cumsum([stat.st_size for stat, _ in files]).tolist(), strict=True):
+        if total > most:
+            file.unlink(missing_ok=True)

@@ -1,0 +1,295 @@
+"""`trivet evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
+from trivet.commands.shared_options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
+from trivet.commands.train.printing import print_run, run_summary
+from trivet.io.overwrite_guard import PER_CLASS, of_run, page
+from trivet.io.overwrite_guard import table as csv_table
+from trivet.runtime.progress import shown
+from trivet.runtime.text import counted
+
+if TYPE_CHECKING:
+    from trivet.reports.evaluation_record import EvaluationRecord
+
+CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
+OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
+
+
+def evaluate(
+    context: typer.Context,
+    embeddings: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
+            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it "
+            "holds.",
+            show_default=False,
+            callback=exists,
+        ),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--labels", "--level", help="A label column. May be repeated. Default: all."),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(help="The split used as queries; without a file argument, a file of queries."),
+    ] = None,
+    gallery: Annotated[
+        str | None, typer.Option(help="The split or file to retrieve from. Default: all other items of the set.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
+    ] = None,
+    measures: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="recall@K, precision@K, r-precision, map@r, map, mrr, nmi, nmi-geometric, ami, nmi+, roc-auc, "
+            "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10. "
+            "On request also found@K (the share of the positives found), map@K, ndcg@K, ndcg."
+        ),
+    ] = None,
+    distance: Distance = None,
+    cameras: Annotated[
+        bool, typer.Option("--cameras", help="Ignore gallery items of the query's class from the same camera.")
+    ] = False,
+    junk: Annotated[str | None, typer.Option(help="Gallery class to ignore, such as -1.")] = None,
+    out_of_scope: Annotated[
+        str | None,
+        typer.Option(help="Label of out-of-scope queries; measures how well they are rejected."),
+    ] = None,
+    without_positive: Annotated[
+        Literal["miss", "drop"],
+        typer.Option(help="Count a query without a positive as a miss, or drop it."),
+    ] = "miss",
+    nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters per class in NMI+.")] = 10,
+    folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
+    prefixes: Annotated[
+        str | None,
+        typer.Option(
+            help="Evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka)."
+        ),
+    ] = None,
+    approximate: Annotated[
+        Literal["hnsw", "ivf", "ivf-pq"] | None,
+        typer.Option(help="Rank with an approximate index; its recall is reported."),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples for the intervals; 0 for none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0,
+    report: Report = None,
+    per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Measure retrieval, clustering and verification, with intervals."""
+    paths = embeddings or []
+    options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
+    if len(paths) == 1 and of_run(paths[0]) and not given(context, *options):
+        with shown("loading what trains"):
+            from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack
+
+        record = evaluate_run(paths[0], data_root=data_root, progress=True)
+        if json:
+            print_json(run_summary(record, paths[0]))
+        else:
+            print_run(record, paths[0])
+        return 0
+    if not paths and (query is None or gallery is None):
+        raise ValueError(
+            "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
+        )
+    refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
+    names = [name.strip() for part in measures or [] for name in part.split(",")]
+    if names and "nmi+" not in names:
+        refuse(context, "nmi+ is not among the --measures", "nmi_plus")
+    if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
+        refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
+    own = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, whole=False)}
+    check_written(context, *([] if paths else [query, gallery]), own=own)
+    from dataclasses import replace
+
+    with shown("loading the evaluation"):
+        from trivet.commands.evaluate import run as files  # here: it loads the evaluation
+        from trivet.commands.evaluate.differences import summary
+        from trivet.metrics import ALL
+
+    request = files.Request(
+        levels=tuple(labels) if labels else None,
+        table=table,
+        split=split,
+        query=query if paths else None,
+        gallery=gallery if paths else None,
+        cameras=cameras,
+        junk=junk,
+        out_of_scope=out_of_scope,
+        measures=tuple(names) or ALL,
+        distance=distance,
+        without_positive=without_positive,
+        nmi_plus=nmi_plus,
+        folds=folds,
+        sample=sample,
+        prefixes=_lengths(prefixes),
+        approximate=approximate,
+        resamples=resamples,
+        seed=seed,
+    )
+    with files.processes() as (rank, count), shown("evaluation", show=not rank):
+        if count > 1:
+            request = replace(files.only_retrieval(request) if rank else request, distributed=True)
+        if paths:
+            results = files.evaluate_files(paths, request)
+        else:
+            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
+    if rank:
+        return 0
+    result = summary(results, request) | {"command": command_line()}
+    if per_class is not None:
+        files.per_class_csv(results, per_class)
+    if report is not None:
+        files.write_report(result, results, report)
+        result["report"] = str(report)
+    if json:
+        print_json(result)
+    else:
+        print_evaluation(result)
+    return 0
+
+
+def _lengths(prefixes: str | None) -> tuple[int, ...]:
+    parts = [part.strip() for part in (prefixes or "").split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {prefixes}.")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def print_evaluation(result: Mapping[str, Any]) -> None:
+    """The evaluation of one or more files as tables on standard output, shares in per cent."""
+    from trivet.reports.evaluation_record import EvaluationRecord
+    from trivet.reports.from_json import complete  # here: `--help` needs no records
+
+    records = [complete(EvaluationRecord, one) for one in result.get("results", [result])]
+    for record in records:
+        for warning in record["warnings"]:
+            say(f"Warning: {record['embeddings']}: {warning}", bold=True)
+    for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
+        for record in records:
+            if level in record["evaluation"]:
+                _print_measures(record, level)
+        if differences := result.get("differences", {}).get(level):
+            _print_differences(level, differences)
+    for record in records:
+        for line in _notes(record):
+            say(f"{record['embeddings']}: {line}")
+    if "report" in result:
+        echo(f"Report: {result['report']}")
+
+
+def _print_measures(record: EvaluationRecord, level: str) -> None:
+    values, macro = record["evaluation"][level], record["macro"].get(level, {})
+    intervals = record["intervals"].get(level, {})
+    rows = []
+    for name in _named_measures(values):
+        ends = intervals.get(name, {})
+        chance = values.get(f"chance_{name}", _chance(name))
+        row = (values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance)
+        rows.append((name, *map(per_cent, row)))
+    print_table(
+        f"{record['embeddings']}, {level}: {counted(values['classes'], 'class')}, "
+        f"{counted(values['items'], 'item')}; per cent",
+        ("measure",),
+        ("value", "95 %, queries", "95 %, classes", "mean of classes", "chance"),
+        rows,
+    )
+
+
+def _chance(measure: str) -> float | None:
+    """What an embedding that knows nothing of the classes scores, where that does not depend on the data."""
+    if measure.startswith("tar@far="):
+        return float(measure.removeprefix("tar@far="))
+    return {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}.get(measure)
+
+
+def _print_differences(level: str, differences: Mapping[str, Any]) -> None:
+    first = next(iter(differences.values()))
+    print_table(
+        f"{level}: difference from {first[0]['less']}; points, paired",
+        ("measure", "embeddings"),
+        ("difference", "95 %, queries", "95 %, classes"),
+        [
+            (name, row["of"], *(per_cent(row[key]) for key in ("difference", "queries", "classes")))
+            for name, rows in differences.items()
+            for row in rows
+        ],
+    )
+
+
+def _named_measures(values: Mapping[str, Any]) -> list[str]:
+    counts = ("items", "classes", "without_positive", "clusters")
+    return [
+        name
+        for name in values
+        if name not in counts
+        and not name.startswith(("chance_", "nmi+_", "verification_", "verification-threshold"))
+        and not name.endswith("_missing")
+    ]
+
+
+def _notes(record: EvaluationRecord) -> list[str]:
+    """What a number in the tables cannot be read without."""
+    protocol, notes = record["protocol"], []
+    kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
+    notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
+    for level, values in record["evaluation"].items():
+        if alone := values.get("without_positive"):
+            treated = (
+                ("counts as a miss" if alone == 1 else "count as misses")
+                if protocol["without_positive"] == "miss"
+                else f"{'is' if alone == 1 else 'are'} excluded"
+            )
+            has = "has" if alone == 1 else "have"
+            notes.append(f"{level}: {counted(alone, 'query')} {has} no positive and {treated}")
+        notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
+    if protocol["junk"] is not None:
+        notes.append(f"{counted(protocol['junk'], 'junk item')} excluded from the gallery")
+    if index := protocol["approximate"]:
+        notes.append(
+            f"approximate search ({index['kind']}): recall@{index['recall_at']} {per_cent(index['recall'])} % "
+            "relative to exact search"
+        )
+    for level, measures in record["folds"].items():
+        for name, fold in measures.items():
+            mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
+            notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
+    notes += [f"{level}: no folds: {reason}" for level, reason in record["folds_missing"].items()]
+    if rejection := record["rejection"]:
+        drawn, macro = rejection["intervals"], rejection["macro"].get("auroc")
+        both = {
+            name: "".join(
+                f" (95 % over {over} {per_cent(interval)})"
+                for over, interval in drawn.get(name, {}).items()
+                if interval
+            )
+            for name in ("auroc", "fpr_at_95_tpr")
+        }
+        notes.append(
+            f"rejection of {counted(rejection['out_of_scope'], 'query')} out of scope: AUROC "
+            f"{per_cent(rejection['auroc'])} %{both['auroc']}"
+            f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
+            f"{per_cent(rejection['fpr_at_95_tpr'])} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
+            f"95 % of the {rejection['in_scope']} in scope"
+        )
+    return notes

@@ -1,0 +1,191 @@
+"""`trivet evaluate RUN`: measures, diagnoses and reports the model of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trivet.commands.diagnose.causes import Trained, name_causes
+from trivet.commands.diagnose.inputs import of_dataset, some_items
+from trivet.commands.diagnose.run import diagnosis_section
+from trivet.commands.evaluate.baselines import FOLDER
+from trivet.commands.evaluate.measure_run import measure_splits, run_references
+from trivet.commands.train.page import write_run_report
+from trivet.datasets import Splits
+from trivet.datasets.data_root import find_root
+from trivet.io.parquet_files import write_embeddings
+from trivet.metrics.label_levels import void
+from trivet.models import Embedder, TextEmbedder
+from trivet.reports.run_record import RunRecord, read_run
+from trivet.runtime.progress import reporter, shown
+from trivet.training.checkpoint import (
+    read_progress,
+    trained_to_the_end,
+)
+from trivet.training.checkpoint_selection import choice_of, load_splits
+from trivet.training.components import in_steps
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed, kept_columns
+from trivet.training.guard import Guard
+from trivet.training.initial_network import untrained
+from trivet.training.repairs import with_changes
+from trivet.training.run_folder import (
+    REPORT,
+    RunFolder,
+    trained_model,
+)
+from trivet.training.sampling_log import PickLog
+from trivet.training.start_record import first_record
+
+SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
+
+
+def evaluate_run(
+    path: Path | str, *, data_root: Path | None = None, progress: bool = False, splits: Splits | None = None
+) -> RunRecord:
+    """Evaluate the model of a run again and write embeddings, record and report; returns the record.
+
+    Args:
+        data_root, progress, splits: as in `trivet.commands.train.run.train`.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no run with a model.
+    """
+    run = RunFolder.open(path)
+    config = run.given()
+    with shown("evaluation", show=progress), run.locked():
+        model = trained_model(run)
+        tokenize = (
+            model.tokenizer if isinstance(model, TextEmbedder) else None
+        )  # it needs no folder but that of the run
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        config = in_steps(config, splits)
+        record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
+        if record["status"] in ("running", "interrupted"):
+            checkpoints = run.checkpoints()
+            done = bool(checkpoints) and trained_to_the_end(config, checkpoints[-1])
+            stopped = record["guard"]["stopped_by"] is not None
+            record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
+            if checkpoints and record["step"] is None:  # the record was lost: what is left tells
+                guard = Guard(config, ())
+                kept = read_progress(checkpoints[-1])
+                guard.restore(kept.guard)
+                picks = PickLog(splits, guard.settings)
+                picks.restore(kept.picks)
+                record |= {"guard": guard.as_json(), "monitor": guard.seen()}
+                record["label_noise"] = {"strategy": picks.as_json()}
+                record["cleaning"] = list(kept.cleaning.get("looks", []))
+                record["choosing"] = choice_of(config, splits, kept.choosing)
+        # Older runs judged their labels here by the network that was trained on them.
+        record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
+        config = with_changes(config, record["guard"]["settings"])
+        before = _before(config, splits, record)
+        return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
+
+
+def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedder | None:
+    """The network before its first step; None, with a warning, where what it begins from is gone."""
+    try:
+        return untrained(config, splits.train)
+    except ValueError as error:
+        warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
+        record["warnings"] = [*[one for one in record["warnings"] if one != warning], warning]
+        return None
+
+
+def write_evaluation(
+    run: RunFolder,
+    record: dict[str, Any],
+    config: RunConfig,
+    splits: Splits,
+    model: Embedder,
+    untrained: Embedder | None,
+    *,
+    data_root: Path | None = None,
+) -> RunRecord:
+    """Evaluate a trained network and write embeddings, record and report; returns the record."""
+    trained = splits.train.subset(some_items(splits.train, seed=config.seed))
+    datasets = {"train": trained, **splits.evaluation}
+    counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
+    diagnosed: dict[str, Any] = {}
+
+    def keep(name: str, embeddings: np.ndarray) -> None:
+        dataset = datasets[name]
+        write_embeddings(
+            run.path / "embeddings" / f"{name}.parquet",
+            embeddings,
+            dataset.ids,
+            kept_columns([dataset]),
+            levels=dataset.labels,
+        )
+
+    def diagnose(name: str, embeddings: np.ndarray, references: Mapping[str, np.ndarray]) -> None:
+        dataset = datasets[name]
+        if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
+            return
+        rows = some_items(dataset, seed=config.seed)
+        known = {key: every[rows] for key, every in references.items()}
+        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], known)
+        if len(rows) < counts[name]:
+            subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
+        # The record holds a map of each evaluation split already.
+        points = config.evaluation.map_points if name == "train" else 0
+        if dataset.protocol is not None:
+            subject = replace(subject, notes=(*subject.notes, SELF_RETRIEVAL))
+        diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
+
+    model = model.cpu()
+    began = time.perf_counter()
+    embeddings = embed(model, trained.inputs, reporter("diagnosis"))
+    if not np.isfinite(embeddings).all():
+        record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
+        return _written(run, record)
+    keep("train", embeddings)
+    diagnose("train", embeddings, run_references(untrained, trained))
+    seconds = time.perf_counter() - began
+    sections: Mapping[str, Any] = measure_splits(
+        splits.evaluation,
+        splits.level,
+        model,
+        untrained,
+        config.evaluation,
+        seed=config.seed,
+        keep=keep,
+        diagnose=diagnose,
+        kept=find_root(data_root) / FOLDER,
+        prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
+        normalize=config.model.normalize,
+        chosen_by=config.choosing.counted_measure,
+    )
+    seconds += sections["evaluation_seconds"]
+    record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
+    steps = _steps(record, config)
+    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained, steps))
+    record["diagnosis"] = diagnosed
+    for name, dataset in splits.evaluation.items():
+        counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
+        retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
+        told = void(counts_of, retrievable, config.evaluation.measures)
+        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
+    record["seconds"]["evaluation"] = round(seconds, 3)
+    return _written(run, record)
+
+
+def _steps(record: Mapping[str, Any], config: RunConfig) -> int | None:
+    """Steps from the untrained network to the one that is measured; None where a repair may have had other rates."""
+    if record["guard"]["repairs"]:
+        return None
+    best: int | None = record["choosing"]["step"] if record["choosing"] and config.choosing.keep == "best" else None
+    return record["step"] if best is None else best
+
+
+def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:
+    whole = run.write_record(record)
+    write_run_report(whole, run.path / REPORT)
+    return whole

@@ -1,0 +1,297 @@
+"""`trivet export`: a trained network in a form that needs no Trivet, checked against the run's own embeddings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+import trivet
+from trivet.commands.export.card import model_card
+from trivet.commands.export.snippets import snippet
+from trivet.io.atomic_files import whole_folder
+from trivet.io.image_file import Frame
+from trivet.io.read_embeddings import read_vectors
+from trivet.models import Embedder, ModelConfig, TextEmbedder, load_model, save
+from trivet.models.graphs import (
+    OUTPUT,
+    Feed,
+    Runner,
+    feed_of,
+    graph_of,
+    onnx_runner,
+    torch_runner,
+    write_onnx,
+    write_torch,
+)
+from trivet.models.sentence_folder import write_sentence_folder
+from trivet.models.store import DESCRIPTION, WEIGHTS
+from trivet.models.text_folder import quiet
+from trivet.models.text_network import ARCHITECTURE, TOKENIZER
+from trivet.runtime.extras import installed, load
+from trivet.runtime.progress import reporter, say
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed
+from trivet.training.run_folder import RunFolder, trained_model
+
+Form = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
+ONNX, TORCH, CARD, PREPROCESSING = "model.onnx", "model.pt2", "README.md", "preprocessing.json"
+NAMES = frozenset(
+    (
+        *(CARD, PREPROCESSING, ONNX, f"{ONNX}.data", TORCH, TOKENIZER, DESCRIPTION, WEIGHTS, ARCHITECTURE),
+        *("config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+        *("tokenizer_config.json", "special_tokens_map.json", "1_Pooling", "2_Dense", "3_Dense"),
+        *("2_Normalize", "3_Normalize", "4_Normalize"),
+    )
+)
+INSIDE = ("1_Pooling/config.json", *(f"{n}_Dense/{file}" for n in (2, 3) for file in ("config.json", WEIGHTS)))
+TOLERANCE = 1e-4
+SAMPLE = 64  # items that are compared
+
+
+class DiffersError(Exception):
+    """What was exported gives other embeddings than the run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Items that the run and what is exported must embed alike.
+
+    Attributes:
+        inputs: what the network takes, `(N, ...)`.
+        expected: their embeddings `(N, d)`.
+        texts: of a network of texts.
+        of: what they are, such as "64 items of unseen".
+        note: why they are no items of the data; None where they are.
+    """
+
+    inputs: Tensor
+    expected: npt.NDArray[np.float32]
+    texts: Sequence[str]
+    of: str
+    note: str | None = None
+
+
+def export_run(
+    path: Path, to: Form, output: Path, *, force: bool = False, data_root: Path | None = None
+) -> dict[str, Any]:
+    """Write the model of a run as a folder of another form, with a card; returns what was written and how it differs.
+
+    Up to 64 items of the main evaluation split are embedded by what was written, in batches of 1, of 2 and of the rest,
+    and compared with the embeddings that the run kept. Where the data cannot be read, random inputs stand for them.
+
+    Args:
+        to: "onnx", "torch-export", "sentence-transformers" (of texts only) or "safetensors", a folder for `load_model`.
+
+    Raises:
+        ValueError, OSError: if the run or the output cannot be used, or the model has no such form.
+        ModuleNotFoundError: if a library that the form needs is not installed.
+        DiffersError: if an embedding differs by more than 1e-4 of the longest; nothing is left behind.
+    """
+    run = RunFolder.open(path)
+    config, record, model = run.config(), run.record(), trained_model(run)
+    model.resize = getattr(config.data, "resize", None)
+    _check_form(to, model, run)
+    sample = _sample(run, config, model, data_root)
+    with whole_folder(output, NAMES, mark=PREPROCESSING, what="an exported model", force=force) as folder:
+        checked, worst = _written(to, model, config.model, sample, folder)
+        if worst is not None and not worst <= TOLERANCE:
+            raise DiffersError(
+                f"what is exported must embed as the run does: the largest difference is {worst:.2g}, above "
+                f"{TOLERANCE:g}, on {sample.of}; nothing was written. Try another --to, or evaluate the run again."
+            )
+        preparation = preprocessing(to, model)
+        (folder / PREPROCESSING).write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")
+        use = snippet(to, preparation, config.model.name)
+        card = model_card(record, title=run.name, use=use, checked=checked)
+        (folder / CARD).write_text(card, encoding="utf-8")
+        files = {
+            file.relative_to(folder).as_posix(): file.stat().st_size
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+    return {
+        "run": str(path),
+        "to": to,
+        "output": str(output),
+        "files": files,
+        "checked": checked,
+        "items": len(sample.expected),
+        "largest_difference": worst,
+        "tolerance": TOLERANCE,
+        "note": sample.note,
+    }
+
+
+def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
+    """Before any work: whether the model has the form, and what writes it is installed."""
+    if to == "sentence-transformers" and not isinstance(model, TextEmbedder):
+        raise ValueError(
+            f'sentence-transformers takes networks of texts (model.name = "text:..."): {run.path} has none; use --to '
+            "onnx or safetensors."
+        )
+    needed = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "sentence-transformers": ("transformers", "tokenizers")}
+    for library in needed.get(to, ()):
+        load(library)
+
+
+def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, folder: Path) -> tuple[str, float | None]:
+    """Write the files of the form; how that was checked, and the largest difference."""
+    say(f"writing {to}")
+    if to in ("onnx", "torch-export"):
+        graph = graph_of(model)
+        if to == "onnx":
+            write_onnx(graph, folder / ONNX)
+            runner, by = onnx_runner(folder / ONNX, graph.inputs), "onnxruntime"
+        else:
+            write_torch(graph, folder / TORCH)
+            runner, by = torch_runner(folder / TORCH), "torch.export.load"
+        if isinstance(model, TextEmbedder):
+            (folder / TOKENIZER).write_text(model.tokenizer.to_json(), encoding="utf-8")
+        worst = _difference([_run(runner, feed_of(sample.inputs[rows])) for rows in _batches(sample)], sample)
+    elif to == "safetensors":
+        save(model, config, model.input_shape, folder)
+        again, by = load_model(folder), "trivet.models.load_model"
+        with torch.no_grad():
+            worst = _difference([again(sample.inputs[rows]).numpy() for rows in _batches(sample)], sample)
+    else:
+        assert isinstance(model, TextEmbedder)
+        write_sentence_folder(model, folder)
+        if not installed("sentence_transformers"):
+            return "Not checked, because sentence-transformers is not installed: pip install 'trivet[text]'.", None
+        with quiet(load("transformers")):
+            reader = load("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+        texts = [[sample.texts[row] for row in rows.tolist()] for rows in _batches(sample)]
+        worst = _difference([reader.encode(some, show_progress_bar=False) for some in texts], sample)
+        by = "sentence-transformers"
+    checked = (
+        f"Checked by {by}, in batches of several sizes, on {sample.of}: the largest difference to the "
+        f"embeddings of the run is {worst:.1e}."
+    )
+    return checked, worst
+
+
+def _sample(run: RunFolder, config: RunConfig, model: Embedder, data_root: Path | None) -> Sample:
+    """Items of the main evaluation split with their embeddings, or random ones where the data cannot be read."""
+    tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+    try:
+        splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        split = next(iter(splits.evaluation), "train")
+        part = splits.evaluation.get(split, splits.train)
+        if part.inputs.shape != model.input_shape:
+            raise ValueError(f"its inputs have the shape {part.inputs.shape} now")
+    except (ValueError, OSError) as error:
+        return _random(model, f"the data of the run cannot be read ({' '.join(str(error).split())})")
+    rows = np.unique(np.linspace(0, len(part) - 1, min(SAMPLE, len(part))).astype(np.int64))
+    some = part.subset(rows)
+    kept = _kept(run, split, [part.ids[row] for row in rows.tolist()])
+    return Sample(
+        some.inputs.batch(np.arange(len(rows))),
+        embed(model, some.inputs) if kept is None else kept,
+        [str(some.show(i)) for i in range(len(rows))] if tokenize else (),
+        f"{len(rows)} items of {split}" + ("" if kept is not None else ", embedded anew"),
+    )
+
+
+def _kept(run: RunFolder, split: str, ids: Sequence[str]) -> npt.NDArray[np.float32] | None:
+    """The embeddings of these items that the run kept; None if it has not those of all."""
+    if not (run.path / "embeddings" / f"{split}.parquet").is_file():
+        return None
+    found = read_vectors(run.path, split=split)
+    places = {} if found.ids is None else {str(id): place for place, id in enumerate(found.ids)}
+    if not all(id in places for id in ids):
+        return None
+    return np.asarray(found.embeddings[[places[id] for id in ids]], np.float32)
+
+
+def _random(model: Embedder, why: str) -> Sample:
+    draws, texts = torch.Generator().manual_seed(0), []
+    if isinstance(model, TextEmbedder):
+        rules = model.tokenizer.rules
+        for length in torch.randint(1, 1 + min(32, model.input_shape[0]), (SAMPLE,), generator=draws).tolist():
+            ids = torch.randint(rules.get_vocab_size(), (length,), generator=draws).tolist()
+            texts.append(rules.decode(ids) or "a")
+        inputs = model.tokens(texts)
+    elif len(model.input_shape) == 3:
+        inputs = torch.rand(SAMPLE, *model.input_shape, generator=draws)
+    else:
+        inputs = torch.randn(SAMPLE, *model.input_shape, generator=draws)
+    with torch.no_grad():
+        expected = model(inputs).numpy()
+    return Sample(inputs, expected, texts, f"{SAMPLE} random inputs", why)
+
+
+def _batches(sample: Sample) -> list[npt.NDArray[np.int64]]:
+    """Rows in batches of 1, of 2 and of the rest."""
+    return [rows for rows in np.split(np.arange(len(sample.expected)), (1, 3)) if len(rows)]
+
+
+def _difference(parts: Sequence[npt.NDArray[Any]], sample: Sample) -> float:
+    """The largest difference of a number of an embedding, as a share of the longest embedding; NaN where one is NaN."""
+    longest = float(np.linalg.norm(sample.expected, axis=1).max())
+    found = np.concatenate([np.asarray(part, np.float32) for part in parts])
+    if found.shape != sample.expected.shape:
+        return float("inf")
+    return float(np.abs(found - sample.expected).max() / (longest or 1.0))
+
+
+def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
+    try:
+        return runner(feed)
+    except Exception as error:  # whatever runs the graph raises kinds of its own
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise ValueError(
+            "what is exported must run for batches of any size: it fails for "
+            f"{len(feed[0])} ({type(error).__name__}: {reason}); use another --to."
+        ) from None
+
+
+def preprocessing(to: Form, model: Embedder) -> dict[str, Any]:
+    """What must be done with an item before what was exported takes it, and what it gives."""
+    about: dict[str, Any] = {"trivet": trivet.__version__, "form": to}
+    if isinstance(model, TextEmbedder):
+        about |= {
+            "kind": "texts",
+            "inputs": {"input_ids": "int64 (batch, length)", "attention_mask": "int64 (batch, length), 1 for a token"},
+            "prefix": model.tokenizer.prefix,
+            "tokenizer": TOKENIZER,
+            "max_tokens": model.tokenizer.max_tokens,
+            "padding_id": model.encoder.pad_token_id,
+        }
+    elif len(model.input_shape) == 3:
+        frame = Frame.of(model.input_shape, model.resize)
+        about |= {
+            "kind": "images",
+            "inputs": {"images": f"float32 (batch, {', '.join(map(str, frame.shape))}) from 0 to 1"},
+            "colours": "RGB" if frame.channels == 3 else "L",
+            "resize_to_cover": list(frame.cover),
+            "centre_crop": list(frame.size),
+            "interpolation": "bicubic",
+            "steps": [
+                "turn upright as EXIF says; put what is transparent on white",
+                f"convert to {'RGB' if frame.channels == 3 else 'grey'}",
+                f"resize to cover height and width {list(frame.cover)} and cut the centre of that size",
+                f"cut the centre of height and width {list(frame.size)}",
+                "divide by 255",
+            ],
+            "normalisation": "in the network",
+        }
+    else:
+        kind = "vectors" if len(model.input_shape) == 1 else "inputs"
+        shape = ", ".join(map(str, model.input_shape))
+        about |= {"kind": kind, "inputs": {kind: f"float32 (batch, {shape}), as in training"}}
+    with torch.no_grad():
+        width = model(torch.zeros(1, 1, dtype=torch.int64) if about["kind"] == "texts" else _zeros(model)).shape[1]
+    return about | {"outputs": {OUTPUT: f"float32 (batch, {width})"}, "unit_length": model.normalize}
+
+
+def _zeros(model: Embedder) -> Tensor:
+    return torch.zeros(1, *model.input_shape)

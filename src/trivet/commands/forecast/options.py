@@ -1,0 +1,189 @@
+"""`trivet forecast`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import trivet
+from trivet.commands.printing import command_line, echo, print_json, print_table, say
+from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
+from trivet.io.overwrite_guard import page
+from trivet.runtime.arguments import check_name
+from trivet.runtime.progress import shown
+from trivet.runtime.text import digits
+
+AXES = ("classes", "samples", "dim")
+
+
+def forecast(
+    context: typer.Context,
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="The settings, a TOML file; or a run folder, whose page then shows the forecast.",
+            show_default=False,
+            callback=exists,
+        ),
+    ],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="axis=values", help="More axes of --grid.", show_default=False)
+    ] = None,
+    set: Change = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of the trial run, at least 5. Default: 5 % of training.steps, from 20 to 60."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of trial runs, with consecutive seeds.")] = 1,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try combinations of batch shape and dimension: --grid classes=2,4,8 samples=2,8 dim=4,32,128, as "
+            "one argument or several; an omitted axis keeps its setting."
+        ),
+    ] = None,
+    report: Report = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Predict from a few real training steps, which are then discarded, whether a run would collapse."""
+    if more and not grid:
+        raise ValueError(
+            f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
+        )
+    axes = parse_grid([*(grid or []), *(more or [])])
+    check_written(context, own={"report": page("forecast")})
+    if config.is_dir() and set:
+        raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
+    with shown("loading what trains"):
+        from trivet.training.config import RunConfig
+
+        settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
+        from trivet.commands.forecast.page import write_forecast_report
+        from trivet.commands.forecast.run import forecast_grid, forecast_run, keep_forecast, kept_run
+        from trivet.reports.forecast_record import ForecastRecord
+        from trivet.reports.from_json import complete
+
+    folder = None
+    if settings is None:
+        folder = kept_run(config)
+        settings = folder.given()
+    with shown("forecast"):
+        if grid:
+            result = forecast_grid(
+                settings,
+                classes=axes.get("classes", ()),
+                samples=axes.get("samples", ()),
+                dims=axes.get("dim", ()),
+                steps=steps,
+                seeds=seeds,
+                data_root=data_root,
+            )
+        else:
+            result = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root)
+    about = {
+        "config": config.stem,
+        "command": command_line(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "trivet": trivet.__version__,
+    }
+    if folder is not None:
+        result["report"] = keep_forecast(folder, result | about)
+    if report is not None:
+        result["report"] = str(report)
+        write_forecast_report(complete(ForecastRecord, result | about), report)
+    if json:
+        print_json(result)
+    elif grid:
+        _print_map(result)
+    else:
+        _print_one(result)
+    return 0
+
+
+def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
+    """Axis -> values, of texts such as "classes=2,4 dim=32".
+
+    Raises:
+        ValueError: if an axis is unknown or given twice, or a value is not a whole number.
+    """
+    axes: dict[str, list[int]] = {}
+    for part in (part for text in texts for part in text.split()):
+        axis, equals, values = part.partition("=")
+        if not equals or not values:
+            raise ValueError(f"--grid needs axis=value,value,...: got {part!r}; write classes=2,4,8 for instance.")
+        check_name(axis, AXES, name="the axis of --grid")
+        if axis in axes:
+            raise ValueError(f"--grid must name each axis once: got {axis} twice; give all its values together.")
+        for value in values.split(","):
+            if not (value.isascii() and value.isdigit()):
+                raise ValueError(
+                    f"--grid {axis} must hold whole numbers above 0: got {value!r} in {part}; write {axis}=2,4 for "
+                    "instance."
+                )
+        axes[axis] = [int(value) for value in values.split(",")]
+    return axes
+
+
+def _print_one(result: Mapping[str, Any]) -> None:
+    say(result["verdict"], bold=True)
+    if result["forecast"] is not None:
+        evidence = (
+            f"{name.replace('_', ' ')} {digits(value)}" for name, value in result["forecast"]["evidence"].items()
+        )
+        say(f"Evidence: {', '.join(evidence)}", indent=2)
+    for one in result["seeds"]:
+        for event in one["events"]:
+            kind = event["kind"].replace("-", " ")
+            say(f"Detected at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
+    for number, change in enumerate(result["changes"], 1):
+        say(f"Change {number}: {change}", indent=2)
+    say(result["bound"]["sentence"])
+    _print_end(result)
+
+
+def _print_map(result: Mapping[str, Any]) -> None:
+    from trivet.commands.forecast.page import heat_maps  # here: it loads what draws
+    from trivet.reports.forecast_record import ForecastRecord
+    from trivet.reports.from_json import complete
+
+    made = [cell for cell in result["cells"] if cell["forecast"] is not None]
+    say(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
+    for drawn in heat_maps(complete(ForecastRecord, result)):
+        unit = "samples" if drawn["across"].startswith("samples") else "dim"
+        print_table(
+            drawn["title"],
+            ("batch",),
+            [f"{column} {unit}" for column in drawn["columns"]],
+            [
+                (head, *(f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells))
+                for head, _, cells in drawn["rows"]
+            ],
+        )
+    if made:
+        vacuous = sum(cell["bound"]["vacuous"] for cell in made)
+        say(
+            f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous (it excludes nothing) in {vacuous} of "
+            f"{len(made)}"
+        )
+    if any(cell["outlook"] != "unlikely" for cell in made):
+        best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
+        shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
+        say(f"Least likely to collapse: {shape}")
+    for reason in dict.fromkeys(cell["reason"] for cell in result["cells"] if cell["reason"]):
+        say(f"Left out, {_shapes(result['cells'], reason)}: {reason}")
+    _print_end(result)
+
+
+def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
+    shapes = [f"{cell['classes']} x {cell['samples']}, {cell['dim']}" for cell in cells if cell["reason"] == reason]
+    return shapes[0] if len(shapes) == 1 else f"{len(shapes)} shapes"
+
+
+def _print_end(result: Mapping[str, Any]) -> None:
+    if "report" in result:
+        echo(f"Report: {result['report']}")

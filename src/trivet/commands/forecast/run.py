@@ -1,0 +1,379 @@
+"""`trivet forecast`: trains the first steps of a run and predicts its end, for one batch shape or a grid."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.collapse.forecast import NORMAL_95, Forecast
+from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_forecast
+from trivet.collapse.monitor import CollapseMonitor
+from trivet.commands.train.page import write_run_report
+from trivet.datasets import Splits, load
+from trivet.models import ModelConfig, tokenize_of
+from trivet.reports.run_record import read_run
+from trivet.runtime.arguments import check_count
+from trivet.runtime.progress import report, reporter
+from trivet.samplers import BatchConfig
+from trivet.training.components import check_before_data, first_task, in_steps
+from trivet.training.config import RunConfig, resolved
+from trivet.training.loop import NotFiniteError, fit
+from trivet.training.run_folder import REPORT, RunFolder
+
+SHARE, SHORT, LONG = 0.05, 20, 60  # of the steps of a run, and the fewest and most that a probe takes
+FEWEST = 5
+AXES = ("classes", "samples", "dim")
+
+
+def forecast_run(
+    config: RunConfig,
+    *,
+    steps: int | None = None,
+    seeds: int = 1,
+    data_root: Path | None = None,
+) -> dict[str, Any]:
+    """Foretell the end of a run from its first steps, which are made and thrown away; nothing is written.
+
+    Weights, batches and draws are those of the run itself. With several seeds, of `config.seed` and those after it, the
+    probability is the mean p of theirs. Its interval reaches as far below p as sqrt(h^2 + (1.645 s)^2), where h is the
+    mean over the seeds of what an interval reaches below its own probability and s the standard deviation of the
+    probabilities; above p likewise.
+
+    Args:
+        steps: of the probe, from 5 to `config.training.steps`. Default: 5 % of these, from 20 to 60, or all there are.
+        seeds: runs to probe.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+
+    Returns:
+        {"steps", "of": steps of the run, "forecast": {"probability", "interval" (90 %), "evidence", "step"}, "outlook":
+        "likely" where the whole interval lies above 1/2, "unlikely" where below, else "open", "verdict": a sentence,
+        "changes": texts, none if unlikely, "bound": {"items", "diameter", "loss", "bound", "vacuous", "sentence"},
+        "seeds": [{"seed", "forecast", "bound", "events", "series"}], "seconds"}; numbers that are not finite are None,
+        and so are "forecast" and "outlook" where a probe gave none.
+
+        The bound is about the first batch before any step: its diameter less twice the loss of its hardest triplet, in
+        plain distances of the embeddings as the loss gets them and without the margin; means over the seeds.
+
+    Raises:
+        ValueError: if the settings, the data, `steps` or `seeds` cannot be used.
+
+    Source:
+        Xu et al., "Mathematical Justification of Hard Negative Mining via Isometric Approximation Theorem", ICLR 2024,
+        equation (17); the forecast: `trivet.collapse.forecast`.
+    """
+    began = time.perf_counter()
+    config = resolved(config)
+    check_count(seeds, name="seeds")
+    config, splits, steps = _read(config, steps, data_root)
+    record = _forecast(config, splits, steps, seeds, _Counter(seeds * steps))
+    return record | {"seconds": round(time.perf_counter() - began, 3)}
+
+
+def forecast_grid(
+    config: RunConfig,
+    *,
+    classes: Sequence[int] = (),
+    samples: Sequence[int] = (),
+    dims: Sequence[int] = (),
+    steps: int | None = None,
+    seeds: int = 1,
+    data_root: Path | None = None,
+) -> dict[str, Any]:
+    """The forecast of a run with each shape of batch and each dimension: the map of what collapses.
+
+    Args:
+        classes, samples: of each class, in a batch: at least 2.
+        dims: of the embeddings: at least 1. An empty axis stays as in the settings.
+        steps, seeds, data_root: as in `forecast_run`.
+
+    Returns:
+        {"steps", "of", "axes": {"classes", "samples", "dim"}: sorted values, "here": the values of the settings,
+        "cells": [{"classes", "samples", "dim", "forecast", "outlook", "bound", "reason"}], "seconds"}, in the order of
+        the axes; where a combination cannot be probed, "reason" says why and the rest is None.
+
+    Raises:
+        ValueError: as `forecast_run`; also if an axis holds too small a number.
+    """
+    began = time.perf_counter()
+    config = resolved(config)
+    check_count(seeds, name="seeds")
+    batch, model = config.batch, config.model
+    if batch.size is not None:
+        raise ValueError(
+            "a grid is of batches in classes: the settings shuffle them (batch.size); set batch.num_classes and "
+            "batch.samples_per_class instead."
+        )
+    here = dict(zip(AXES, (batch.num_classes, batch.samples_per_class, model.embedding_dim), strict=True))
+    given = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
+    axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in given}
+    shapes = list(product(*axes.values()))
+    config, splits, steps = _read(config, steps, data_root)
+    counter = _Counter(len(shapes) * seeds * steps)
+    cells = []
+    for place, shape in enumerate(shapes):
+        cell: dict[str, Any] = {
+            **dict(zip(AXES, shape, strict=True)),
+            "forecast": None,
+            "outlook": None,
+            "bound": None,
+            "reason": None,
+        }
+        try:
+            forecast = _forecast(_shaped(config, splits, *shape), splits, steps, seeds, counter)
+        except ValueError as error:
+            cell["reason"] = " ".join(str(error).split())
+        else:
+            cell |= {name: forecast[name] for name in ("forecast", "outlook", "bound")}
+            cell["reason"] = forecast["verdict"] if forecast["forecast"] is None else None
+        cells.append(cell)
+        counter.reach((place + 1) * seeds * steps)
+    return {
+        "steps": steps,
+        "of": config.training.num_steps,
+        "axes": axes,
+        "here": here,
+        "cells": cells,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def kept_run(path: Path) -> RunFolder:
+    """A run that `keep_forecast` can add a forecast to.
+
+    Raises:
+        ValueError: if the folder holds no run with a record.
+    """
+    run = RunFolder.open(path)
+    if run.record() is None:
+        raise ValueError(
+            f"a run has a record once training has ended: {path} has none; resume with trivet train --resume {path}."
+        )
+    return run
+
+
+def keep_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
+    """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
+
+    Args:
+        forecast: what `forecast_run` or `forecast_grid` gave of the settings of the run, and more.
+
+    Raises:
+        ValueError: if another process is writing the run.
+        OSError: if the run folder cannot be written.
+    """
+    with run.locked():
+        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(forecast)})
+        write_run_report(record, run.path / REPORT)
+    return str(run.path / REPORT)
+
+
+def pooled(forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    """The forecasts of some seeds as one, see `forecast_run`; `{"probability", "interval", "evidence", "step"}`."""
+    chances = [one.probability for one in forecasts]
+    middle = statistics.fmean(chances)
+    spread = NORMAL_95 * (statistics.stdev(chances) if len(chances) > 1 else 0.0)
+    below = math.hypot(statistics.fmean(one.probability - one.interval[0] for one in forecasts), spread)
+    above = math.hypot(statistics.fmean(one.interval[1] - one.probability for one in forecasts), spread)
+    names = dict.fromkeys(name for one in forecasts for name in one.evidence)
+    return {
+        "probability": middle,
+        "interval": [max(0.0, middle - below), min(1.0, middle + above)],
+        "evidence": {name: _mean(one.evidence.get(name, math.nan) for one in forecasts) for name in names},
+        "step": max(one.step for one in forecasts),
+    }
+
+
+def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """The bound of `forecast_run` from the untrained embeddings and labels of the first batch of each seed."""
+    widths = [diameter(embeddings) for embeddings, _ in batches]
+    losses = [batch_hard_loss(embeddings, labels) for embeddings, labels in batches]
+    width, loss = statistics.fmean(widths), statistics.fmean(losses)
+    bounded = diameter_forecast(width, loss)
+    among = "the first batch" if len(batches) == 1 else f"the first batches of {len(batches)} seeds"
+    source = "the bound of Xu et al. (ICLR 2024, equation 17)"
+    sentence = (
+        f"T{source[1:]} is vacuous: the diameter of {among}, {width:.3g}, less twice the loss of the hardest triplet, "
+        f"{loss:.3g}, is {_signed(bounded.bound)}, which every embedding exceeds."
+        if bounded.vacuous
+        else f"By {source} the nearest embedding that separates the classes of {among} is at least {bounded.bound:.3g} "
+        f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
+        "elsewhere."
+    )
+    return {
+        "items": max(len(labels) for _, labels in batches),
+        "diameter": width,
+        "loss": loss,
+        "bound": bounded.bound,
+        "vacuous": bounded.vacuous,
+        "sentence": sentence,
+    }
+
+
+class _Counter:
+    """Says how many steps of all probes are done."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+
+    def add(self) -> None:
+        self.reach(self._done + 1)
+
+    def reach(self, done: int) -> None:
+        """Also where steps were left out."""
+        self._done = done
+        report("probing", done, self._total)
+
+
+def probe_steps(config: RunConfig, steps: int | None) -> int:
+    """How many steps of a run are made to foretell its end: those asked for, or 5 %, from 20 to 60."""
+    whole = config.training.num_steps
+    if steps is None:
+        steps = min(whole, max(SHORT, min(LONG, round(SHARE * whole))))
+    if whole < FEWEST:
+        raise ValueError(f"a probe needs a run of at least {FEWEST} steps: got training.steps = {whole}; raise it.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or not FEWEST <= steps <= whole:
+        raise ValueError(
+            f"steps of the probe must be a whole number from {FEWEST} to training.steps = {whole}: got {steps}; the "
+            f"default is 5 % of the run, from {SHORT} to {LONG}."
+        )
+    return steps
+
+
+def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ValueError(f"{axis} of the grid must be whole numbers of at least {low}: got {value}; leave it out.")
+    return sorted(set(values))
+
+
+def _read(config: RunConfig, steps: int | None, data_root: Path | None) -> tuple[RunConfig, Splits, int]:
+    """The settings with their epochs counted in steps, the data, and the steps of the probe."""
+    if config.training.epochs is None:
+        probe_steps(config, steps)  # here, before what takes long
+    check_before_data(config)
+    splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
+    config = in_steps(config, splits)
+    return config, splits, probe_steps(config, steps)
+
+
+def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: int) -> RunConfig:
+    """The settings with another shape of batch and another dimension."""
+    most = int(np.unique(splits.train.labels[splits.level], return_counts=True)[1].max())
+    if samples > most:
+        raise ValueError(f"the largest class must have {samples} items: it has {most}; use fewer samples per class.")
+    batch = {"num_classes": classes, "samples_per_class": samples}
+    model = config.model.model_dump(exclude_unset=True) | {"embedding_dim": dim}
+    return config.model_copy(
+        update={
+            "batch": BatchConfig.parse(config.batch.model_dump(exclude_unset=True) | batch, source="batch"),
+            "model": ModelConfig.parse(model, source="model"),
+        }
+    )
+
+
+def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter: _Counter) -> dict[str, Any]:
+    probes, firsts = [], []
+    for seed in range(config.seed, config.seed + seeds):
+        monitor, forecast, first = _probe(config.model_copy(update={"seed": seed}), splits, steps, counter)
+        probes.append((seed, monitor, forecast))
+        firsts.append(first)
+    known = [forecast for _, _, forecast in probes if forecast is not None]
+    told = pooled(known) if len(known) == seeds else None
+    outlook = None if told is None else outlook_of(told["interval"])
+    return {
+        "steps": steps,
+        "of": config.training.num_steps,
+        "forecast": told,
+        "outlook": outlook,
+        "verdict": _verdict(told, outlook, steps, config.training.num_steps, seeds),
+        "changes": _changes(config) if outlook in ("likely", "open") else [],
+        "bound": bound_of(firsts),
+        "seeds": [
+            {
+                "seed": seed,
+                "forecast": None if forecast is None else pooled([forecast]),
+                "bound": bound_of([first]),
+                **{name: part for name, part in monitor.as_json().items() if name in ("events", "series")},
+            }
+            for (seed, monitor, forecast), first in zip(probes, firsts, strict=True)
+        ],
+    }
+
+
+def _probe(
+    config: RunConfig, splits: Splits, steps: int, counter: _Counter
+) -> tuple[CollapseMonitor, Forecast | None, tuple[Tensor, Tensor]]:
+    """Make the first steps of a run: what a monitor saw and foretells, and what the loss got first."""
+    monitor = CollapseMonitor(every=1)
+    task, batches = first_task(config, splits.train, splits.level, steps=steps, after_step=counter.add, monitor=monitor)
+    first: list[tuple[Tensor, Tensor]] = []
+
+    def keep(module: torch.nn.Module, given: tuple[Tensor, Tensor]) -> None:
+        if not first:
+            first.append((given[0].detach().float().cpu(), given[1].cpu()))
+
+    with task.loss.register_forward_pre_hook(keep):
+        try:
+            went_on = fit(task, batches, workers=config.training.workers)
+        except NotFiniteError:
+            return monitor, None, first[0]
+    if not went_on:
+        raise KeyboardInterrupt
+    return monitor, monitor.forecast(), first[0]
+
+
+def outlook_of(interval: Sequence[float]) -> str:
+    """What an interval of the probability says of a collapse."""
+    low, high = interval
+    return "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
+
+
+def _verdict(told: Mapping[str, Any] | None, outlook: str | None, steps: int, whole: int, seeds: int) -> str:
+    after = f"the first {steps} of {whole} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
+    if told is None:
+        return f"No forecast: after {after} the embeddings were all equal or not finite."
+    low, high = told["interval"]
+    chance = (
+        f"{100 * told['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
+        f"{after}"
+    )
+    if outlook == "open":
+        return f"Whether the network will collapse is uncertain: {chance}."
+    late = "; one that comes slowly does not show so early" if outlook == "unlikely" else ""
+    return f"A collapse of the network is {outlook}: {chance}{late}."
+
+
+def _changes(config: RunConfig) -> list[str]:
+    """One to three things to change, with what they are now, the most effective first."""
+    loss, batch, rate = config.loss, config.batch, config.training.learning_rate
+    changes = []
+    negatives = loss.negatives["name"] if isinstance(loss.negatives, dict) else loss.negatives
+    if getattr(loss, "reduction", None) == "max":
+        changes.append("Train on the mean over the batch, not on its hardest triplet: --set loss.reduction=mean.")
+    if negatives == "hard":
+        changes.append("Use semi-hard negatives instead of the hardest: --set loss.negatives=semihard-hardest.")
+    shape = f"{batch.num_classes} x {batch.samples_per_class}" if batch.size is None else f"{batch.size} items"
+    changes.append(
+        f"Use smaller batches (now {shape}) or wider embeddings (now {config.model.embedding_dim}): --grid shows the "
+        "effect."
+    )
+    changes.append(f"Lower the learning rate (now {rate:g}): --set training.learning_rate={rate / 3:.2g}.")
+    return changes[:3]
+
+
+def _mean(values: Iterator[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return statistics.fmean(known) if known else None
+
+
+def _signed(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")

@@ -1,0 +1,174 @@
+"""`trivet index`: makes a folder of vectors and items that can be searched."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import trivet
+from trivet.io.atomic_files import whole_folder, write_whole
+from trivet.io.embedding_table import Vectors
+from trivet.io.overwrite_guard import EMBEDDED, of_run, sharded
+from trivet.io.read_embeddings import read_vectors
+from trivet.io.shards import read_manifest
+from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
+from trivet.metrics.points import Metric
+from trivet.models.store import WEIGHTS
+from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
+
+ITEMS = "items.parquet"
+NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
+ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
+
+
+def make_index(
+    source: Path,
+    output: Path,
+    *,
+    run: Path | None = None,
+    distance: Metric | None = None,
+    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
+    recall: float | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    table: Path | None = None,
+    text_model: str | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Index a file or folder of embeddings, or those of all evaluation splits of a run; returns what it is, see
+    `description`.
+
+    Args:
+        source: what `read_vectors` reads.
+        output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
+            one, a text column for each label level).
+        run: of a file: the run folder whose model made the embeddings, and will embed image queries.
+        distance: by default that of the run's evaluation, and "cosine" for a file of no run.
+        split: index the items of this split only.
+        kind, recall, seed: as in `build_index`.
+        table: as in `read_vectors`.
+        text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
+
+    Raises:
+        ValueError: if the source or the output cannot be used, or an option does not fit the source.
+        OSError: if the folder cannot be written.
+    """
+    about: dict[str, Any] = {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "source": str(source.resolve()),
+    }
+    splits: list[str] | None = None
+    maker = RunFolder.open(source if run is None else run) if run is not None or of_run(source) else None
+    distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
+    if maker is not None:
+        about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
+        if text_model is not None:
+            raise ValueError(
+                f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; "
+                "leave it out."
+            )
+    if of_run(source):
+        if run is not None:
+            raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
+        assert maker is not None
+        splits = _splits(maker) if split is None else [split]
+        parts = [read_vectors(source, split=name, table=table) for name in splits]
+        record = maker.record()
+        about |= {
+            "data": maker.config().data.name,
+            "splits": splits,
+            "level": (record and record["level"]) or maker.config().data.level or next(iter(parts[0].labels), None),
+        }
+    else:
+        parts = [read_vectors(source, split=split, table=table)]
+        if maker is not None:
+            _check_made_by(maker, source, parts[0].embeddings.shape[1])
+        about["text_model"] = _absolute(text_model) if text_model else None
+    about["levels"] = list(parts[0].labels)
+    items = _items(splits, parts)
+    embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
+    with whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
+        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
+        sink = pa.BufferOutputStream()
+        pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
+        write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
+        index.save(folder)
+    return description(index)
+
+
+def description(index: Index) -> dict[str, Any]:
+    """What `index.json` says, less the format, the centre and the scale; and the bytes of an item in memory."""
+    return {**asdict(index.info), "bytes_per_item": index.bytes_per_item, "about": dict(index.about)}
+
+
+def _splits(run: RunFolder) -> list[str]:
+    """The evaluation splits of a run, the main one first."""
+    record = run.record()
+    splits = list(record["evaluation"]) if record else []
+    if not splits:
+        raise ValueError(
+            f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "
+            f"`trivet evaluate {run.path}`, or name one of the splits it has embeddings of with --split."
+        )
+    return splits
+
+
+def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
+    """ValueError unless the embeddings of a file may be those of the model of a run."""
+    if dimension != (own := run.config().model.embedding_dim):
+        raise ValueError(
+            f"the model of --run must have made the embeddings: that of {run.path} gives {own} dimensions, "
+            f"{source} has {dimension}; name the run that trivet embed was given."
+        )
+    if _model_of(source) not in (None, model_hash(run)):
+        raise ValueError(
+            f"the model of --run must have made the embeddings: {source} was made by another than that of "
+            f"{run.path}, or before it was trained anew; embed the items again with trivet embed."
+        )
+
+
+def _model_of(source: Path) -> str | None:
+    """The hash of the model that made a file of embeddings, where it says so."""
+    if sharded(source):
+        return read_manifest(source)["model"]
+    metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
+    model = metadata.get(EMBEDDED.encode())
+    return None if model is None else model.decode(errors="replace")
+
+
+def _absolute(model: str) -> str:
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+def model_hash(run: RunFolder, which: Which | None = None) -> str:
+    path = model_folder(run, which) / WEIGHTS
+    if not path.is_file():
+        trained_model(run, which)  # says what is missing
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _items(splits: Sequence[str] | None, parts: Sequence[Vectors]) -> pa.Table:
+    """The table of the items; of a run, its parts are the splits."""
+    columns: dict[str, pa.ChunkedArray] = {}
+
+    def add(name: str, values: Sequence[np.ndarray]) -> None:
+        columns[name] = pa.chunked_array([pa.array(part, pa.large_string()) for part in values], pa.large_string())
+
+    add("id", [np.arange(len(part)).astype(np.str_) if part.ids is None else part.ids for part in parts])
+    if splits is not None:
+        add("split", [np.full(len(part), name) for name, part in zip(splits, parts, strict=True)])
+    elif parts[0].splits is not None:
+        add("split", [parts[0].splits])
+    for level in parts[0].labels:
+        add(level, [part.labels[level] for part in parts])
+    return pa.table(columns)

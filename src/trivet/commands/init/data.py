@@ -1,0 +1,365 @@
+"""What `trivet init` finds at a path: which kind of data, how Trivet reads them, and which columns are labels."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
+from trivet.datasets.image_decoding import decode_files, open_image
+from trivet.datasets.image_files import Listing, check_there
+from trivet.datasets.table import IMAGE, TableConfig, list_table
+from trivet.io.embedding_source import Column, Source, listed
+from trivet.io.embedding_table import ASKED, CAMERA, ID, SPLIT, plain_levels
+from trivet.io.hf_dataset import is_saved
+from trivet.io.overwrite_guard import sharded
+from trivet.io.parquet_files import holds_embeddings
+from trivet.io.read_embeddings import open_vectors
+from trivet.io.table import SUFFIXES as TABLES
+from trivet.io.table import Rows, open_rows
+from trivet.runtime.arguments import check_name
+from trivet.runtime.arrays import Integers
+from trivet.runtime.progress import reporter
+
+LABELS = ("label", "class", "class_name", "category", "target", "intent", "species", "identity", "product", "pid")
+TEXTS = ("text", "sentence", "utterance", "query", "question", "review", "description", "title", "content", "body")
+FIRST = 1000  # rows that tell what a column holds
+NEARLY = 0.9  # of them at least
+LOOKED_AT = 500  # images that are opened
+HASHED = 2**28  # bytes of files of equal size that are compared
+ROWS = 2**26  # numbers of vectors that are compared
+GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
+
+
+@dataclass(frozen=True)
+class Images:
+    """What some of the images are like.
+
+    Attributes:
+        looked_at: how many were decoded.
+        broken: position in the list -> why it cannot be.
+        sides: `(N, 2)` height and width of the others, upright or not.
+        grey: whether none has colours.
+    """
+
+    looked_at: int
+    broken: Mapping[int, str]
+    sides: Integers
+    grey: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """Data at a path.
+
+    Attributes:
+        kind: the data set that reads them: "folder", "table", "vectors" or "texts".
+        data: the settings by which it does.
+        items: how many there are.
+        levels: label level -> the class of each item `(N,)` int64, coarse level first.
+        main: the level that is most likely meant.
+        divided: whether the data say what is trained on.
+        listing: of images.
+        images: what some of them are like.
+        notes: what else was seen, in sentences.
+        guessed: what was guessed of the columns, in a sentence; empty where nothing was.
+    """
+
+    kind: str
+    data: dict[str, Any]
+    items: int
+    levels: Mapping[str, Integers]
+    main: str
+    divided: bool
+    listing: Listing | None = None
+    images: Images | None = None
+    notes: tuple[str, ...] = ()
+    guessed: str = ""
+
+    def sizes(self, level: str) -> Integers:
+        """The number of items of each class, the smallest first."""
+        counts = np.bincount(self.levels[level])
+        return np.sort(counts[counts > 0])
+
+
+@dataclass
+class _Columns:
+    """Columns that may be label levels, as numbers of classes."""
+
+    numbers: dict[str, Integers] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)  # those that hold texts
+
+    def classes(self, name: str) -> int:
+        return int(self.numbers[name].max()) + 1
+
+    def within(self, fine: str, coarse: str) -> bool:
+        """Whether each class of one lies in one class of the other."""
+        pairs = self.numbers[fine].astype(np.int64) * self.classes(coarse) + self.numbers[coarse]
+        return len(np.unique(pairs)) == self.classes(fine)
+
+
+def look(path: Path, labels: Sequence[str] | None = None, text: str | None = None) -> Found:
+    """What lies at a path: a folder of images, a table of images or texts, or vectors.
+
+    Args:
+        path: a folder, or a file.
+        labels: the columns that are label levels, coarse first; guessed, if not given.
+        text: the column of texts.
+
+    Raises:
+        ValueError: if it is nothing that can be trained on.
+    """
+    if path.is_dir() and not sharded(path) and not is_saved(path):
+        if (path / "config.toml").is_file():
+            raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
+        _refuse_text(text, path, "a folder of images")
+        return _folder(path, labels)
+    suffix = path.suffix.lower()
+    numbers = path.with_suffix(".npy") if suffix == ".csv" else path
+    if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
+        _refuse_text(text, path, "vectors")
+        return _vectors(numbers, labels)
+    if suffix in SUFFIXES:
+        raise ValueError(f"init needs a folder of images, or a table that lists them: got the image {path}.")
+    if not path.is_dir() and suffix not in TABLES:
+        raise ValueError(
+            f"data must be a folder of images, a table ({', '.join(TABLES)}) or vectors (.npz, .npy, .parquet): got "
+            f"{path}; save them as one of these."
+        )
+    rows = open_rows(path)
+    image = None if text is not None else _image_column(rows)
+    if image is not None:
+        return _table(rows, image, labels)
+    if suffix == ".parquet" and text is None and holds_embeddings(path):
+        return _vectors(path, labels)
+    return _texts(rows, text, labels)
+
+
+def _refuse_text(text: str | None, path: Path, what: str) -> None:
+    if text is not None:
+        raise ValueError(f"--text names the column of texts of a table: {path} holds {what}; leave it out.")
+
+
+def _folder(path: Path, labels: Sequence[str] | None) -> Found:
+    tables = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and not file.name.startswith("."))
+    config = FolderConfig(root=path, levels=None if labels is None else tuple(labels))
+    try:
+        listing = list_folder(config)
+    except ValueError as error:
+        lists = [file for file in tables if _lists_images(file)]
+        if len(lists) == 1:  # images in no class folders, and a table that says their classes
+            return look(lists[0], labels)
+        if tables:
+            names = listed([file.name for file in tables])
+            raise ValueError(f"{str(error).removesuffix('.')}; or give a table: {path} holds {names}.") from None
+        raise
+    first = next(iter(listing.names.values()))
+    if (
+        len(first) == 1 and len(listing.names) > 1 and labels is None and not listing.parts
+    ):  # a folder around the folders of the classes
+        return _folder(path / first[0], labels)
+    data = {"name": "folder", "root": str(path)} | ({} if labels is None else {"levels": list(labels)})
+    levels = dict(listing.labels)
+    main = next(
+        (name for name in reversed(levels) if np.median(np.bincount(levels[name])) >= 2), list(levels)[-1]
+    )  # the finest that has classes of several images
+    named = labels is not None or len(levels) == 1
+    guessed = "" if named else f"The folders within each other are levels, called {' > '.join(levels)}, coarse first."
+    return _with_images(
+        Found("folder", data, len(listing.ids), levels, main, bool(listing.parts), guessed=guessed), listing
+    )
+
+
+def _lists_images(file: Path) -> bool:
+    try:
+        return _image_column(open_rows(file)) is not None
+    except ValueError:
+        return False
+
+
+def _table(rows: Rows, image: str, labels: Sequence[str] | None) -> Found:
+    data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
+    if image != next((name for name in IMAGE if name in rows.names), None):
+        data["image"] = image
+    levels, main, guessed = _levels(rows.path, rows.source, labels, leave=(image,))
+    data["levels"] = list(levels)
+    listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
+    first = listing.sources[0]
+    if isinstance(first, Path) and not first.exists() and first.relative_to(_folder_of(rows.path)).exists():
+        data["root"] = "."  # paths that begin where trivet was started
+        listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
+    found = Found("table", data, len(listing.ids), levels, main, bool(listing.parts), guessed=guessed)
+    return _with_images(found, listing)
+
+
+def _folder_of(table: Path) -> Path:
+    """Where the paths of a table start, if nothing is said of it."""
+    return table if table.is_dir() else table.parent
+
+
+def _vectors(path: Path, labels: Sequence[str] | None) -> Found:
+    source = open_vectors(path)
+    levels, main, guessed = _levels(path, source, labels, leave=("text",))
+    data = {"name": "vectors", "path": str(path), "levels": list(levels)}
+    notes = []
+    rows = np.asarray(source.embeddings[: max(1, ROWS // source.embeddings.shape[1])])
+    same = len(rows) - len({row.tobytes() for row in rows})
+    if same:
+        notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
+        notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
+    divided = SPLIT[0] in source.columns
+    return Found("vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed)
+
+
+def _texts(rows: Rows, text: str | None, labels: Sequence[str] | None) -> Found:
+    column = _text_column(rows) if text is None else text
+    if column is None:
+        raise ValueError(
+            f"a table must have a column of image paths or of texts beside its labels: {rows.path} has "
+            f"{listed(rows.names)}; name the column of texts with --text, or save vectors as .npz or .parquet."
+        )
+    check_name(column, rows.names, name="--text")
+    levels, main, guessed = _levels(rows.path, rows.source, labels, leave=(column,))
+    data = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
+    if column != "text":
+        data["text"] = column
+    notes = () if text is not None or column == "text" else (f"The column {column!r} was taken for the texts.",)
+    return Found("texts", data, len(rows), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
+
+
+def _image_column(rows: Rows) -> str | None:
+    """The column of images or of their paths, one with a usual name first."""
+    for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
+        column = rows.column(name, "the images")
+        if pa.types.is_struct(column.type) and {"bytes", "path"} <= {part.name for part in column.type}:
+            return name
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            some = [value for value in column.slice(0, FIRST).to_pylist() if value]
+            if some and sum(Path(value).suffix.lower() in SUFFIXES for value in some) >= NEARLY * len(some):
+                return name
+    return None
+
+
+def _text_column(rows: Rows) -> str | None:
+    """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
+    named = next((name for one in TEXTS for name in rows.source.columns if name.lower() == one), None)
+    if named is not None:
+        return named
+    plain, _ = plain_levels(rows.source)
+    lengths = {}
+    for name in rows.source.columns:
+        if name in plain or name in (*ID, *SPLIT, *CAMERA, *ASKED):
+            continue
+        values = rows.source.column(name).values[:FIRST]
+        if values.dtype.kind in "UO":
+            lengths[name] = float(np.mean([len(value) for value in values.tolist()]))
+    return max(lengths, key=lambda name: lengths[name], default=None)
+
+
+def _levels(
+    path: Path, source: Source, labels: Sequence[str] | None, leave: Sequence[str]
+) -> tuple[dict[str, Integers], str, str]:
+    """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed.
+
+    Raises:
+        ValueError: if a named column is not there or lacks values, or no column can be a label.
+    """
+    if labels is not None:
+        for name in labels:
+            check_name(name, source.columns, name="--labels")
+        levels = {name: _numbers(path, name, source.column(name)) for name in labels}
+        fine = [name for name in reversed(levels) if np.median(np.bincount(levels[name])) >= 2]
+        return levels, (fine or list(levels)[-1:])[0], ""
+    plain, passed_over = plain_levels(source)
+    known = _Columns()
+    for name, column in plain.items():
+        if name not in leave and not column.missing.any():
+            known.numbers[name] = _numbers(path, name, column)
+            if column.values.dtype.kind in "UO":
+                known.texts.add(name)
+    for name in [name for name in known.numbers if known.classes(name) < 2]:
+        del known.numbers[name]
+    if not known.numbers:
+        unlike = [name for name in passed_over if name not in leave]
+        why = f"nearly every row has its own {listed(unlike)}" if unlike else f"it has {listed(list(source.columns))}"
+        raise ValueError(
+            f"training needs a column of labels that items share: {path} has none ({why}); add one, or name it with "
+            "--labels."
+        )
+    named = next((name for one in LABELS for name in known.numbers if name.lower() == one), None)
+    main = named or max(known.numbers, key=lambda name: (name in known.texts, known.classes(name)))
+    chain = _nested(known, main)
+    return {name: known.numbers[name] for name in chain}, main, _guess(known, chain, main, named is not None)
+
+
+def _nested(known: _Columns, main: str) -> list[str]:
+    """The columns whose classes lie in those of the next, or the reverse, coarse first, with the main one."""
+    chain = [main]
+    for name in sorted(known.numbers, key=known.classes):
+        if name == main or any(known.classes(name) == known.classes(one) for one in chain):
+            continue
+        if all(known.within(*sorted((name, one), key=known.classes, reverse=True)) for one in chain):
+            chain.append(name)
+    return sorted(chain, key=known.classes)
+
+
+def _guess(known: _Columns, chain: Sequence[str], main: str, by_name: bool) -> str:
+    why = "by its name" if by_name else "as the one of most classes" if len(known.numbers) > 1 else "as the only one"
+    said = f"Guessed: {main!r} is the label, {why}"
+    if len(chain) > 1:
+        said += f"; {' > '.join(chain)}, coarse first, as each class of one lies in one class of the one before"
+    others = [f"{name!r} ({known.classes(name):,} classes)" for name in known.numbers if name not in chain]
+    return said + (f". Not taken: {listed(others)}." if others else ".") + " --labels names others."
+
+
+def _numbers(path: Path, name: str, column: Column) -> Integers:
+    if column.missing.any():
+        raise ValueError(
+            f"every row of {path} must have a label: {column.missing.sum():,} of "
+            f"{len(column.missing):,} have none in {name!r}; fill them in, or leave out these rows."
+        )
+    values = pa.array(column.values).dictionary_encode()
+    return np.asarray(values.indices.to_numpy(), np.int64)
+
+
+def _with_images(found: Found, listing: Listing) -> Found:
+    """With what some of the images are like, spread over all."""
+    check_there(listing)
+    count = len(listing.ids)
+    places = np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(np.int64)).tolist()
+    some = [listing.sources[place] for place in places]
+    broken = decode_files(some, size=64, channels=3, into=None, progress=reporter("looking at images"))
+    sides, grey = [], True
+    for i, source in enumerate(some):
+        if i in broken:
+            continue
+        with open_image(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
+            sides.append((image.height, image.width))
+            grey &= image.mode in GREY
+    if not sides:
+        raise ValueError(
+            f"images must be readable: none of {len(some)} that were looked at in {listing.place} is, first "
+            f"{listing.ids[places[0]]} ({broken[0]})."
+        )
+    images = Images(len(some), {places[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
+    same = _equal_files([source for source in listing.sources if isinstance(source, Path)])
+    notes = () if not same else (f"Copies of other images, byte for byte: {same:,}.",)
+    return replace(found, listing=listing, images=images, notes=(*found.notes, *notes))
+
+
+def _equal_files(paths: Sequence[Path]) -> int:
+    """How many files are copies of another, of those of equal size; 0 where these are too large to compare."""
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    often = Counter(sizes.values())
+    alike = [path for path, size in sizes.items() if often[size] > 1]
+    if sum(sizes[path] for path in alike) > HASHED:
+        return 0
+    return len(alike) - len({hashlib.sha256(path.read_bytes()).digest() for path in alike})

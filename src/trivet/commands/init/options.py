@@ -1,0 +1,79 @@
+"""`trivet init`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.commands.printing import echo, print_json, say
+from trivet.commands.shared_options import DataRoot, Json, check_written, exists
+from trivet.io.overwrite_guard import INIT_START, begins
+from trivet.runtime.progress import shown
+
+SCHEMA = "trivet.schema.json"
+
+
+def init(
+    context: typer.Context,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of images, a table of images or texts (csv, tsv, parquet, JSON lines, Hugging Face), or "
+            "vectors (npz, npy with csv, parquet, shards).",
+            callback=exists,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The settings file to write.")] = Path("trivet.toml"),
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column of labels; may be repeated, the coarse one first. For a folder: the names of its levels. "
+            "Default: guessed."
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The column of texts. Default: guessed.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="For texts: the sentence-transformers model that makes the vectors, by name or folder."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists,
+            help="The file of trivet settings --schema, which the settings then name for editors. Default: "
+            f"{SCHEMA} beside them, if it is there.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
+    check_written(context, own={"output": begins(INIT_START.encode())}, force=force)
+    beside = output.parent / SCHEMA
+    with shown("looking at the data"):
+        from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
+
+        proposal = propose(path, labels=labels, text=text, encoder=encoder, data_root=data_root)
+        write_settings(proposal, path, output, schema or (beside if beside.is_file() else None))
+    command = shlex.join(["trivet", "train", str(output)])
+    if json:
+        counts = {"kind": proposal.kind, "items": proposal.items, "classes": proposal.classes}
+        print_json(
+            {"settings": str(output), **counts, "found": proposal.found, "chosen": proposal.values, "next": command}
+        )
+        return 0
+    echo("Found")
+    for one in proposal.found:
+        say(one, indent=2)
+    echo("Chosen")
+    for section, entries in proposal.sections.items():
+        for entry in entries:
+            if entry.why:
+                say(f"{section}.{entry.key} = {as_toml(entry.value)}: {entry.why}", indent=2)
+    echo(f"Written to {output}. Next:")
+    echo(f"  {command}")
+    return 0

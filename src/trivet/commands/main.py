@@ -1,0 +1,129 @@
+"""The command line: names the commands, runs one, and answers wrong usage; each is in the file of its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections import namedtuple
+from contextlib import suppress
+from importlib.machinery import ExtensionFileLoader
+from importlib.metadata import entry_points
+from types import FrameType
+
+from trivet.commands.interrupted import Named
+from trivet.runtime.extras import missing
+from trivet.runtime.signals import LostError, ending_signals
+from trivet.runtime.terminal import message, prepare
+
+
+def _modules(*names: str) -> dict[str, str]:
+    """Each command of Trivet's own with its module."""
+    return {name: f"trivet.commands.{name}.options" for name in names}
+
+
+# In the order in which a user meets them: heading of `trivet --help` -> command -> the module that has a function of
+# that name. Other packages add theirs by an entry point of this group, which names such a table.
+_GROUP = "trivet.commands"
+COMMANDS: dict[str, dict[str, str]] = {
+    "Start": _modules("demo", "data", "init", "settings"),
+    "Train": _modules("forecast", "train", "sweep"),
+    "Judge an embedding": _modules("evaluate", "compare", "diagnose", "audit"),
+    "Use an embedding": _modules("embed", "index", "search", "mine", "export"),
+} | {heading: names for entry in entry_points(group=_GROUP) for heading, names in entry.load().items()}
+
+
+def main() -> None:
+    """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
+    came: list[int] = []  # signals that asked this command to end
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if _loads_extension(frame):
+            again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in ending_signals()}
+    try:
+        code = _run(sys.argv[1:] or ["--help"], came)
+    except KeyboardInterrupt:  # or while it was said
+        code = _say("stopped, at the very beginning or end of the command.", 1)
+    for number, handler in before.items():  # what comes now ends the process at once, and says nothing more
+        signal.signal(number, signal.SIG_DFL if came else handler)
+    if came:
+        # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
+        # `python -m trivet` would end by SIGINT in spite of its exit code. The text in `namedtuple` takes that back.
+        namedtuple("Forgotten", ())
+    sys.exit(code)
+
+
+def _loads_extension(frame: FrameType | None) -> bool:
+    """Whether compiled code is being loaded: some of it aborts the process where Python raises an error meanwhile."""
+    while frame is not None:
+        loads = frame.f_code.co_name in ("create_module", "exec_module")
+        if loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _run(arguments: list[str], came: list[int]) -> int:
+    named = Named(arguments)
+    prepare()
+    try:
+        import typer
+
+        from trivet.commands.group import app
+
+        try:
+            code = app(arguments, prog_name="trivet", standalone_mode=False)
+        except typer.TyperException as error:
+            return _say(f"{error.format_message()} See trivet --help.", error.exit_code)
+        except typer.Abort:
+            code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit:  # what Lightning makes of a signal
+        if not came:
+            raise
+        code = 130
+    except Exception as error:  # whatever it is, it is said in one sentence
+        if came and not isinstance(error, LostError):  # what a library that was interrupted makes of it
+            return _say(named.stopped(), 1)
+        if os.environ.get("TRIVET_TRACEBACK"):
+            raise
+        return _say(*_explained(error))
+    if code == 130:  # what typer makes of Ctrl-C
+        return _say(named.stopped(), 1)
+    return code if isinstance(code, int) else 0
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """A sentence on what went wrong, and the exit code."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("trivet"):
+        return missing(error.name), 2
+    if isinstance(error, OSError) and error.filename is not None:
+        return (
+            f"{error.filename} must be readable and writable: {error.strerror}; free disk space, change the "
+            "permissions or choose another place (files written before are kept)."
+        ), 2
+    text = str(error)
+    if isinstance(error, LostError):
+        return text, 1
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in text):
+        return f"what is asked must fit into memory, and does not: {text}; ask for less, or give smaller files.", 2
+    if isinstance(error, OverflowError):
+        return f"numbers must be of a usual size: {text}; give a smaller one.", 2
+    if isinstance(error, ValueError | OSError):
+        return text, 2
+    return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
+
+
+def _say(sentence: str, code: int) -> int:
+    with suppress(OSError):  # the terminal may be gone
+        print(f"trivet: {message(sentence)}", file=sys.stderr)
+    return code

@@ -1,0 +1,126 @@
+"""What commands print: one JSON object, or sentences and tables for people; progress goes to standard error."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+from trivet.runtime.terminal import json_text, printable
+
+FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
+
+
+def command_line() -> str:
+    """What was typed, for the record."""
+    return shlex.join(["trivet", *sys.argv[1:]])
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json_text(value))
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """A line that is not broken, such as one with a path; on standard error if asked for."""
+    typer.echo(printable(text), err=err)
+
+
+def say(text: str, *, bold: bool = False, indent: int = 0) -> None:
+    """A paragraph; a terminal breaks it between words and never inside one, so that numbers and paths stay whole."""
+    margin, text = " " * indent, printable(text.replace("\n", " "))
+    columns = shutil.get_terminal_size((0, 0)).columns or len(margin + text)
+    lines = textwrap.wrap(
+        text,
+        columns,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    typer.secho("\n".join(lines), bold=bold)
+
+
+def print_table(
+    title: str | None,
+    words: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    named_by: int | None = None,
+) -> None:
+    """A table that cuts no number, however narrow the terminal is.
+
+    Columns of words fold, between words if they can: also after the signs in card_payment_fee or a/b. Columns of
+    numbers that do not fit follow in a further table.
+
+    Args:
+        words, numbers: heads of the columns, those of words first.
+        rows: a text for each column.
+        named_by: so many columns of words tell the rows apart, and are repeated in a further table; None for all.
+    """
+    from rich.cells import cell_len  # here: `--help` needs no tables
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console, rows = Console(), [[printable(cell) for cell in row] for row in rows]
+    words, numbers = ([printable(head) for head in heads] for heads in (words, numbers))
+    title = None if title is None else printable(title)
+    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate((*words, *numbers))]
+    widest = [max(map(cell_len, column)) for column in columns]
+    room = max(6, (2 * console.width // 3 - 1) // max(1, len(words)) - FRAME)
+    widths = [min(width, room) for width in widest[: len(words)]]
+    repeated = widths[:named_by]
+    left, later = (console.width - 1 - sum(width + FRAME for width in part) for part in (widths, repeated))
+    for head, *cells in columns[len(words) :]:
+        longest = max(map(cell_len, head.split()), default=1)  # a head folds, between words if it can
+        widths.append(min(left - FRAME, max(min(longest, HEAD), *map(cell_len, cells), 1)))
+    pieces: list[list[int]] = [[]]
+    for place in range(len(words), len(columns)):
+        room = later if len(pieces) > 1 else left
+        if pieces[-1] and sum(widths[one] + FRAME for one in [*pieces[-1], place]) > room:
+            pieces.append([])
+        pieces[-1].append(place)
+    for number, piece in enumerate(pieces):
+        named = range(len(repeated) if number else len(words))
+        spare = (later if number else left) - sum(widths[place] + FRAME for place in piece)
+        folded = []
+        table = Table(title=None if title is None or number else Text(title), title_justify="left")
+        for place in named:
+            width = min(widest[place], widths[place] + spare)
+            spare -= width - widths[place]
+            folded.append([_folded(row[place], width) for row in rows])
+            table.add_column(Text(columns[place][0]), width=width, overflow="fold")
+        for place in piece:
+            table.add_column(Text(columns[place][0]), width=widths[place], overflow="fold", justify="right")
+        for at, row in enumerate(rows):
+            table.add_row(*(Text(column[at]) for column in folded), *(Text(row[place]) for place in piece))
+        console.print(table)
+
+
+def _folded(text: str, width: int) -> str:
+    """A text with line breaks after spaces, or signs that part words; a word wider than the column stays whole."""
+    from rich.cells import cell_len
+
+    lines = [""]
+    for part in re.split(r"(?<=[\s_/.:;,|+-])(?=[\w(])", text):
+        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def per_cent(value: float | str | Sequence[float] | None) -> str:
+    """A share or an interval of shares, in per cent with a decimal; a text, such as why there is none, as it is."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    if isinstance(value, Sequence):
+        return f"{100 * value[0]:.1f} … {100 * value[1]:.1f}"
+    return f"{100 * value:.1f}"

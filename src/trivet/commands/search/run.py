@@ -1,0 +1,431 @@
+"""`trivet search`: finds the nearest items in an index by id, image, text or vector."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+import trivet
+from trivet.commands.index.run import ITEMS, model_hash
+from trivet.commands.search.page import write_sheet
+from trivet.commands.search.record import SearchRecord
+from trivet.datasets import DataConfig, Dataset, load
+from trivet.datasets.inputs import image_file
+from trivet.datasets.preview import Shown, as_json
+from trivet.io.atomic_files import recover
+from trivet.io.embedding_source import check_embeddings, is_text, whole
+from trivet.io.npz_files import read_array
+from trivet.io.overwrite_guard import sharded
+from trivet.io.parquet_files import open_parquet
+from trivet.io.read_embeddings import read_vectors
+from trivet.knn.index import DESCRIPTION, Index
+from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
+from trivet.models.texts import load_encoder
+from trivet.reports.from_json import complete
+from trivet.runtime.arguments import check_count
+from trivet.runtime.safe_read import check_types
+from trivet.training.embed_dataset import embed
+from trivet.training.run_folder import CONFIG, RunFolder, trained_model
+
+VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
+SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for.
+
+    Attributes:
+        name: the id, path or text as given; of a row of a file, "FILE row N".
+        kind: "id", "image", "text" or "vector".
+        labels: level -> class name, as far as they are known.
+        row: the row of the index that it is, or None.
+    """
+
+    name: str
+    kind: Literal["id", "image", "text", "vector"]
+    labels: Mapping[str, str]
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An item that was found; `split` where the index knows it."""
+
+    row: int
+    id: str
+    distance: float
+    labels: Mapping[str, str]
+    split: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry of the JSON output."""
+        return {"row": self.row, "id": self.id, "distance": self.distance, "labels": dict(self.labels)}
+
+
+class About(TypedDict, total=False):
+    """What `trivet index` keeps beside an index; see `trivet.commands.index.run.make_index`."""
+
+    trivet: str
+    created: str
+    source: str
+    run: str
+    model: str
+    data: str
+    splits: list[str]
+    level: str | None
+    levels: list[str]
+    text_model: str | None
+
+
+Answers = list[tuple[Query, list[Neighbour]]]
+
+
+class IndexFolder:
+    """An index on disk, opened for searching: vectors and items stay there until they are needed.
+
+    A query that is itself a row of the index is left out of its own result by row number. `k` beyond the items gives
+    all of them. Every search raises ValueError, in one sentence, if the query cannot be used.
+    """
+
+    def __init__(self, path: Path, *, recall: float | None = None) -> None:
+        """Open the folder that `make_index` made.
+
+        Args:
+            recall: as in `Index.with_recall`; None for what the index was made for.
+
+        Raises:
+            ValueError: if it holds no index, a broken one, or one of a newer format; or does not reach that recall.
+        """
+        recover(path)
+        self.path = path
+        self.index = Index.load(path)
+        if recall is not None:
+            self.index = self.index.with_recall(recall)
+        about = self.index.about
+        try:
+            check_types(About, about)
+            if lacking := {"levels", "source", *(["model"] if "run" in about else [])} - about.keys():
+                raise ValueError(f"it has no {min(lacking)!r}")
+        except ValueError as error:
+            raise ValueError(f"{path / DESCRIPTION} must describe an index: {error}; index them again.") from None
+        columns = {"id", *about["levels"], *(["split"] if "data" in about else [])}
+        try:
+            self._table = open_parquet(path / ITEMS)
+            rows = self._table.metadata.num_rows
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path / ITEMS} must hold the items of the index: {reason}; index them again.") from None
+        schema = self._table.schema_arrow
+        texts = {field.name for field in schema if pa.types.is_dictionary(field.type) or is_text(field.type)}
+        if rows != len(self.index) or not columns <= texts:
+            raise ValueError(
+                f"{path / ITEMS} must hold an item for each of the {len(self.index)} vectors of the index, with "
+                f"columns {', '.join(sorted(columns))}: it has {rows} rows; index them again."
+            )
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The label levels of the items, coarse first."""
+        return tuple(self.index.about["levels"])
+
+    @property
+    def run(self) -> RunFolder | None:
+        """The run that the index was made from; None for an index of a file.
+
+        Raises:
+            ValueError: if the run is gone.
+        """
+        path = self.index.about.get("run")
+        if path is not None and not (Path(path) / CONFIG).is_file():
+            raise ValueError(
+                f"the run that {self.path} indexes must exist: {path} is missing; restore it, or index again."
+            )
+        return None if path is None else RunFolder.open(Path(path))
+
+    def row_of(self, id: str) -> int | None:
+        """The row number of an item, or None if there is no such item."""
+        start = 0
+        for group in range(self._table.num_row_groups):
+            with whole(self.path / ITEMS, "parquet"):
+                ids = self._table.read_row_group(group, ["id"]).column("id").cast(pa.large_string())
+            place = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
+            if place >= 0:
+                return start + int(place)
+            start += len(ids)
+        return None
+
+    def search_id(self, id: str, k: int) -> Answers:
+        """The nearest others of an indexed item."""
+        row = self.row_of(id)
+        if row is None:
+            raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
+        item = self._read_items([row])[row]
+        nearest = self.index.search_rows([row], k)
+        return self._answers([Query(id, "id", self._labels(item), row)], nearest.indices, nearest.distances)
+
+    def search_image(self, path: Path, k: int) -> Answers:
+        """The items nearest to an image file, embedded by the model of the run."""
+        run, model = self._run_for("an image"), self._model("an image")
+        if isinstance(model, TextEmbedder):
+            raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
+        inputs = image_file(path, run.config().data.frame(model.input_shape))
+        nearest = self.index.search(embed(model, inputs), k)
+        return self._answers([Query(str(path), "image", {})], nearest.indices, nearest.distances)
+
+    def search_text(self, text: str, k: int) -> Answers:
+        """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
+        if self.run is not None and isinstance(self.run.config().model, TextNetworkConfig):
+            network = self._model("a text")
+            assert isinstance(network, TextEmbedder)
+            with torch.no_grad():
+                found = network(network.tokens([text])).numpy()
+            nearest = self.index.search(found, k)
+            return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
+        name = self.index.about.get("text_model")
+        if name is None:
+            raise ValueError(
+                f"a text query needs an index that names its text model: {self.path} does not; "
+                "index the embeddings with --text-model."
+            )
+        vector = np.asarray(load_encoder(name).encode([text], show_progress_bar=False), dtype=np.float32)
+        if vector.shape != (1, self.index.info.dimension):
+            raise ValueError(
+                f"the text model must give vectors of the {self.index.info.dimension} dimensions of the index: {name} "
+                f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
+            )
+        nearest = self.index.search(vector, k)
+        return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
+
+    def search_vectors(self, path: Path, k: int) -> Answers:
+        """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
+        labels: Mapping[str, Any] = {}
+        ids: Any = None
+        if path.suffix.lower() == ".npy":
+            vectors = np.atleast_2d(read_array(path))
+            check_embeddings(path, vectors.shape, vectors.dtype)
+        else:
+            read = read_vectors(path)
+            vectors, labels, ids = read.embeddings, read.labels, read.ids
+        nearest = self.index.search(vectors, k)
+        queries = [
+            Query(
+                f"{path.name} row {row}" if ids is None else str(ids[row]),
+                "vector",
+                {level: str(labels[level][row]) for level in self.levels if level in labels},
+            )
+            for row in range(len(vectors))
+        ]
+        return self._answers(queries, nearest.indices, nearest.distances)
+
+    def search(self, query: str, k: int) -> Answers:
+        """Search for the id of an item, an image file, or a file of vectors, whichever `query` is.
+
+        Raises:
+            ValueError: if it is none of these or two of them, or cannot be used.
+        """
+        path = Path(query)
+        is_file, is_id = path.is_file() or sharded(path), self.row_of(query) is not None
+        if is_file and is_id:
+            raise ValueError(
+                f"a query must be unambiguous: {query!r} is the id of an item and also a file; use --id {query} for "
+                f"the item, or ./{query} for the file."
+            )
+        if is_id:
+            return self.search_id(query, k)
+        if not is_file:
+            raise ValueError(
+                f"a query must be the id of an item, such as {self._some_ids()}, or a file: {query!r} is neither; use "
+                "--text for words."
+            )
+        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES or sharded(path) else self.search_image)(
+            path, k
+        )
+
+    def _model(self, what: str) -> Embedder:
+        """The model of the run, which must still be the one that made the index."""
+        run = self._run_for(what)
+        if model_hash(run) != self.index.about["model"]:
+            raise ValueError(
+                f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
+            )
+        return trained_model(run)
+
+    def _run_for(self, what: str) -> RunFolder:
+        if self.run is None:
+            raise ValueError(
+                f"{what} can be embedded for an index of a run only: {self.path} indexes the file "
+                f"{self.index.about['source']}; index it with --run RUN if a run made it, or give a vector."
+            )
+        return self.run
+
+    def _answers(self, queries: Sequence[Query], rows: np.ndarray, distances: np.ndarray) -> Answers:
+        items = self._read_items(np.unique(rows[rows >= 0]).tolist())
+        return [
+            (
+                query,
+                [
+                    Neighbour(row, items[row]["id"], far, self._labels(items[row]), items[row].get("split"))
+                    for row, far in zip(near, fars, strict=True)
+                    if row >= 0
+                ],
+            )
+            for query, near, fars in zip(queries, rows.tolist(), distances.tolist(), strict=True)
+        ]
+
+    def _labels(self, item: Mapping[str, str]) -> dict[str, str]:
+        return {level: item[level] for level in self.levels}
+
+    def _read_items(self, rows: Sequence[int]) -> dict[int, dict[str, str]]:
+        """The items of sorted row numbers; only the row groups that hold them are read."""
+        sizes = [self._table.metadata.row_group(group).num_rows for group in range(self._table.num_row_groups)]
+        starts = np.cumsum([0, *sizes])
+        groups = np.searchsorted(starts, rows, side="right") - 1
+        items: dict[int, dict[str, str]] = {}
+        for group in np.unique(groups).tolist():
+            here = [row for row, at in zip(rows, groups.tolist(), strict=True) if at == group]
+            with whole(self.path / ITEMS, "parquet"):
+                part = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
+                found = part.to_pylist()
+                if any(not isinstance(text, str) for item in found for text in item.values()):
+                    raise ValueError("an item has no text where one belongs")
+            items |= dict(zip(here, found, strict=True))
+        return items
+
+    def _some_ids(self) -> str:
+        items = self._read_items(list(range(min(3, len(self.index)))))
+        return ", ".join(repr(item["id"]) for item in items.values())
+
+    def sheet(self, answers: Answers, path: Path, *, k: int, data_root: Path | None = None, command: str = "") -> None:
+        """Write a page of the queries and what was found, with pictures if the index is of a run.
+
+        Args:
+            data_root: where data sets lie, see `trivet.datasets.find_root`.
+
+        Raises:
+            ValueError: if the run or its data are gone.
+            OSError: if the page cannot be written.
+        """
+        # Of a file only the run that made it is known, not where its images lie.
+        pictures = _Pictures(self, data_root) if "data" in self.index.about and self.run is not None else None
+        levels = {
+            "level": self.index.about.get("level") or (self.levels[-1] if self.levels else None),
+            "levels": list(self.levels),
+        }
+
+        def shown(query: Query) -> dict[str, Any]:
+            one = pictures.of_query(query) if pictures else None
+            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **as_json(one)}
+
+        def neighbour(item: Neighbour) -> dict[str, Any]:
+            return item.as_json() | as_json(pictures.of_item(item.id, item.split) if pictures else None)
+
+        record = {
+            "trivet": trivet.__version__,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": command,
+            "index": self.path.resolve().name,
+            **asdict(self.index.info),
+            "k": k,
+            **levels,
+            "images": pictures is not None,
+            "pixels": pictures is not None and pictures.side <= SHARP_PIXELS,
+            "queries": [
+                shown(query) | {"neighbours": [neighbour(item) for item in neighbours]} for query, neighbours in answers
+            ],
+        }
+        write_sheet(complete(SearchRecord, record), path)
+
+
+class _Pictures:
+    """What is shown of the items of a run's evaluation splits, and of image queries."""
+
+    def __init__(self, folder: IndexFolder, data_root: Path | None) -> None:
+        run = folder._run_for("a picture")
+        self._config: DataConfig = run.config().data
+        self._splits: Mapping[str, Dataset] | None = None
+        self._data_root, self._folder = data_root, folder
+        model = trained_model(run)
+        self._shape = model.input_shape
+        self._tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+        self._positions: dict[tuple[str, str], int] = {}
+        self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
+
+    def of_query(self, query: Query) -> Shown | None:
+        if query.kind == "image":
+            return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
+        if query.row is None:
+            return None
+        item = self._folder._read_items([query.row])[query.row]
+        return self.of_item(item["id"], item["split"])
+
+    def of_item(self, id: str, split: str | None) -> Shown | None:
+        assert split is not None, "an index of a run must have the split of each item"
+        path = self._config.path_of(id)
+        if path is not None:  # a few files instead of the whole data set
+            return image_file(path, self._config.frame(self._shape)).show(0) if path.is_file() else None
+        if self._splits is None:
+            data = load(self._config, self._data_root, tokenize=self._tokenize)
+            self._splits = {"train": data.train, **data.evaluation}  # training items can be indexed, too
+            self._positions = {
+                (name, id): place for name, part in self._splits.items() for place, id in enumerate(part.ids)
+            }
+        place = self._positions.get((split, id))
+        return None if place is None else self._splits[split].show(place)
+
+
+def search_folder(
+    path: Path,
+    query: str | None = None,
+    *,
+    id: str | None = None,
+    text: str | None = None,
+    k: int = 10,
+    recall: float | None = None,
+    sheet: Path | None = None,
+    data_root: Path | None = None,
+    command: str = "",
+) -> dict[str, Any]:
+    """Search an index folder for one of `query` (an id or a file), `id` and `text`; the JSON of `trivet search`.
+
+    Raises:
+        ValueError: if not exactly one query is given, or it, the index or `k` cannot be used.
+        OSError: if the sheet cannot be written.
+    """
+    if sum(value is not None for value in (query, id, text)) != 1:
+        raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
+    check_count(k, name="--k")
+    folder = IndexFolder(path, recall=recall)
+    if id is not None:
+        answers = folder.search_id(id, k)
+    elif text is not None:
+        answers = folder.search_text(text, k)
+    else:
+        assert query is not None
+        answers = folder.search(query, k)
+    if sheet is not None:
+        folder.sheet(answers, sheet, k=k, data_root=data_root, command=command)
+    return {
+        "index": str(path),
+        "k": k,
+        "distance": folder.index.info.distance,
+        "recall": folder.index.info.recall,
+        "queries": [
+            {
+                "query": query.name,
+                "kind": query.kind,
+                "labels": dict(query.labels),
+                "neighbours": [item.as_json() for item in neighbours],
+            }
+            for query, neighbours in answers
+        ],
+        **({} if sheet is None else {"sheet": str(sheet)}),
+    }

@@ -1,0 +1,101 @@
+"""Options that several commands have, and checks of what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import typer
+
+from trivet.io.atomic_files import recover
+from trivet.io.overwrite_guard import Output, OutputFolder, Recognised, check_outputs
+from trivet.runtime.safe_read import check_regular
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data sets. Default: TRIVET_DATA, else ~/.cache/trivet."),
+]
+Distance = Annotated[
+    Literal["cosine", "euclidean"] | None, typer.Option(help="Distance. Default: the run's; cosine for a file.")
+]
+DistanceByDimension = Annotated[
+    Literal["cosine", "euclidean"] | None,
+    typer.Option(help="Distance. Default: the run's; cosine for a file, euclidean if it has one dimension."),
+]
+Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
+]
+
+
+Paths = TypeVar("Paths", Path | None, list[Path] | None)
+
+
+def exists(paths: Paths) -> Paths:
+    """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
+    for path in [paths] if isinstance(paths, Path) else paths or []:
+        recover(path)  # what a killed command has moved away comes back
+        if not path.exists():
+            raise ValueError(f"an input must exist: {path} does not exist; check the path.")
+        if not path.is_dir():
+            check_regular(path, "an input")
+    return paths
+
+
+def given(context: typer.Context, *names: str) -> list[str]:
+    """Those of the named options that were written on the command line, as they are written there."""
+    return [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names and getattr(context.get_parameter_source(option.name), "name", "") == "COMMANDLINE"
+    ]
+
+
+def refuse(context: typer.Context, reason: str, *names: str) -> None:
+    """ValueError if one of the named options was written, which would do nothing for this reason."""
+    if written := given(context, *names):
+        raise ValueError(f"{reason}: leave out {', '.join(written)}.")
+
+
+def check_written(
+    context: typer.Context, *reads: str | None, own: Mapping[str, Recognised], force: bool | None = None
+) -> None:
+    """Check the options that name a file to write, as `trivet.io.overwrite_guard.check_outputs` does.
+
+    Args:
+        reads: what the command reads beside its arguments and options that are paths.
+        own: option -> how a file that this option wrote is recognised.
+        force: whether `--force` was given; None for a command without it.
+    """
+    outputs = [
+        Output(option.opts[0], context.params[option.name], own[option.name], force)
+        for option in context.command.params
+        if option.name in own and context.params[option.name] is not None
+    ]
+    check_outputs(outputs, [*_paths(context, own), *(Path(name) for name in reads if name)])
+
+
+def check_folder(
+    context: typer.Context,
+    path: Path,
+    names: Sequence[str] = (),
+    *,
+    kept: Sequence[str] = (),
+    reads: Sequence[str] = (),
+) -> None:
+    """Check the option `--output` that names a folder to make, as `trivet.io.overwrite_guard.check_outputs` does.
+
+    Args:
+        reads: as in `check_written`.
+    """
+    check_outputs([OutputFolder("--output", path, names, kept)], [*_paths(context, {"output"}), *map(Path, reads)])
+
+
+def _paths(context: typer.Context, outputs: Container[str]) -> list[Path]:
+    """The paths that a command reads; data sets by name lie where no command writes."""
+    given = [value for name, value in context.params.items() if name not in outputs and name != "data_root"]
+    return [
+        path for value in given for path in (value if isinstance(value, list) else [value]) if isinstance(path, Path)
+    ]

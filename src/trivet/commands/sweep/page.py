@@ -1,0 +1,210 @@
+"""The page of `trivet sweep`: what the best settings came to on the test classes, then how they were found."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting
+from trivet.reports.measures import NAMES
+from trivet.reports.page import MISSING, number, percent, write_page
+from trivet.runtime.text import counted
+
+_MOST_ROWS = 100  # of the table of trials
+_MOST_LINES = 300  # of the parallel coordinates: of more, none can be told from the next
+_LONGEST = 40  # characters of a value of a setting in a plot
+_TONES = {"complete": "calm", "pruned": "warn", "failed": "bad", "running": "calm", "waiting": "calm"}
+
+
+def write_sweep_report(record: SweepRecord, path: Path) -> None:
+    """Write the page of a sweep; a part that the record lacks is left out.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    names = [one["name"] for one in record["vary"]]
+    having = [trial for trial in record["trials"] if trial["value"] is not None]
+    others = [trial for trial in record["trials"] if trial["value"] is None]
+    best = next((trial for trial in having if trial["number"] == record["best"]), None)
+    parallel = _parallel(record["vary"], having, record["best"], _named(record["measure"]))
+    history = _history(record["trials"], _named(record["measure"]))
+    context = {
+        "record": record,
+        "measure": _named(record["measure"]),
+        "counts": _counts(record),
+        "names": names,
+        "several": any(trial["interval"] for trial in having),
+        "best": None if best is None else [(name, _text(best["settings"].get(name))) for name in names],
+        "best_value": None if best is None else _row(best, names),
+        "tested": _tested(record["tested"]),
+        "rows": [_row(trial, names) for trial in having[:_MOST_ROWS]],
+        "more": max(0, len(having) - _MOST_ROWS),
+        "others": [_row(trial, names) for trial in others[:_MOST_ROWS]],
+        "more_others": max(0, len(others) - _MOST_ROWS),
+        "importance": list((record["importance"] or {}).items()),
+        "parallel": parallel is not None,
+        "history": history is not None,
+    }
+    write_page(
+        "sweep.html",
+        path,
+        context,
+        {"parallel": parallel, "history": history},
+        script=("dots.js", "plots.js", "sweep.js"),
+    )
+
+
+def _counts(record: SweepRecord) -> list[str]:
+    """What there was, in short: for the head of the page."""
+    states = [trial["state"] for trial in record["trials"]]
+    told = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
+    runs = len(record["seeds"]) * max(1, len(record["folds"]))
+    facts = [f"{', '.join(told) or 'none'} of {counted(record['asked'], 'trial')}", f"sampler {record['sampler']}"]
+    over = [counted(len(record["seeds"]), "seed")] if len(record["seeds"]) > 1 else []
+    over += [counted(len(record["folds"]), "fold")] if len(record["folds"]) > 1 else []
+    return [*facts, *([f"{runs} runs each: {' on '.join(over)}"] if runs > 1 else ["1 run each"])]
+
+
+def _row(trial: SweepTrial, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "number": number(trial["number"]),
+        "state": trial["state"],
+        "tone": _TONES.get(trial["state"], "calm"),
+        "value": percent(trial["value"]),
+        "ends": f"{percent(trial['interval'][0])} to {percent(trial['interval'][1])}" if trial["interval"] else "",
+        "start": percent(trial["start"]),
+        "level": bool(trial["level_with_best"]),
+        "settings": [_text(trial["settings"].get(name)) for name in names],
+        "why": trial["why"] or "",
+        "attempts": trial["attempts"] or 0,
+    }
+
+
+def _tested(found: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> dict[str, Any]:
+    """The measures of the best settings on each split and level, and those of what they are compared with."""
+    places = [
+        (split, level, name, values)
+        for split, levels in found.items()
+        for level, networks in levels.items()
+        for name, values in networks.items()
+    ]
+    measured = {name for *_, values in places for name in values}
+    recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
+    shown = [*recalls, *(name for name in NAMES if name in measured)]
+    return {
+        "columns": [_named(name) for name in shown],
+        "rows": [(*place, [percent(values.get(name)) for name in shown]) for *place, values in places],
+    }
+
+
+def _named(measure: str) -> str:
+    return NAMES.get(measure, measure.replace("recall@", "R@"))
+
+
+def _text(value: object) -> str:
+    """A value of a setting; a section by its name."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return ", ".join([value["name"], *(f"{key} {_text(one)}" for key, one in value.items() if key != "name")])
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _parallel(
+    vary: Sequence[VariedSetting], trials: Sequence[SweepTrial], best: int | None, measure: str
+) -> dict[str, Any] | None:
+    """An axis for each setting and one for the measure, from 0 to 1, and a line for each trial; the best comes last."""
+    trials = trials[:_MOST_LINES]
+    if len(trials) < 2:
+        return None
+    values = [trial["value"] or 0.0 for trial in trials]
+    low, high = min(values), max(values)
+    spread = high - low or 1.0
+    axes = [{"name": one["name"], "ticks": _ticks(one)} for one in vary]
+    axes.append(
+        {"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]}
+    )
+    lines = []
+    for trial, value in reversed(list(zip(trials, values, strict=True))):
+        height = (value - low) / spread if high > low else 0.5
+        lines.append(
+            {
+                "trial": trial["number"],
+                "value": percent(value),
+                "best": trial["number"] == best,
+                "height": height,
+                "y": [*(_height(one, trial["settings"].get(one["name"])) for one in vary), height],
+                "texts": [_short(trial["settings"].get(one["name"])) for one in vary],
+            }
+        )
+    return {"axes": axes, "lines": lines}
+
+
+def _ticks(one: VariedSetting) -> list[list[Any]]:
+    if one["choices"]:
+        last = max(1, len(one["choices"]) - 1)
+        return [[place / last, _cut(text)] for place, text in enumerate(one["choices"])]
+    return [[0.0, _short(one["low"])], [1.0, _short(one["high"])]]
+
+
+def _height(one: VariedSetting, value: Any) -> float | None:
+    """Where a value stands on the axis of its setting."""
+    if one["choices"]:
+        places = {text: place for place, text in enumerate(one["choices"])}
+        place = places.get(value if isinstance(value, str) else _choice(value))
+        return None if place is None else place / max(1, len(one["choices"]) - 1)
+    low, high = one["low"], one["high"]
+    if not isinstance(value, int | float) or low is None or high is None:
+        return None
+    if one["log"]:
+        return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
+    return (value - low) / (high - low)
+
+
+def _choice(value: Any) -> str:
+    """A choice as the record has it."""
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return ", ".join([value["name"], *(f"{key} {_choice(one)}" for key, one in value.items() if key != "name")])
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short(value: Any) -> str:
+    return _cut(_text(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _history(trials: Sequence[SweepTrial], measure: str) -> dict[str, Any] | None:
+    """The value of each trial in the order in which they ended, and the best so far."""
+    told = sorted((trial for trial in trials if trial["order"] is not None), key=lambda trial: trial["order"] or 0)
+    having = [(place, trial) for place, trial in enumerate(told, start=1) if trial["value"] is not None]
+    if len(having) < 2:
+        return None
+    best, so_far = -math.inf, []
+    for _, trial in having:
+        best = max(best, trial["value"] or 0.0)
+        so_far.append(best)
+    pruned = [
+        (place, trial["number"], trial["looks"][-1]["value"])
+        for place, trial in enumerate(told, start=1)
+        if trial["state"] == "pruned" and trial["looks"]
+    ]
+    return {
+        "measure": measure,
+        "x": [place for place, _ in having],
+        "y": [100 * (trial["value"] or 0.0) for _, trial in having],
+        "trial": [trial["number"] for _, trial in having],
+        "best": [100 * value for value in so_far],
+        "pruned": {
+            "x": [place for place, *_ in pruned],
+            "trial": [name for _, name, _ in pruned],
+            "y": [None if value is None else 100 * value for *_, value in pruned],
+        },
+    }

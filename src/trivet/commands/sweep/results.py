@@ -1,0 +1,222 @@
+"""The record of a sweep, of the outcomes of its trials."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import trivet
+from trivet.commands.sweep.record import SweepRecord
+from trivet.commands.sweep.search_space import Range, Sweep, Varied
+from trivet.commands.sweep.study import Outcome
+from trivet.commands.train.outcome import result_lines
+from trivet.metrics.intervals import across_folds
+from trivet.reports.from_json import complete
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.safe_read import check_types, read_json
+from trivet.runtime.text import counted
+
+SETTINGS, RECORD = "sweep.toml", "sweep.json"  # in the folder of a sweep
+COMPARED = 4  # trials that stand for a sweep among compared runs
+
+
+def run_path(place: int, seed: int, fold: int | None) -> Path:
+    """Where a run of a trial lies in the folder of a sweep."""
+    return Path(f"trial-{place}") / (f"seed-{seed}" if fold is None else f"fold-{fold}-seed-{seed}")
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a folder is that of a sweep."""
+    return (path / SETTINGS).is_file()
+
+
+def best_runs(path: Path, *, most: int) -> list[Path]:
+    """The folders of the runs of the best trials of a sweep, best first: of four, or fewer if they have many runs.
+
+    Raises:
+        ValueError: if it has no result yet, or one that cannot be read, or its runs lie elsewhere.
+    """
+    try:
+        values = read_json(path / RECORD, "the record of a sweep")
+        check_types(SweepRecord, values)
+        record = complete(SweepRecord, values)
+    except FileNotFoundError:
+        raise ValueError(
+            f"a compared sweep must have a result: {path} has none; go on with trivet sweep --join {path}."
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
+        ) from None
+    each = len(record["seeds"]) * max(1, len(record["folds"]))
+    trials = [one for one in record["trials"] if one["value"] is not None][: max(1, min(COMPARED, most // each))]
+    runs = [path / run_path(one["number"], run["seed"] or 0, run["fold"]) for one in trials for run in one["runs"]]
+    lacking = next((run for run in runs if not run.is_dir()), None)
+    if lacking is not None:
+        raise ValueError(
+            f"a compared sweep must hold the runs of its best trials: {lacking} is not there; copy it from the machine "
+            "whose worker made it."
+        )
+    return runs
+
+
+def make_record(
+    sweep: Sweep,
+    outcomes: Sequence[Outcome],
+    *,
+    status: str,
+    study: str,
+    storage: str,
+    importance: Mapping[str, float] | None,
+    tested: RunRecord | None,
+    command: str,
+) -> SweepRecord:
+    """The record of a sweep; `storage` and `command` are without passwords.
+
+    Args:
+        tested: the record of the run with the best settings; None where there is none yet.
+    """
+    ranked = sorted(outcomes, key=lambda one: (one.value is None, -(one.value or 0.0), one.place))
+    best = ranked[0] if ranked and ranked[0].value is not None else None
+    ends = sorted(one.ended for one in outcomes if one.ended is not None)
+    settings = None if best is None else sweep.best(best.values)
+    tested = None if tested is None else _on_others(tested)
+    return complete(
+        SweepRecord,
+        {
+            "status": status,
+            "study": study,
+            "storage": storage,
+            "sampler": sweep.config.sampler,
+            "pruning": sweep.config.pruning,
+            "measure": sweep.measure,
+            "asked": sweep.trials,
+            "seeds": sweep.seeds,
+            "folds": [fold for fold in sweep.folds if fold is not None],
+            "vary": [_varied(name, varied) for name, varied in sweep.config.vary.items()],
+            "trials": [_trial(one, best, ends) for one in ranked],
+            "best": None if best is None else best.place,
+            "best_settings": "" if settings is None else settings.to_toml(),
+            "importance": None if importance is None else dict(importance),
+            "helped": [] if tested is None else [{"tone": tone, "text": text} for tone, text in result_lines(tested)],
+            "tested": {} if tested is None else _measured(tested),
+            "notes": _notes(sweep, ranked, best, status),
+            "command": command,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "trivet": trivet.__version__,
+        },
+    )
+
+
+def _varied(name: str, varied: Varied) -> dict[str, Any]:
+    if isinstance(varied, Range):
+        return {"name": name, "choices": [], **varied.model_dump()}
+    return {"name": name, "choices": [shown(value) for value in varied]}
+
+
+def shown(value: object) -> str:
+    """A value of a setting in short: a section by its name."""
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        others = [f"{key} {shown(one)}" for key, one in value.items() if key != "name"]
+        return ", ".join([value["name"], *others])
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _trial(one: Outcome, best: Outcome | None, ends: Sequence[float]) -> dict[str, Any]:
+    values = [run["value"] for run in one.runs]
+    interval = None
+    if len(values) > 1:
+        ends_of = across_folds(values)[1]
+        interval = [ends_of.low, ends_of.high]
+    starts = [run["start"] for run in one.runs if run["start"] is not None]
+    return {
+        "number": one.place,
+        "state": one.state,
+        "settings": dict(one.values),
+        "value": one.value,
+        "interval": interval,
+        "start": sum(starts) / len(starts) if starts else None,
+        "level_with_best": _level(one, best),
+        "runs": [dict(run) for run in one.runs],
+        "why": one.why,
+        "attempts": one.attempts,
+        "looks": [{"run": run, "step": step, "value": value} for run, step, value in one.looks],
+        "order": None if one.ended is None else ends.index(one.ended),
+        "folder": f"trial-{one.place}",
+    }
+
+
+def _level(one: Outcome, best: Outcome | None) -> bool | None:
+    """Whether the best trial is not clearly better: the interval of the difference, run by run, holds 0."""
+    if best is None or one.value is None or one.place == best.place or len(one.runs) < 2:
+        return None
+    differences = [b["value"] - o["value"] for b, o in zip(best.runs, one.runs, strict=True)]
+    return across_folds(differences)[1].low <= 0
+
+
+def _on_others(tested: RunRecord) -> RunRecord:
+    """The record of a run without the split by which settings, and perhaps its step, were chosen."""
+    choice = tested["choosing"]
+    chosen_by = None if choice is None else choice["split"]
+    return {**tested, "evaluation": {name: rows for name, rows in tested["evaluation"].items() if name != chosen_by}}
+
+
+def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Split -> level -> the trained network or what it is compared with -> measure -> value."""
+    return {
+        split: {
+            level: {
+                row["name"]: {name: value for name, value in row["levels"][level].items() if isinstance(value, float)}
+                for row in rows
+            }
+            for level in rows[0]["levels"]
+        }
+        for split, rows in tested["evaluation"].items()
+        if rows
+    }
+
+
+def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status: str) -> list[str]:
+    """What a reader must know beside the table, in sentences."""
+    failed = [one for one in ranked if one.state == "failed"]
+    notes = []
+    if best is None and status == "failed":
+        pruned = sum(one.state == "pruned" for one in ranked)
+        ended = "all failed" if len(failed) == len(ranked) else f"{len(failed)} failed and {pruned} were pruned"
+        why = next((one.why for one in ranked if one.why), "")
+        notes.append(f"No trial has a value: of {counted(len(ranked), 'trial')} {ended}. The first says: {why}.")
+    if best is None:
+        return notes
+    starts = [run["start"] for run in best.runs if run["start"] is not None]
+    if starts and best.value is not None and best.value <= sum(starts) / len(starts):
+        notes.append(
+            "No trial is better on validation than its network before training: vary something else, such as the loss "
+            "or the network, or begin from a pretrained one."
+        )
+    complete_ones = sum(one.value is not None for one in ranked)
+    if complete_ones > 1:
+        notes.append(
+            f"The best of {complete_ones} trials is the luckiest, too: its value on validation flatters, that on the "
+            "test classes does not."
+        )
+    level = sum(bool(_level(one, best)) for one in ranked)
+    if level:
+        others = "1 other trial is" if level == 1 else f"{level} other trials are"
+        notes.append(f"{others} as good as the best as far as {counted(len(best.runs), 'run')} can tell.")
+    elif len(best.runs) == 1 and complete_ones > 1:
+        notes.append("Each trial is one run: what another seed or fold would change is not known; set sweep.seeds = 3.")
+    ends = _at_an_end(sweep, best)
+    if ends:
+        notes.append(f"The best value is at an end of its range for {', '.join(ends)}: better ones may lie beyond.")
+    return notes
+
+
+def _at_an_end(sweep: Sweep, best: Outcome) -> list[str]:
+    return [
+        name
+        for name, varied in sweep.config.vary.items()
+        if isinstance(varied, Range) and name in best.values and best.values[name] in (varied.low, varied.high)
+    ]

@@ -1,0 +1,475 @@
+"""`trivet sweep`: tries settings, chooses the best by items that are not tested, and tests that one once.
+
+Every worker does the same: it claims a trial of the study, trains its runs and tells what they came to, until all
+trials are told. The first that then finds the folder free trains the best settings, tests them and writes the result.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trivet.collapse.monitor import Event, EventKind
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.sweep.page import write_sweep_report
+from trivet.commands.sweep.record import SweepRecord
+from trivet.commands.sweep.results import COMPARED, RECORD, SETTINGS, make_record, run_path
+from trivet.commands.sweep.search_space import Sweep, without_password
+from trivet.commands.sweep.study import (
+    Attempt,
+    Outcome,
+    Study,
+    TakenOverError,
+    described,
+    only_study,
+    open_study,
+    within_reach,
+)
+from trivet.commands.train.run import resume, train
+from trivet.datasets import Splits
+from trivet.io.atomic_files import InUseError, held, write_whole
+from trivet.models import TextNetworkConfig
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.progress import reporter, shown
+from trivet.runtime.safe_read import parse_toml
+from trivet.training.checkpoint import forget_checkpoints
+from trivet.training.checkpoint_selection import chosen_by, load_splits
+from trivet.training.components import in_steps
+from trivet.training.config import RunConfig, resolved
+from trivet.training.guard import said
+from trivet.training.run_folder import CONFIG, RunFolder
+
+STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
+TAKEN_OVER = "taken over by another worker"  # why a run ended whose trial was closed meanwhile
+COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
+WARM = 0.25  # of the steps of a run, before which it is not compared with the median
+POLL = 1.0  # seconds between looks at a study where all trials are taken
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the runs of a sweep lie, and where its study is.
+
+    Attributes:
+        folder: of the runs, and, where the sweep began here, of its result.
+        url: of the storage, with a password where there is one.
+        name: of the study.
+    """
+
+    folder: Path
+    url: str
+    name: str
+
+
+class Data:
+    """The data of a sweep, read once; of each run only what trials are compared by is measured.
+
+    Args:
+        root: where data sets lie, see `trivet.datasets.find_root`.
+    """
+
+    def __init__(self, sweep: Sweep, root: Path | None = None) -> None:
+        self._sweep, self.root = sweep, root
+        self._known: dict[str, Splits] = {}
+
+    def check(self) -> None:
+        """Check that each value fits the data, before the first trial.
+
+        Raises:
+            ValueError: if one does not, the data cannot be used, or there is nothing to choose by.
+        """
+        self._sweep.check_data(self.of(self._sweep.run(self._sweep.first, fold=self._sweep.folds[0])))
+
+    def of(self, config: RunConfig) -> Splits:
+        """The data of a run."""
+        config = resolved(config)
+        read = [config.data.model_dump(mode="json")]
+        read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
+        key = json.dumps(read, sort_keys=True)
+        if key not in self._known:
+            if len(self._known) > len(self._sweep.folds):  # how items are shown varies, too
+                self._known.clear()
+            with shown("reading the data"):
+                splits = load_splits(config, self.root, reporter("reading images"))
+            split = chosen_by(splits)
+            if split is None or len(splits.evaluation) < 2:
+                raise ValueError(
+                    f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
+                    "set data.folds = 4, which holds out a quarter of the training classes, or give the data a split "
+                    "val."
+                )
+            self._known[key] = replace(splits, evaluation={split: splits.evaluation[split]})
+        return self._known[key]
+
+
+def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[Sweep, Place]:
+    """Make the folder and the study of a sweep, or find those that the same settings made before.
+
+    Returns:
+        The settings as they are in the folder, and where the study is.
+
+    Raises:
+        ValueError: as `Data.check`, and if the folder holds something else, or the storage a study of this name with
+            other settings.
+    """
+    text = sweep.to_toml()
+    place = _place(folder, sweep.config.storage, sweep.config.name)
+    file = folder / SETTINGS
+    if file.is_file():
+        _check_same(text, file.read_text(encoding="utf-8"), str(folder))
+    elif folder.exists() and any(not item.name.startswith((".", STUDY)) for item in folder.iterdir()):
+        raise ValueError(f"the folder of a sweep must be new: {folder} holds something else; choose another --output.")
+    data.check()
+    if sweep.config.storage is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=True) as study:
+        if "sweep" in study.whole:
+            _check_same(text, study.whole["sweep"], f"the study {place.name} in {without_password(place.url)}")
+        elif study.outcomes():
+            raise ValueError(f"the study {place.name} must be new, or that of this sweep: set sweep.name to another.")
+        seed = sweep.seeds[0]
+        study.describe(sweep=text, folder=str(folder.resolve()), trials=sweep.trials, seed=seed)
+        done = [one for one in study.outcomes() if one.state in ("complete", "pruned", "failed")]
+    write_whole(file, text.encode())
+    if done:
+        say(f"going on with {folder}: {len(done)} of {sweep.trials} trials are done")
+    return Sweep.parse(parse_toml(text), source=str(file)), place
+
+
+def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Place]:
+    """The sweep that a folder or a storage holds.
+
+    Args:
+        where: a folder of `trivet sweep`, or the address of a storage.
+        folder: of the runs of this worker; by default that in which the sweep began.
+        name: of the study, where a storage has several; of a folder, that in its storage if it is not in the settings.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if "://" not in where:
+        path = Path(where)
+        file = path / SETTINGS
+        if not file.is_file():
+            raise ValueError(
+                f"a sweep to join must hold {SETTINGS}: {path} does not; give the folder that trivet sweep made, or "
+                "the address of its storage."
+            )
+        sweep = Sweep.read(file)
+        return sweep, replace(_place(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
+    whole = described(where, name)
+    own = Path(whole["folder"])
+    if folder is None and not (own / SETTINGS).is_file():
+        raise ValueError(
+            f"the runs of a worker need a folder: that in which the sweep began, {own}, is not on this machine; give "
+            "one with --output."
+        )
+    return Sweep.parse(parse_toml(whole["sweep"]), source=f"the study {whole['name']}"), Place(
+        folder or own, where, whole["name"]
+    )
+
+
+def work(sweep: Sweep, place: Place, data: Data, *, command: str = "", say: Say = print) -> SweepRecord:
+    """Work on the trials of a sweep until all are told, then write the result; returns its record.
+
+    Its status is "finished"; "interrupted" where this worker was asked to end; "waiting" where another worker writes
+    the result, or the sweep began in another folder; and "failed" where no trial has a value.
+
+    Args:
+        command: what was typed, for the records.
+        say: called with a sentence for each trial that is told.
+
+    Raises:
+        ValueError: as `Data.check`, and if the storage is out of reach.
+        OSError: if a folder cannot be written.
+    """
+    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=False) as study:
+        return Worker(sweep, place, study, data, command=without_password(command), say=say).work()
+
+
+class Worker:
+    """What one process does for a sweep; see `work`."""
+
+    def __init__(self, sweep: Sweep, place: Place, study: Study, data: Data, *, command: str, say: Say) -> None:
+        self._sweep, self._folder, self._url = sweep, place.folder, place.url
+        self._data, self._command, self._say = data, command, say
+        self._study = study
+        self._grid = _grid(sweep)
+
+    def work(self) -> SweepRecord:
+        status: Literal["finished", "interrupted"] = "finished"
+        try:
+            self._data.check()
+            while (attempt := self._next()) is not None:
+                self._try(attempt)
+        except KeyboardInterrupt:
+            status = "interrupted"
+        return self._conclude(status)
+
+    def _next(self) -> Attempt | None:
+        """The next trial; None once all are told. Those that others work on are waited for, as they may come back."""
+        with shown("waiting for the trials of other workers"):
+            while not self._study.over():
+                self._study.revive()
+                attempt = self._study.claim(self._grid)
+                if attempt is not None:
+                    return attempt
+                time.sleep(POLL)
+        return None
+
+    def _try(self, attempt: Attempt) -> None:
+        """Train the runs of a trial, and tell what they came to."""
+        began = time.monotonic()
+        try:
+            with attempt:
+                told = self._train_all(attempt)
+        except (KeyboardInterrupt, OSError):
+            attempt.leave()
+            raise
+        except TakenOverError:
+            told = None
+        except (ValueError, RuntimeError, MemoryError) as error:
+            if isinstance(error, InUseError):
+                raise
+            sentence = str(error).removeprefix("a trial: ").strip().splitlines()
+            told = attempt.fail(without_password(sentence[0] if sentence else type(error).__name__)) or None
+        if told is None:
+            self._say(f"trial {attempt.place} was taken over by another worker")
+            return
+        for run in self._runs(attempt.place):
+            forget_checkpoints(run)
+        (one,) = [one for one in self._study.outcomes() if one.place == attempt.place]
+        self._say(f"{_told(one, self._study, self._sweep)}, {time.monotonic() - began:.0f} s")
+
+    def _runs(self, place: int) -> list[RunFolder]:
+        return [RunFolder(path) for _, _, path in self._paths(place)]
+
+    def _paths(self, place: int) -> list[tuple[int | None, int, Path]]:
+        return [
+            (fold, seed, self._folder / run_path(place, seed, fold))
+            for fold in self._sweep.folds
+            for seed in self._sweep.seeds
+        ]
+
+    def _train_all(self, attempt: Attempt) -> bool | None:
+        """Returns None if another worker has closed the trial meanwhile."""
+        runs: list[dict[str, Any]] = []
+        for number, (fold, seed, path) in enumerate(self._paths(attempt.place)):
+            config = self._sweep.run(attempt.values, seed=seed, fold=fold)
+            record = self._train(config, path, attempt, number)
+            if record["status"] == "interrupted":
+                raise KeyboardInterrupt
+            if record["status"] == "stopped":
+                why = record["guard"]["stopped_by"] or "stopped"
+                if why == TAKEN_OVER:
+                    return None
+                return attempt.prune(why if len(self._paths(attempt.place)) == 1 else f"{path.name}: {why}") or None
+            runs.append(_result(record, config, fold))
+            for look in record["choosing"]["looks"] if record["choosing"] else ():  # those that a dead worker had seen
+                attempt.report(number, look["step"], look["value"] or 0.0)
+        return attempt.complete(sum(run["value"] for run in runs) / len(runs), runs) or None
+
+    def _train(self, config: RunConfig, path: Path, attempt: Attempt, number: int) -> RunRecord:
+        """The record of a run: finished before, gone on with, or begun."""
+        splits = self._data.of(config)
+        watch = _watch(in_steps(config, splits), attempt, number, pruning=self._sweep.config.pruning)
+        run, whole = RunFolder(path), resolved(config).to_toml()
+        while True:
+            try:
+                if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != whole:
+                    return train(config, path, force=True, data_root=self._data.root, command=self._command,
+                                 progress=True, splits=splits, watch=watch)  # fmt: skip
+                record = run.record()
+                if record is not None and record["status"] == "finished":
+                    return record
+                return resume(path, data_root=self._data.root, command=self._command, progress=True, splits=splits,
+                              watch=watch)  # fmt: skip
+            except InUseError:  # a worker that was taken for dead is not; it ends at its next look
+                time.sleep(POLL)
+
+    def _conclude(self, status: Literal["finished", "interrupted"]) -> SweepRecord:
+        """Train and test the best, and write the result, where the sweep began and nobody else does."""
+        if not (self._folder / SETTINGS).is_file():
+            return self._record("waiting" if status == "finished" else status, None)
+        try:
+            with held(self._folder, frozenset((RECORD, PAGE, BEST_SETTINGS)), what="a sweep", ended=lambda: False):
+                return self._write(status)
+        except InUseError:
+            return self._record("waiting" if status == "finished" else status, None)
+
+    def _write(self, status: Literal["finished", "interrupted"]) -> SweepRecord:
+        outcomes = self._study.outcomes()
+        best = best_of(outcomes)
+        ended: Literal["finished", "interrupted", "failed"] = status
+        tested: RunRecord | None = None
+        if best is not None:
+            config = self._sweep.best(best.values)
+            write_whole(self._folder / BEST_SETTINGS, config.to_toml().encode())
+            if status == "finished":
+                try:
+                    tested = self._test(config)
+                except KeyboardInterrupt:
+                    ended = "interrupted"
+                if tested is not None and tested["status"] == "interrupted":
+                    ended, tested = "interrupted", None
+        elif status == "finished":
+            ended = "failed"
+        record = self._record(ended, tested)
+        write_whole(self._folder / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
+        write_sweep_report(record, self._folder / PAGE)
+        if ended == "finished":
+            try:
+                self._evaluate_best(outcomes)
+            except KeyboardInterrupt:
+                self._say("the result is written; trivet compare will not show all of the best trials")
+        return record
+
+    def _test(self, config: RunConfig) -> RunRecord:
+        """The run of the best settings, which alone is measured on the test classes."""
+        path = self._folder / BEST
+        if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != config.to_toml():
+            self._say(f"training the best settings, {BEST_SETTINGS}, to test them")
+            return train(config, path, force=True, data_root=self._data.root, command=self._command, progress=True)
+        record = RunFolder(path).record()
+        if record is not None and record["status"] in ("finished", "stopped"):
+            return record
+        return resume(path, data_root=self._data.root, command=self._command, progress=True)
+
+    def _evaluate_best(self, outcomes: Sequence[Outcome]) -> None:
+        """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
+        complete = [one for one in outcomes if one.value is not None]
+        for one in sorted(complete, key=lambda one: (-(one.value or 0.0), one.place))[:COMPARED]:
+            for fold, seed, path in self._paths(one.place):
+                record = RunFolder(path).record()
+                if record is not None and not record["evaluation"]:  # its worker may have another folder
+                    splits = self._data.of(self._sweep.run(one.values, seed=seed, fold=fold))
+                    evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
+
+    def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
+        return make_record(
+            self._sweep,
+            self._study.outcomes(),
+            status=status,
+            study=self._study.name,
+            storage=without_password(self._url),
+            importance=self._study.importance(),
+            tested=tested,
+            command=self._command,
+        )
+
+
+def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The complete trial with the highest value, of equal ones the first; None if there is none."""
+    complete = [one for one in outcomes if one.value is not None]
+    return max(complete, key=lambda one: (one.value, -one.place), default=None)
+
+
+def _place(folder: Path, storage: str | None, name: str | None) -> Place:
+    url = f"sqlite:///{(folder / STUDY).resolve()}" if storage is None else storage
+    known = only_study(url) if storage is None and name is None else None  # the folder may have had another name
+    return Place(folder, url, name or known or folder.resolve().name)
+
+
+def _check_same(text: str, other: str, where: str) -> None:
+    """ValueError unless two sweeps are one: only how many trials there are, and where, may differ."""
+    mine, its = parse_toml(text), parse_toml(other)
+    for values in (mine, its):
+        for key in ("trials", "storage", "name", "heartbeat"):
+            values["sweep"].pop(key, None)
+    if mine != its:
+        keys = sorted(_flat(mine).items() ^ _flat(its).items())
+        raise ValueError(
+            f"a sweep goes on with its own settings: {where} has others ({keys[0][0]}); choose another --output (and "
+            "sweep.name), or join it with trivet sweep --join."
+        )
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = json.dumps(value, sort_keys=True)
+    return found
+
+
+def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
+    """The values in the order in which they are tried: in random order where they are more than the trials."""
+    if sweep.config.sampler != "grid":
+        return None
+    import numpy as np
+
+    every = sweep.grid()
+    if sweep.trials == len(every):
+        return every
+    return [every[number] for number in np.random.default_rng(sweep.seeds[0]).permutation(len(every))]
+
+
+def _watch(
+    config: RunConfig, attempt: Attempt, number: int, *, pruning: bool
+) -> Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]:
+    """Reports the looks of a run, and says why it may end."""
+
+    def watch(looks: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
+        try:
+            for look in looks:
+                attempt.report(number, look["step"], look["value"])
+        except TakenOverError:
+            return TAKEN_OVER
+        if not pruning:
+            return None
+        for event in events:
+            if event.kind in COLLAPSED and config.guard.action != "repair":
+                return said(event)
+        if len(looks) > 1 and looks[-1]["step"] >= WARM * config.training.num_steps:
+            return attempt.below_median(number, looks[-1]["step"], max(look["value"] for look in looks))
+        return None
+
+    return watch
+
+
+def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str, Any]:
+    """What a finished run came to, by the look at the step whose model is kept.
+
+    Raises:
+        ValueError: if nothing finite was measured.
+    """
+    choice = record["choosing"]
+    if choice is None or not choice["looks"]:
+        raise ValueError("nothing was measured on validation")
+    looks = choice["looks"]
+    kept = looks[-1] if choice["keep"] == "last" else next(one for one in looks if one["step"] == choice["step"])
+    value, start = kept["value"], looks[0]["value"]
+    if value is None or not math.isfinite(value):
+        raise ValueError("the measure on validation is not finite")
+    return {
+        "seed": config.seed,
+        "fold": fold,
+        "value": value,
+        "start": start,
+        "step": kept["step"],
+        "seconds": record["seconds"].get("training"),
+    }
+
+
+def _told(one: Outcome, study: Study, sweep: Sweep) -> str:
+    """A line on a trial that was told."""
+    outcomes = study.outcomes()
+    done = sum(other.state in ("complete", "pruned", "failed") for other in outcomes)
+    head = f"{done}/{study.trials}: trial {one.place}"
+    if one.value is None:
+        return f"{head} {one.state}: {one.why}"
+    best = best_of(outcomes)
+    assert best is not None
+    beside = (
+        "the best so far" if best.place == one.place else f"best {100 * (best.value or 0):.1f} %, trial {best.place}"
+    )
+    return f"{head}: {sweep.measure} {100 * one.value:.1f} % ({beside})"

@@ -1,0 +1,441 @@
+"""What a sweep varies and how: the section [sweep] beside the settings of a run, and the settings of its trials."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, SkipValidation, field_validator, model_validator
+
+from trivet.config.base import Config, overridden, put, read_settings
+from trivet.config.plugins import absolute
+from trivet.datasets import Splits
+from trivet.metrics.label_levels import CLUSTERING, standard
+from trivet.runtime.arguments import check_name
+from trivet.training.components import check_before_data, check_levels, in_steps, make_batches
+from trivet.training.config import LENGTH, RunConfig, resolved
+
+Value = bool | int | float | str | dict[str, Any] | list[Any]
+
+TRIALS = 20  # of a sweep that does not say how many
+MOST_CHECKED = 64  # values of a range in steps that are all checked before the first trial
+# What may vary of the data: how items are shown, and never which there are, as trials are compared on the same ones.
+OF_DATA = ("augment", "jitter", "erase", "image_size", "channels", "resize")
+PLACE = ("devices", "nodes")  # settings of a training in several processes
+OF_EVALUATION = ("distance",)
+FIXED = {
+    "seed": "seeds says how many seeds each trial has",
+    "choosing.measure": "trials are compared by one measure, sweep.measure",
+    "choosing.level": "trials are compared at one label level",
+}
+
+
+class Range(Config):
+    """Numbers from low to high: whole ones if low and high are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high: got {self.low} and {self.high}.")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low must be above 0 for log = true: got {self.low}.")
+        if self.log and self.step is not None:
+            raise ValueError("step is for log = false: leave out one of them.")
+        if self.whole and isinstance(self.step, float):
+            raise ValueError(f"step must be whole where low and high are: got {self.step}.")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def steps(self) -> list[int | float] | None:
+        """All values of a range in steps, or of whole numbers where no scale is logarithmic; None of others."""
+        step = self.step or (1 if self.whole and not self.log else None)
+        if step is None:
+            return None
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        values = (self.low + place * step for place in range(count))
+        return [value if self.whole else float(f"{value:.12g}") for value in values]
+
+    def tried(self) -> list[int | float]:
+        """Values that settings are checked with: all of few, else the ends and one that is neither round nor an end."""
+        steps = self.steps
+        if steps is not None:
+            return steps if len(steps) <= MOST_CHECKED else [*steps[: MOST_CHECKED - 1], steps[-1]]
+        if self.whole:
+            return [self.low, round(math.sqrt(self.low * self.high)), self.high]
+        return [self.low, self.low + 0.381966 * (self.high - self.low), self.high]
+
+
+Varied = Range | tuple[Value, ...]
+
+
+class SweepConfig(Config):
+    """How the settings of a run are searched; see docs/sweeps.md."""
+
+    vary: dict[str, SkipValidation[Varied]] = Field(
+        min_length=1,
+        description="What varies, in a section [sweep.vary]: loss.margin = [0.1, 0.2] for choices, which may be whole "
+        'sections such as loss = [{name = "triplet"}, {name = "n-pair"}], or training.learning_rate = {low = 1e-4, '
+        "high = 1e-2, log = true} for a range, also with step = 2.",
+    )
+    trials: int | None = Field(
+        None, ge=1, le=100_000, description="How many settings are tried. Default: 20; of a grid all."
+    )
+    seeds: int = Field(1, ge=1, le=50, description="Runs of each trial on each fold, with seed, seed + 1, ...")
+    folds: int = Field(
+        1,
+        ge=1,
+        le=50,
+        description="On how many of the data.folds folds each trial is validated: the first ones, or data.fold for 1.",
+    )
+    measure: str | None = Field(
+        None,
+        description="What the best trial has most of on validation, in the mean over its runs; also what a step is "
+        "chosen by. Default: choosing.measure.",
+    )
+    sampler: Literal["tpe", "random", "grid"] = Field(
+        "tpe", description="tpe: settings like the best so far are tried more often (optuna). grid: each combination."
+    )
+    pruning: bool = Field(
+        True,
+        description="End a trial when the monitor sees a collapse, or when the best measure of a run so far is below "
+        "the median of at least 5 complete trials at that step, after a quarter of the steps.",
+    )
+    storage: str | None = Field(
+        None,
+        description='Where workers meet: "postgresql://USER@HOST/DATABASE", or "sqlite:///FILE". Default: study.db in '
+        "the folder of the sweep. A password is never written: give it in PGPASSWORD or ~/.pgpass.",
+    )
+    name: str | None = Field(
+        None, min_length=1, max_length=200, description="Of the study in the storage. Default: the name of the folder."
+    )
+    heartbeat: int = Field(
+        15,
+        ge=1,
+        le=3600,
+        description="Seconds between heartbeats of a worker; after four missed ones it counts as dead.",
+    )
+
+    @field_validator("vary", mode="before")
+    @classmethod
+    def _read_vary(cls, values: Any) -> Any:
+        return dict(_varied(values, "")) if isinstance(values, Mapping) else values
+
+    @field_validator("storage")
+    @classmethod
+    def _check_storage(cls, url: str | None) -> str | None:
+        if url is not None and not re.match(r"(postgresql(\+psycopg)?|sqlite)://", url):
+            raise ValueError(
+                f'it must be "postgresql://USER@HOST/DATABASE" or "sqlite:///FILE": got {without_password(url)!r}.'
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        keys = sorted(self.vary)
+        for key, longer in itertools.pairwise(keys):
+            if longer.startswith(f"{key}."):
+                raise ValueError(f"vary has both {key} and {longer}, which is part of it: leave out one.")
+        if self.sampler == "grid":
+            for key, varied in self.vary.items():
+                if isinstance(varied, Range) and varied.steps is None:
+                    raise ValueError(f'sampler = "grid" needs a list, or a range with a step: {key} has none; add it.')
+        return self
+
+
+def _varied(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Varied]]:
+    """Dotted name -> what it varies over; the sections in between may be nested."""
+    for name, value in values.items():
+        key = f"{before}{name}"
+        if isinstance(value, Range | tuple):
+            yield key, value
+        elif isinstance(value, list):
+            if len({_text(one) for one in value}) < max(2, len(value)):
+                raise ValueError(f"{key} must have two or more different values: got {_text(value)}.")
+            yield key, tuple(value)
+        elif not isinstance(value, Mapping):
+            raise ValueError(
+                f"{key} must be a list of values or a range {{low = ..., high = ...}}: got {_text(value)}; what does "
+                "not vary stands outside of [sweep]."
+            )
+        elif {"low", "high"} & value.keys():
+            yield key, Range.parse(value, source=key)
+        else:
+            yield from _varied(value, f"{key}.")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Settings of a run, and how they are searched.
+
+    Attributes:
+        base: the settings of a run as their TOML has them, also when they are not whole without what varies.
+        config: see `SweepConfig`.
+    """
+
+    base: Mapping[str, Any]
+    config: SweepConfig
+
+    @classmethod
+    def read(cls, path: Path, overrides: Sequence[str] = ()) -> Sweep:
+        """Read a TOML file with a section [sweep]; `overrides` as for `trivet.config.base.Config.read`.
+
+        Raises:
+            ValueError: if it is no such file, or a setting or a value to be tried cannot be used.
+        """
+        values = read_settings(path)
+        own = [one for one in overrides if one.partition("=")[0].strip().startswith("sweep.")]
+        others = [one for one in overrides if one not in own]
+        return cls.parse(RunConfig.with_overrides(overridden(values, own), others), source=str(path))
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str) -> Sweep:
+        """The settings with what varies, checked before any data are read.
+
+        Raises:
+            ValueError: see `read`.
+        """
+        if not isinstance(values.get("sweep"), Mapping):
+            raise ValueError(
+                f"{source}: a sweep needs a section [sweep] that says what varies: there is none; add [sweep.vary] "
+                "with loss.margin = [0.1, 0.2], for instance."
+            )
+        base = {key: value for key, value in values.items() if key != "sweep"}
+        config = SweepConfig.parse(values["sweep"], source=f"{source}: [sweep]")
+        sweep = cls(copy.deepcopy(base), config)
+        sweep.check(source)
+        return sweep
+
+    def check(self, source: str) -> None:
+        """Check that each value can be used, with the first one of all others.
+
+        Raises:
+            ValueError: if one cannot, with its name.
+        """
+        for key in self.config.vary:
+            _check_key(key, source)
+        data = self.base.get("data", {})
+        folds = data.get("folds") if isinstance(data, Mapping) else None
+        if self.config.folds > 1 and (not isinstance(folds, int) or folds < self.config.folds):
+            raise ValueError(
+                f"{source}: [sweep]: folds must be at most data.folds: got {self.config.folds} of {folds or 'none'}; "
+                f"set data.folds = {max(4, self.config.folds)}."
+            )
+        self._check_measure(source)
+        training = self.base.get("training", {})
+        for key in PLACE:
+            if isinstance(training, Mapping) and training.get(key, 1) != 1:
+                raise ValueError(
+                    f"{source}: each trial of a sweep trains in one process: got training.{key} = {training[key]}; "
+                    "remove it, and start a worker for each device with trivet sweep --join."
+                )
+        networks = []
+        for said, values in self._single():
+            try:
+                config = resolved(self.run(values))
+                if config.model not in networks:  # to build one takes most of the time
+                    networks.append(config.model)
+                    check_before_data(config)
+            except ValueError as error:
+                raise ValueError(f"{source}: {said} {str(error).removeprefix('a trial: ')}") from None
+
+    def _check_measure(self, source: str) -> None:
+        given = self.settings(self.first).get("evaluation", {})
+        k = given.get("k", RunConfig.model_fields["evaluation"].default.k)
+        if isinstance(k, list | tuple) and all(isinstance(one, int) for one in k):  # else that is said of them
+            further = given.get("further", ())
+            further = [str(name) for name in further] if isinstance(further, list | tuple) else []
+            known = [name for name in (*standard(k), *further) if name not in CLUSTERING]
+            try:
+                check_name(self.measure, known, name="sweep.measure")
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
+
+    def check_data(self, splits: Splits) -> None:
+        """Check that batches can be made of these data with each value.
+
+        Raises:
+            ValueError: as `check`.
+        """
+        for said, values in self._single():
+            try:
+                config = self.run(values)
+                check_levels(config, splits.train.labels)
+                config = in_steps(config, splits)
+                make_batches(config, splits.train, splits.level)
+            except ValueError as error:
+                raise ValueError(f"{said} {error}") from None
+
+    def _single(self) -> Iterator[tuple[str, dict[str, Value]]]:
+        """What is checked, and the settings of it: the first value of each setting, then each value of one."""
+        yield "sweep.vary: with the first value of each:", self.first
+        for key, varied in self.config.vary.items():
+            for value in tried(varied)[1:]:
+                yield f"sweep.vary: with {key} = {_text(value)}:", self.first | {key: value}
+
+    @property
+    def first(self) -> dict[str, Value]:
+        """The first value of each setting that varies."""
+        return {key: tried(varied)[0] for key, varied in self.config.vary.items()}
+
+    @property
+    def measure(self) -> str:
+        """What trials are compared by."""
+        choosing = self.base.get("choosing", {})
+        given = choosing.get("measure", "map@r") if isinstance(choosing, Mapping) else "map@r"
+        return self.config.measure or str(given)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs of a trial on a fold."""
+        first = self.base.get("seed", 0)
+        return [first + place for place in range(self.config.seeds)]
+
+    @property
+    def folds(self) -> list[int | None]:
+        """The folds that a trial is validated on; None where the data have a validation part of their own."""
+        data = self.base["data"]
+        if data.get("folds") is None:
+            return [None]
+        return [data.get("fold", 0)] if self.config.folds == 1 else list(range(self.config.folds))
+
+    @property
+    def trials(self) -> int:
+        """How many settings are tried."""
+        if self.config.sampler != "grid":
+            return self.config.trials or TRIALS
+        return min(self.config.trials or self.combinations, self.combinations)
+
+    @property
+    def combinations(self) -> int:
+        """Of the values of a grid."""
+        return math.prod(len(tried_all(varied)) for varied in self.config.vary.values())
+
+    def settings(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """The settings of a run, with values in place of what varies."""
+        whole = copy.deepcopy(dict(self.base))
+        for key, value in values.items():
+            put(whole, key, copy.deepcopy(value))
+        lengths = [key for key in LENGTH if f"training.{key}" in values]
+        if len(lengths) == 1:  # steps take the place of epochs, and the reverse
+            whole["training"] = {k: v for k, v in whole["training"].items() if k not in LENGTH or k in lengths}
+        put(whole, "choosing.measure", self.measure)
+        return whole
+
+    def run(self, values: Mapping[str, Value], *, seed: int | None = None, fold: int | None = None) -> RunConfig:
+        """The settings of a run of a trial.
+
+        Raises:
+            ValueError: if they do not go together.
+        """
+        whole = self.settings(values)
+        if seed is not None:
+            whole["seed"] = seed
+        if fold is not None:
+            put(whole, "data.fold", fold)
+        return RunConfig.parse(whole, source="a trial")
+
+    def best(self, values: Mapping[str, Value]) -> RunConfig:
+        """The settings to train with: on all training classes, unless a step is to be chosen by some of them."""
+        whole = self.settings(values)
+        config = RunConfig.parse(whole, source="the best trial")
+        if config.choosing.keep == "last" and config.choosing.patience is None:
+            whole["data"] = {key: value for key, value in whole["data"].items() if key not in ("folds", "fold")}
+        return resolved(RunConfig.parse(whole, source="the best trial"))
+
+    def grid(self) -> list[dict[str, Value]]:
+        """All combinations, the last setting varying fastest."""
+        every = [tried_all(varied) for varied in self.config.vary.values()]
+        return [dict(zip(self.config.vary, values, strict=True)) for values in itertools.product(*every)]
+
+    def to_toml(self) -> str:
+        """All as TOML, with absolute paths and without a password."""
+        import tomli_w
+
+        whole = resolved(self.run(self.first))
+        base = _absolute(dict(self.base))
+        for section, config in (("data", whole.data), ("model", whole.model)):
+            if isinstance(base.get(section), dict):
+                kept = config.model_dump(mode="json")
+                base[section] |= {key: kept[key] for key in base[section] if _is_path(kept.get(key))}
+        own = self.config.model_dump(mode="json", exclude_none=True, exclude={"vary"})
+        if self.config.storage is not None:
+            file = self.config.storage.removeprefix("sqlite:///")
+            local = self.config.storage.startswith("sqlite")
+            own["storage"] = f"sqlite:///{Path(file).resolve()}" if local else without_password(file, drop=True)
+        vary = {
+            key: varied.model_dump(exclude_none=True) if isinstance(varied, Range) else _absolute(list(varied))
+            for key, varied in self.config.vary.items()
+        }
+        return tomli_w.dumps(base | {"sweep": own | {"vary": vary}})
+
+
+def tried(varied: Varied) -> list[Any]:
+    """The values that settings are checked with."""
+    return varied.tried() if isinstance(varied, Range) else list(varied)
+
+
+def tried_all(varied: Varied) -> list[Any]:
+    """The values of a grid."""
+    return (varied.steps or []) if isinstance(varied, Range) else list(varied)
+
+
+def without_password(text: str, *, drop: bool = False) -> str:
+    """A text, such as an address or a command line, in which the passwords of addresses are hidden.
+
+    Args:
+        drop: leave them out, with the colon before them.
+    """
+    text = re.sub(r"(://[^\s:/@'\"]*):[^\s/'\"]*@", r"\1@" if drop else r"\1:***@", text)
+    if not drop:
+        return re.sub(r"([?&]password=)[^\s&'\"]*", r"\1***", text)
+    text = re.sub(r"([?&])password=[^\s&'\"]*&?", r"\1", text)
+    return text.rstrip("?&") if "://" in text else text
+
+
+def _check_key(key: str, source: str) -> None:
+    section, _, name = key.partition(".")
+    reason = FIXED.get(key)
+    if section == "data" and name.partition(".")[0] not in OF_DATA:
+        reason = f"of the data only {', '.join(OF_DATA)} may vary, as trials are compared on the same items"
+    if section == "evaluation" and name not in OF_EVALUATION:
+        reason = f"of the evaluation only {', '.join(OF_EVALUATION)} may vary, as trials are compared by the same looks"
+    if section == "training" and name in PLACE:
+        reason = "each trial trains in one process"
+    if section == "choosing" and not name:
+        reason = "trials are compared by one measure: vary choosing.keep and the like instead"
+    if reason is not None:
+        raise ValueError(f"{source}: [sweep]: {key} must not vary: {reason}; leave it out of [sweep.vary].")
+
+
+def _absolute(value: Any) -> Any:
+    """A copy with the files of code as absolute paths."""
+    if isinstance(value, Mapping):
+        return {key: _absolute(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_absolute(inner) for inner in value]
+    return absolute(value) if isinstance(value, str) else value
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and Path(value).is_absolute()
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,523 @@
+"""The study of a sweep: which trials there are, who works on which, and what they came to. Workers meet here, in a
+database of optuna's.
+
+A *place* is one of the settings to be tried, from 0 on. A worker claims a trial of it; if the worker dies or is
+stopped, the trial is closed without a result and another one with the same settings is added, so that a place has at
+most one trial that is open and at most one that was told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, Self
+
+from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied, without_password
+from trivet.runtime.extras import load
+
+State = Literal["complete", "pruned", "failed", "running", "waiting"]
+
+TOLD: tuple[State, ...] = ("complete", "pruned", "failed")
+SILENT = 4  # signs of life that a worker may miss
+DEATHS = 3  # workers that may die of a trial
+STRIDE = 10_000_000  # looks of run r of a trial are reported at r * STRIDE + step: a database has 32 bits for it
+STARTUP = 5  # complete trials before one is pruned by their median
+# What a trial says of itself, beside its values.
+PLACE, RUNS, WHY, FAILED, STOPPED, SURPLUS = "place", "runs", "why", "failed", "stopped", "surplus"
+WHOLE = "trivet"  # what a study says of itself
+log = logging.getLogger("trivet")
+
+
+class TakenOverError(RuntimeError):
+    """A trial was closed by another worker, which took this one for dead."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a place.
+
+    Attributes:
+        values: setting -> value; empty before it is claimed.
+        value: of the measure; None unless it is complete.
+        runs: {"seed", "fold", "value", "start", "step", "seconds"} of each run of a complete trial.
+        why: of one that was pruned or failed, a sentence.
+        attempts: workers that have begun it.
+        looks: (run, step, value) of each look on validation, in order.
+        ended: when it was told, in seconds since 1970; None if it was not.
+    """
+
+    place: int
+    state: State
+    values: Mapping[str, Value] = field(default_factory=dict)
+    value: float | None = None
+    runs: Sequence[Mapping[str, Any]] = ()
+    why: str | None = None
+    attempts: int = 0
+    looks: Sequence[tuple[int, int, float]] = ()
+    ended: float | None = None
+
+
+class Study:
+    """A study in a database. After `with` its connections are closed.
+
+    Args:
+        storage, study: of optuna.
+        config: of the sweep.
+        lock: a file that is locked while the study is changed, as SQLite alone lets two workers claim one trial; None
+            for a database that does not.
+    """
+
+    def __init__(self, storage: Any, study: Any, config: SweepConfig, lock: Path | None) -> None:
+        self._storage, self._study, self._lock = storage, study, lock
+        self.config = config
+        self.whole: dict[str, Any] = dict(study.user_attrs.get(WHOLE, {}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _close(self._storage)
+
+    @property
+    def name(self) -> str:
+        """Of the study in its storage."""
+        return str(self._study.study_name)
+
+    @property
+    def trials(self) -> int:
+        """How many places there are."""
+        return int(self.whole["trials"])
+
+    def describe(self, **whole: Any) -> None:
+        """Write what the study says of itself: "sweep", "folder", "trials", "seed"."""
+        self.whole |= whole
+        self._study.set_user_attr(WHOLE, self.whole)
+
+    def outcomes(self) -> list[Outcome]:
+        """What is known of each place that was begun or waits, in their order."""
+        by_place: dict[int, list[Any]] = {}
+        for trial in self._trials():
+            by_place.setdefault(trial.user_attrs[PLACE], []).append(trial)
+        return [_outcome(place, by_place[place], self.config.vary) for place in sorted(by_place)]
+
+    def over(self) -> bool:
+        """Whether all places are told."""
+        found = self.outcomes()
+        return len(found) >= self.trials and all(one.state in TOLD for one in found)
+
+    def revive(self) -> None:
+        """Close the trials of dead workers, and add another for each place that has none that is open or told."""
+        with self._alone():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # optuna calls this experimental
+                _optuna().storages.fail_stale_trials(self._study)
+            by_place: dict[int, list[Any]] = {}
+            for trial in self._trials():
+                by_place.setdefault(trial.user_attrs[PLACE], []).append(trial)
+            for place, trials in by_place.items():
+                if _state(trials) is None:
+                    last = max(trials, key=lambda trial: trial.number)
+                    self._add(place, last.system_attrs.get("fixed_params", {}) | last.params)
+
+    def claim(self, grid: Sequence[Mapping[str, Value]] | None) -> Attempt | None:
+        """A trial to work on; None where all places are told or worked on.
+
+        Args:
+            grid: all values there are, where they are not sampled; a new place has the first that no other has.
+        """
+        with self._alone():
+            while True:
+                trials = self._trials()
+                for trial in trials:
+                    attempt = self._claimed(trial, trials)
+                    if attempt is not None:
+                        return attempt
+                places = {trial.user_attrs[PLACE] for trial in trials}
+                place = next((place for place in range(self.trials) if place not in places), None)
+                if place is None:
+                    return None
+                self._add(place, {} if grid is None else _untried(grid, trials))
+
+    def _claimed(self, trial: Any, trials: Sequence[Any]) -> Attempt | None:
+        optuna, waiting = _optuna(), _optuna().trial.TrialState.WAITING
+        if trial.state != waiting:
+            return None
+        place, key = trial.user_attrs[PLACE], trial._trial_id
+        self._storage.record_heartbeat(key)  # before: so that it is never claimed without a sign of life
+        try:
+            if not self._storage.set_trial_state_values(key, optuna.trial.TrialState.RUNNING):
+                return None
+        except optuna.exceptions.UpdateFinishedTrialError:
+            return None
+        others = [one for one in trials if one.user_attrs[PLACE] == place and one.number != trial.number]
+        told = _state(others) in TOLD
+        if told or any(one.number < trial.number and not one.state.is_finished() for one in others):
+            self._storage.set_trial_user_attr(key, SURPLUS, True)
+            self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            return None
+        # A sampler for each place: what it draws does not depend on which worker asks, nor on a resume.
+        self._study.sampler = _sampler(self.config, int(self.whole["seed"]), place)
+        return Attempt(self, optuna.trial.Trial(self._study, key), place)
+
+    def _add(self, place: int, values: Mapping[str, Any]) -> None:
+        self._study.enqueue_trial(dict(values), user_attrs={PLACE: place})
+
+    def _trials(self) -> list[Any]:
+        """All trials, but those that were closed as another one of their place was there."""
+        trials = self._study.get_trials(deepcopy=False)
+        return [trial for trial in trials if PLACE in trial.user_attrs and SURPLUS not in trial.user_attrs]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._lock is None:
+            yield
+            return
+        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def importance(self) -> dict[str, float] | None:
+        """Setting -> its share in the variance of the measure, by fANOVA; None with too few complete trials.
+
+        Source:
+            Hutter, Hoos, Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter Importance", ICML 2014.
+        """
+        optuna = _optuna()
+        done = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+        if len(done) < max(8, 2 * len(self.config.vary)) or len({trial.value for trial in done}) < 2:
+            return None
+        if len(self.config.vary) == 1:
+            return dict.fromkeys(self.config.vary, 1.0)
+        try:
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            shares = optuna.importance.get_param_importances(self._study, evaluator=evaluator)
+        except (ValueError, RuntimeError):  # as where a setting had one value in all of them
+            return None
+        return {name: float(share) for name, share in shares.items()}
+
+
+class Attempt:
+    """A trial that this worker has claimed. Inside `with` it gives signs of life.
+
+    Attributes:
+        values: setting -> the value to try.
+    """
+
+    def __init__(self, study: Study, trial: Any, place: int) -> None:
+        self._study, self._trial, self.place = study, trial, place
+        self.values = {key: _suggested(trial, key, varied) for key, varied in study.config.vary.items()}
+        self._reported: set[int] = set()
+        self._over = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Attempt:
+        self._heart.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._heart.join()
+
+    def report(self, run: int, step: int, value: float) -> None:
+        """Note a look on validation, once.
+
+        Raises:
+            TakenOverError: if the trial was closed by another worker.
+        """
+        index = run * STRIDE + step
+        if index in self._reported:
+            return
+        try:
+            self._trial.report(value, index)
+        except _optuna().exceptions.UpdateFinishedTrialError:
+            raise TakenOverError from None
+        self._reported.add(index)
+
+    def below_median(self, run: int, step: int, best: float) -> str | None:
+        """Why the trial may end, if its best measure in this run is below the median of other trials by this step."""
+        others = [
+            max(value for r, s, value in one.looks if r == run and s <= step)
+            for one in self._study.outcomes()
+            if one.state == "complete" and any(r == run and s <= step for r, s, _ in one.looks)
+        ]
+        if len(others) < STARTUP or best >= median(others):
+            return None
+        return (
+            f"below the median at step {step}: the best was {100 * best:.1f} %, that of {len(others)} complete trials "
+            f"{100 * median(others):.1f} %"
+        )
+
+    def complete(self, value: float, runs: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell the value; returns False if another worker has closed the trial."""
+        return self._tell("COMPLETE", value, **{RUNS: list(runs)})
+
+    def prune(self, why: str) -> bool:
+        """Tell that the trial was not worth going on."""
+        return self._tell("PRUNED", None, **{WHY: why})
+
+    def fail(self, why: str) -> bool:
+        """Tell that the settings cannot be trained with."""
+        return self._tell("FAIL", None, **{FAILED: True, WHY: why})
+
+    def leave(self) -> bool:
+        """Close the trial without a result, so that its settings are tried again: this worker was asked to end."""
+        told = self._tell("FAIL", None, **{STOPPED: True})
+        self._study.revive()
+        return told
+
+    def _tell(self, state: str, value: float | None, **said: Any) -> bool:
+        optuna = _optuna()
+        with self._study._alone():
+            try:
+                for name, one in said.items():
+                    self._trial.set_user_attr(name, one)
+                self._study._study.tell(self._trial, value, state=optuna.trial.TrialState[state])
+            except (optuna.exceptions.UpdateFinishedTrialError, ValueError):
+                # Its worker was taken for dead, and the trial closed; `tell` raises ValueError for that.
+                return False
+        return True
+
+    def _beat(self) -> None:
+        storage = self._study._storage
+        while not self._over.wait(self._study.config.heartbeat):
+            try:
+                storage.record_heartbeat(self._trial._trial_id)
+            except Exception as error:  # whatever the database has: it may be back at the next beat
+                log.debug(f"no sign of life: {error}")
+        storage.remove_session()
+
+
+def open_study(url: str, config: SweepConfig, name: str | None, *, make: bool) -> Study:
+    """The study of this name in a storage.
+
+    Args:
+        url: with a password where there is one.
+        config: of the sweep.
+        name: None for the only one.
+        make: whether to make it where there is none.
+
+    Raises:
+        ValueError: if the storage cannot be reached, or there is no such study.
+        ModuleNotFoundError: if optuna, or what reads PostgreSQL, is not installed.
+    """
+    return Study(*_opened(url, name, config.heartbeat, make=make), config, _lock_of(url))
+
+
+def described(url: str, name: str | None) -> dict[str, Any]:
+    """What a study says of itself, see `Study.describe`, with its "name".
+
+    Raises:
+        ValueError: as `open_study`, and if the study is none of a sweep.
+    """
+    storage, study = _opened(url, name, SweepConfig.model_fields["heartbeat"].default, make=False)
+    found, name = study.user_attrs.get(WHOLE), study.study_name
+    _close(storage)
+    if found is None:
+        raise ValueError(
+            f"a study to join must be one that trivet sweep began: {name} in {without_password(url)} is "
+            "none; give another --study."
+        )
+    return {**found, "name": name}
+
+
+def only_study(url: str) -> str | None:
+    """The name of the only study of a sweep in a SQLite file; None where there is none, or several."""
+    if not _sqlite_file(url).is_file():
+        return None
+    try:
+        with within_reach(url):
+            storage = _storage(url, SweepConfig.model_fields["heartbeat"].default, make=False)
+            try:
+                names = [one.study_name for one in storage.get_all_studies() if WHOLE in one.user_attrs]
+            finally:
+                _close(storage)
+    except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
+        return None
+    return str(names[0]) if len(names) == 1 else None
+
+
+@contextmanager
+def within_reach(url: str) -> Iterator[None]:
+    """What the block cannot do as the storage is out of reach is a ValueError, a sentence without a password."""
+    errors, internal = load("sqlalchemy.exc"), _optuna().exceptions.StorageInternalError
+    try:
+        yield
+    except (errors.SQLAlchemyError, internal) as error:
+        cause = error if isinstance(error, errors.SQLAlchemyError) else error.__cause__
+        reason = str(getattr(cause, "orig", None) or cause or error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"the storage of a sweep must be within reach: {without_password(url)} is not "
+            f"({without_password(reason)}); start the database, or check the address and PGPASSWORD, "
+            "then go on with trivet sweep --join."
+        ) from None
+
+
+def _opened(url: str, name: str | None, heartbeat: int, *, make: bool) -> tuple[Any, Any]:
+    """A storage and a study of it."""
+    optuna = _optuna()
+    with within_reach(url):
+        storage = _storage(url, heartbeat, make=make)
+        try:
+            if make:
+                study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+            else:
+                study = optuna.load_study(study_name=_known(storage, name, url), storage=storage)
+        except BaseException:
+            _close(storage)
+            raise
+    return storage, study
+
+
+def _close(storage: Any) -> None:
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def _known(storage: Any, name: str | None, url: str) -> str:
+    """The name of the study to load."""
+    names = sorted(one.study_name for one in storage.get_all_studies())
+    if name is None and len(names) == 1:
+        return str(names[0])
+    if name in names:
+        return str(name)
+    found = f"there are {', '.join(names[:10])}" if names else "there is none"
+    wanted = "which has several" if name is None and names else f"which has no {name}" if name else "which has none"
+    raise ValueError(
+        f"a study to join must be in the storage {without_password(url)}, {wanted}: {found}; name one with --study, or "
+        "begin it with trivet sweep FILE.toml."
+    )
+
+
+def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
+    optuna = _optuna()
+    arguments: dict[str, Any] = {"pool_pre_ping": True}
+    if url.startswith("postgresql"):
+        load("psycopg")
+        url = "postgresql+psycopg://" + url.partition("://")[2]
+    else:
+        path = _sqlite_file(url)
+        if not make and not path.is_file():
+            raise ValueError(f"a study to join must be there: {path} is not; begin it with trivet sweep FILE.toml.")
+        arguments["connect_args"] = {"timeout": 60}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # optuna calls signs of life experimental
+        return optuna.storages.RDBStorage(
+            url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
+            engine_kwargs=arguments,
+            heartbeat_interval=heartbeat,
+            grace_period=SILENT * heartbeat,
+            skip_table_creation=not make,
+        )
+
+
+def _sqlite_file(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def _lock_of(url: str) -> Path | None:
+    if not url.startswith("sqlite"):
+        return None
+    path = _sqlite_file(url)
+    return path.with_name(f".{path.name}.lock")
+
+
+def _sampler(config: SweepConfig, seed: int, place: int) -> Any:
+    from numpy.random import SeedSequence
+
+    samplers = _optuna().samplers
+    number = int(SeedSequence((seed, place)).generate_state(1)[0])
+    return samplers.TPESampler(seed=number) if config.sampler == "tpe" else samplers.RandomSampler(seed=number)
+
+
+def _suggested(trial: Any, key: str, varied: Varied) -> Value:
+    """The value of a setting in a trial: that of an earlier attempt, or a new one."""
+    if not isinstance(varied, Range):
+        codes = {_code(value): value for value in varied}
+        return codes[trial.suggest_categorical(key, list(codes))]
+    if varied.whole:
+        step = 1 if varied.step is None else int(varied.step)
+        return int(trial.suggest_int(key, varied.low, varied.high, step=step, log=varied.log))
+    value = trial.suggest_float(key, float(varied.low), float(varied.high), step=varied.step, log=varied.log)
+    return float(value) if varied.step is None else float(f"{value:.12g}")
+
+
+def _encoded(values: Mapping[str, Value]) -> dict[str, Any]:
+    return {key: _code(value) for key, value in values.items()}
+
+
+def _untried(grid: Sequence[Mapping[str, Value]], trials: Sequence[Any]) -> dict[str, Any]:
+    """The first values of a grid that no trial has: its order differs where there were fewer places before."""
+    tried = {frozenset((trial.params | trial.system_attrs.get("fixed_params", {})).items()) for trial in trials}
+    return next(values for values in map(_encoded, grid) if frozenset(values.items()) not in tried)
+
+
+def _code(value: Value) -> bool | int | float | str:
+    """A value as optuna takes it: a section or a list as JSON."""
+    from json import dumps
+
+    return dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+
+
+def _state(trials: Sequence[Any]) -> State | None:
+    """Of the trials of one place; None if all were cut off, and another one is needed."""
+    names = {trial.state.name for trial in trials}
+    for name, state in (("COMPLETE", "complete"), ("PRUNED", "pruned")):
+        if name in names:
+            return state  # type: ignore[return-value]
+    if any(trial.state.name == "FAIL" and FAILED in trial.user_attrs for trial in trials):
+        return "failed"
+    for name, state in (("RUNNING", "running"), ("WAITING", "waiting")):
+        if name in names:
+            return state  # type: ignore[return-value]
+    return "failed" if _deaths(trials) >= DEATHS else None
+
+
+def _deaths(trials: Sequence[Any]) -> int:
+    return sum(trial.state.name == "FAIL" and not {FAILED, STOPPED} & trial.user_attrs.keys() for trial in trials)
+
+
+def _outcome(place: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> Outcome:
+    state = _state(trials)
+    order = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING") if state in TOLD else ("RUNNING", "WAITING", "FAIL")
+    told = min(trials, key=lambda one: (order.index(one.state.name) if one.state.name in order else 9, -one.number))
+    if state == "failed":
+        told = next((one for one in trials if FAILED in one.user_attrs), told)
+    why = told.user_attrs.get(WHY)
+    if state == "failed" and why is None:
+        why = f"its worker died {_deaths(trials)} times; it may need more memory than there is"
+    looks = [(*divmod(index, STRIDE), value) for index, value in sorted(told.intermediate_values.items())]
+    ended = told.datetime_complete
+    return Outcome(
+        place,
+        state or "waiting",
+        {key: _decoded(told.params[key], vary[key]) for key in vary if key in told.params},
+        told.value if state == "complete" else None,
+        told.user_attrs.get(RUNS, []) if state == "complete" else [],
+        why if state in ("pruned", "failed") else None,
+        sum(one.datetime_start is not None for one in trials),
+        looks,
+        ended.timestamp() if state in TOLD and ended is not None else None,
+    )
+
+
+def _decoded(value: Any, varied: Varied) -> Value:
+    if isinstance(varied, Range):
+        return float(f"{value:.12g}") if varied.step is not None and not varied.whole else value
+    return next((one for one in varied if _code(one) == value), value)
+
+
+def _optuna() -> Any:
+    optuna = load("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # what it says, Trivet says
+    return optuna

@@ -1,0 +1,154 @@
+"""`trivet train --folds`: trains and validates once for each class-disjoint fold of the training classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trivet.commands.train.run import resume, train
+from trivet.datasets import DataConfig
+from trivet.io.atomic_files import filled_folder, held, recover, write_json, write_whole
+from trivet.metrics.intervals import across_folds, interval_json
+from trivet.reports.run_record import RunRecord
+from trivet.training.components import check_before_data
+from trivet.training.config import RunConfig, resolved
+from trivet.training.run_folder import CONFIG, DECISIONS, FOLDS, FOLDS_CONFIG, RunFolder
+
+WHAT = "a cross-validation"
+
+
+def is_cross_validation(path: Path) -> bool:
+    """Whether a folder holds the runs of a cross-validation."""
+    recover(path)
+    return (path / FOLDS_CONFIG).is_file()
+
+
+def cross_validate(
+    config: RunConfig,
+    path: Path,
+    folds: int,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
+
+    The runs are `path/fold-0`, ..., the settings of all `path/folds.toml`; what they say together is returned and
+    written to `path/folds.json`. A run that is stopped, or killed, is gone on with by `resume_folds`.
+
+    Args:
+        folds: at least 2.
+        data_root, force, command, progress: as in `train`.
+
+    Returns:
+        {"folds": k, "runs": [PATH], "status": "finished", "interrupted" or "stopped", "evaluation": {LEVEL: {MEASURE:
+        {"mean", "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run did not finish, and with
+        the event that "stopped_by" it where the guard stopped one.
+
+    Raises:
+        ValueError, OSError: as `train`.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    config = _with_data(resolved(config), folds=folds)
+    check_before_data(config)
+    decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
+    with filled_folder(
+        path,
+        _names(path, folds),
+        mark=FOLDS_CONFIG,
+        what=WHAT,
+        force=force,
+        ended=(path / FOLDS).is_file,
+        go_on=f", or continue it with trivet train --resume {path}",
+    ):
+        if decisions is not None:
+            write_whole(path / DECISIONS, decisions)
+        write_whole(path / FOLDS_CONFIG, config.to_toml().encode())
+        try:
+            return _train_all(path, data_root=data_root, command=command, progress=progress)
+        except ValueError:
+            if not _run(path, 0).exists():  # the settings do not fit the data: nothing is to be gone on with
+                (path / FOLDS_CONFIG).unlink()
+                (path / DECISIONS).unlink(missing_ok=True)
+            raise
+
+
+def resume_folds(
+    path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False
+) -> dict[str, Any]:
+    """Go on with a cross-validation: finished runs stay, one that was stopped goes on, those that lack are made.
+
+    The result is that of a cross-validation never stopped; see `cross_validate`.
+
+    Raises:
+        ValueError, OSError: as `train`; also if the folder holds no cross-validation.
+    """
+    names = _names(path)
+    with held(path, names, what=WHAT, ended=(path / FOLDS).is_file):
+        return _train_all(path, data_root=data_root, command=command, progress=progress)
+
+
+def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bool) -> dict[str, Any]:
+    config = _config(path)
+    assert config.data.folds is not None
+    result: dict[str, Any] = {"folds": config.data.folds, "runs": [], "status": "finished"}
+    by_fold: list[dict[str, dict[str, Any]]] = []
+    for fold in range(config.data.folds):
+        run = _run(path, fold)
+        record = _finished(run)
+        if record is None and (run / CONFIG).is_file():
+            record = resume(run, data_root=data_root, command=command, progress=progress)
+        elif record is None:
+            own = _with_data(config, fold=fold)
+            record = train(own, run, data_root=data_root, command=command, progress=progress)
+        result["runs"].append(str(run))
+        if record["status"] != "finished":
+            why = record["guard"]["stopped_by"]
+            return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
+        by_fold.append(record["evaluation"]["validation"][0]["levels"])
+    result["evaluation"] = {
+        level: {
+            name: _over_folds([levels[level][name] for levels in by_fold])
+            for name in config.evaluation.measures
+            if all(levels[level].get(name) is not None for levels in by_fold)
+        }
+        for level in by_fold[0]
+    }
+    write_json(path / FOLDS, result)
+    return result
+
+
+def _run(path: Path, fold: int) -> Path:
+    return path / f"fold-{fold}"
+
+
+def _names(path: Path, folds: int = 0) -> frozenset[str]:
+    """What a cross-validation may hold, also an earlier one of more folds."""
+    there = (item.name for item in path.glob("fold-*") if item.name.removeprefix("fold-").isdecimal())
+    return frozenset((FOLDS, FOLDS_CONFIG, DECISIONS, *there, *(f"fold-{fold}" for fold in range(folds))))
+
+
+def _finished(run: Path) -> RunRecord | None:
+    """The record of a run that is complete."""
+    record = RunFolder(run).record()
+    return record if record is not None and record["status"] == "finished" else None
+
+
+def _config(path: Path) -> RunConfig:
+    """The settings that all runs share, with the copy of a decision file."""
+    config = RunConfig.read(path / FOLDS_CONFIG)
+    return config if config.data.decisions is None else _with_data(config, decisions=path.resolve() / DECISIONS)
+
+
+def _with_data(config: RunConfig, **changes: Any) -> RunConfig:
+    data = DataConfig.parse(config.data.model_dump(exclude_unset=True) | changes, source="data")
+    return config.model_copy(update={"data": data})
+
+
+def _over_folds(values: list[float]) -> dict[str, Any]:
+    mean, interval = across_folds(values)
+    return {"mean": mean, "interval": interval_json(interval), "values": values}

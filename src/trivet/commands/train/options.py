@@ -1,0 +1,202 @@
+"""`trivet train`."""
+
+from __future__ import annotations
+
+import os
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trivet.commands.printing import command_line, echo, print_json
+from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
+from trivet.commands.train.printing import print_folds, print_run, run_summary
+from trivet.io.overwrite_guard import RUN_FOLDER
+from trivet.runtime.progress import shown
+from trivet.runtime.signals import member_of
+
+if TYPE_CHECKING:
+    from trivet.training.config import RunConfig
+
+
+def train(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False, callback=exists)
+    ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists,
+            help="Instead of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
+            "which a head is trained.",
+        ),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists,
+            help="Instead of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
+            "head is trained.",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="With --texts: the sentence-transformers model that makes the vectors, by name or folder. Default: "
+            "character n-grams."
+        ),
+    ] = None,
+    set: Change = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
+    ] = None,
+    labels: Annotated[
+        list[Path] | None,  # of paths, so that what is read is not written over; a column is a path, too
+        typer.Option(
+            metavar="TEXT",
+            help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
+            "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
+            "may be repeated, the coarse one first, which is trained on.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            callback=exists,
+            help="Continue the run in this folder from its last checkpoint, or an unfinished cross-validation; a run "
+            "with --set training.steps=N until that step.",
+        ),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="With --resume: return to the last healthy checkpoint before the first event that the monitor "
+            "detected, apply the smallest change that may prevent it, and continue from there.",
+        ),
+    ] = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=10_000,
+            help="Train once for each class-disjoint fold of the training classes, and validate on it.",
+        ),
+    ] = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+) -> int:
+    """Train an embedding, evaluate it and write a report."""
+    if folds is not None and member_of(os.environ) is not None:
+        raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
+    if resume is not None:
+        if config is not None:
+            raise ValueError("--resume takes the settings of the run: leave out the settings file.")
+        own = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
+        refuse(context, "--resume takes the settings of the run", *own)
+        with shown("loading what trains"):
+            from trivet.commands.train import folds as several  # here: it loads the training stack
+            from trivet.commands.train import run
+
+        folder = resume
+        if several.is_cross_validation(folder):
+            if member_of(os.environ) is not None:
+                raise ValueError(f"{folder} holds several runs: resume it once, without torchrun.")
+            refuse(context, f"--repair and --set are for one run: name one of those in {folder}", "repair", "set")
+            result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
+            return _folds_ended(result, folder, json=json)
+        record = run.resume(
+            folder, repair=repair, changes=set or (), data_root=data_root, command=command_line(), progress=True
+        )
+    else:
+        if repair:
+            raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
+        sources = [source for source in (config, vectors, texts) if source is not None]
+        if len(sources) != 1:
+            raise ValueError(
+                "train needs one of a settings file, such as examples/omniglot.toml, --vectors FILE, --texts FILE and "
+                f"--resume RUN: got {len(sources)} of them."
+            )
+        if encoder is not None and texts is None:
+            raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
+        if config is not None:
+            settings = _read(config, set or [], labels)  # before what takes long to load
+        else:
+            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
+            data |= {"name": "vectors"} if texts is None else {"name": "texts"}
+            data |= {} if encoder is None else {"encoder": encoder}
+            settings = _made(data, set or [], folds, data_root)
+        with shown("loading what trains"):
+            from trivet.commands.train import run
+
+        folder = output or Path("runs") / sources[0].stem
+        for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
+            check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
+        if folds is not None:
+            from trivet.commands.train.folds import cross_validate
+
+            result = cross_validate(
+                settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
+            )
+            return _folds_ended(result, folder, json=json)
+        record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
+    if json:
+        print_json(run_summary(record, folder))
+    else:
+        print_run(record, folder)
+    if record["status"] == "finished":
+        return 0
+    if record["status"] == "stopped":
+        why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
+        echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
+    else:
+        trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
+        trained |= record["choosing"] is not None and record["choosing"]["ended"] is not None
+        when = "before the evaluation was complete" if trained else f"after step {record['step']}"
+        command = f"evaluate {folder}" if trained else f"train --resume {folder}"
+        echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
+    return 1
+
+
+def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
+    """The settings of a file, with changes and a file of decisions on labels."""
+    with shown("reading the settings"):
+        from trivet.training.config import RunConfig  # here: `--help` needs no settings
+
+    if decisions is not None and len(decisions) > 1:
+        raise ValueError(
+            f"--labels takes one file of decisions with a settings file: got {', '.join(map(str, decisions))}."
+        )
+    for file in decisions or []:
+        exists(file)
+        changes = [*changes, f"data.decisions={dumps(str(file))}"]
+    return RunConfig.read(config, changes)
+
+
+def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
+    """Settings that suit the data, said on standard error."""
+    with shown("loading what trains"):
+        from trivet.commands.train.train_on_vectors import head_settings
+    changes = changes if folds is None else [*changes, f"data.folds={folds}"]
+    with shown("reading the data"):
+        settings, said = head_settings(data, changes, data_root=data_root)
+    echo(said, err=True)
+    return settings
+
+
+def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
+    """Print how a cross-validation ended; returns the exit code."""
+    if json:
+        print_json(result)
+    else:
+        print_folds(result)
+    if result["status"] == "finished":
+        return 0
+    why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
+    echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
+    return 1

@@ -1,0 +1,120 @@
+"""`[guard] forecast`: before the first step of a run, would it collapse, and which single change would prevent that?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trivet.collapse.forecast import Forecast
+from trivet.collapse.monitor import CollapseMonitor, EventKind
+from trivet.commands.forecast.run import outlook_of, pooled, probe_steps
+from trivet.runtime.progress import report
+from trivet.training.components import Parts, first_task
+from trivet.training.config import RunConfig
+from trivet.training.loop import NotFiniteError, fit
+from trivet.training.repairs import in_words, preventions
+
+SEEN: tuple[EventKind, ...] = ("network-collapse", "harm")
+
+
+def foresee(parts: Parts) -> dict[str, Any]:
+    """Make the first steps of a run and throw them away: with its own settings and, if these look bad, with others.
+
+    The steps are those of `trivet forecast`. Collapse is foreseen where embeddings are not finite; where held-out items
+    show that it has come, by the rules of the monitor; and where the whole interval of the forecast lies above 1/2,
+    unless held-out items are told apart better than before, by a point and more than chance at 95 %. Then each change
+    that may prevent it, of the rate, the width, the choice of triplets with the batch, is tried alone. The first with
+    which nothing is foreseen and the forecast is "unlikely" is proposed, else of those with which nothing is foreseen
+    that with the lowest forecast, if it is at most half of the first.
+
+    Returns:
+        {"steps", "sentence": None where nothing is foreseen, "changes": setting -> [old, new] of the proposal, "tried":
+        [{"changes", "forecast": see `pooled`, or None, "outlook", "recall": [before, after] of held-out items, or None,
+        "foreseen"}], the run's own settings first}.
+    """
+    steps = probe_steps(parts.config, None)
+    candidates = preventions(parts.config, class_sizes=parts.guard.class_sizes)
+    most = steps * (1 + len(candidates))
+    own = _tried(parts, parts.config, {}, steps, 0, most)
+    tried, proposal = [own], None
+    if own["foreseen"]:
+        for settings, changes in candidates:
+            tried.append(_tried(parts, settings, changes, steps, steps * len(tried), most))
+            if tried[-1]["outlook"] == "unlikely" and not tried[-1]["foreseen"]:
+                proposal = tried[-1]
+                break
+        else:
+            helping = [one for one in tried[1:] if not one["foreseen"] and _probability(one) <= _probability(own) / 2]
+            proposal = min(helping, key=_probability, default=None)
+    report("trial steps", most, most)
+    return {
+        "steps": steps,
+        "sentence": _sentence(own, proposal, steps) if own["foreseen"] else None,
+        "changes": proposal["changes"] if proposal is not None else {},
+        "tried": tried,
+    }
+
+
+def _tried(
+    parts: Parts, settings: RunConfig, changes: Mapping[str, list[Any]], steps: int, done: int, most: int
+) -> dict[str, Any]:
+    """The first steps with some settings."""
+    monitor, level = CollapseMonitor(every=1), parts.splits.level
+    made = 0
+
+    def after_step() -> None:
+        nonlocal made
+        made += 1
+        report("trial steps", done + made, most)
+
+    task, batches = first_task(settings, parts.items, level, steps=steps, after_step=after_step, monitor=monitor)
+    probe, recall, learns = None, None, False
+    if parts.held_out is not None:
+        probe = parts.held_out.asked(task.model, cosine=settings.evaluation.distance == "cosine")
+        task.probe = probe
+        monitor.begin(probe)
+    told: Forecast | None = None
+    finite = True
+    try:
+        if not fit(task, batches, workers=settings.training.workers):
+            raise KeyboardInterrupt
+        told = monitor.forecast()
+    except NotFiniteError:
+        finite = False
+    finite = finite and bool(np.isfinite(monitor.series["norm"]).all())
+    if probe is not None and monitor.probing.reference is not None:
+        start = monitor.probing.reference
+        recall = [start.recall, monitor.probing.ask(probe, steps).recall]
+        learns = monitor.probing.ahead(start)
+    forecast = None if told is None else pooled([told])
+    outlook = None if forecast is None else outlook_of(forecast["interval"])
+    seen = recall is not None and any(event.kind in SEEN for event in monitor.events)
+    return {
+        "changes": dict(changes),
+        "forecast": forecast,
+        "outlook": outlook,
+        "recall": recall,
+        "foreseen": not finite or seen or (outlook == "likely" and not learns),
+    }
+
+
+def _probability(one: Mapping[str, Any]) -> float:
+    return 1.0 if one["forecast"] is None else float(one["forecast"]["probability"])
+
+
+def _sentence(own: Mapping[str, Any], proposal: Mapping[str, Any] | None, steps: int) -> str:
+    said = f"This run will probably collapse: after {steps} trial steps "
+    if own["forecast"] is None:
+        said += "the embeddings are not finite, or all equal"
+    else:
+        low, high = own["forecast"]["interval"]
+        said += f"the forecast is {100 * _probability(own):.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %)"
+        if own["recall"] is not None:
+            before, after = own["recall"]
+            said += f", and recall@1 of held-out items went from {100 * before:.1f} % to {100 * after:.1f} %"
+    if proposal is None:
+        return f"{said}; none of the changes that were tried helps enough."
+    changes = {name: change for name, change in proposal["changes"].items() if change[1] is not None}
+    return f"{said}; with {in_words(changes)} it is {100 * _probability(proposal):.0f} %."

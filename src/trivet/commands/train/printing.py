@@ -1,0 +1,116 @@
+"""What `trivet train` and `trivet evaluate RUN` print of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trivet.commands.printing import echo, per_cent, print_table, say
+
+if TYPE_CHECKING:
+    from trivet.reports.run_record import RunRecord
+
+
+def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
+    """The JSON of `train` and `evaluate`: "evaluation" is that of the first split, "splits" holds all."""
+    splits = {split: {row["name"]: row["levels"] for row in rows} for split, rows in record["evaluation"].items()}
+    first = next(iter(splits), None)
+    return {
+        "run": str(folder),
+        "status": record["status"],
+        "split": first,
+        "evaluation": splits[first]["trained"] if first else {},
+        "splits": {split: rows["trained"] for split, rows in splits.items()},
+        "references": {
+            split: {name: levels for name, levels in rows.items() if name != "trained"}
+            for split, rows in splits.items()
+        },
+        "comparisons": record["comparisons"],
+        "chosen_comparisons": record["chosen_comparisons"],
+        "prefixes": record["prefixes"],
+        "verdicts": {split: section["verdicts"] for split, section in record["diagnosis"].items()},
+        "intervals": {} if first is None else record["intervals"].get(first, {}),
+        "collapse": record["collapse"],
+        "events": [
+            {"attempt": number, **event}
+            for number, attempt in enumerate(record["monitor"]["attempts"])
+            for event in attempt["events"]
+        ],
+        "guard": record["guard"],
+        "choosing": record["choosing"],
+        "label_noise": record["label_noise"],
+        "seconds": record["seconds"],
+        "warnings": record["warnings"],
+        "report": str(folder / "report.html"),
+    }
+
+
+def print_run(record: RunRecord, folder: Path) -> None:
+    """Whether training helped, and the evaluation of a run as tables on standard output."""
+    from trivet.commands.train.outcome import cause_lines, choice_line, fell_back, result_lines
+    from trivet.commands.train.page import evaluated_rows  # here: it loads what draws, which `--help` does not need
+    from trivet.commands.train.tolerance import noise_lines
+    from trivet.reports.run_record import read_run
+
+    whole = read_run(record)
+    for _, line in result_lines(whole):
+        say(line.replace("\u00a0", " "), bold=True)
+    for line in cause_lines(whole):
+        say(line, indent=2)
+    for warning in record["warnings"]:
+        say(f"Warning: {warning}")
+    for split in record["evaluation"]:
+        rows = evaluated_rows(record, split)
+        known = next(iter(rows[0]["levels"].values()))
+        measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
+        print_table(
+            f"{split}: per cent",
+            ("level", "network"),
+            measures,
+            [
+                (
+                    level,
+                    row["name"],
+                    *(per_cent(row["levels"][level].get(key)) for key in measures),
+                )
+                for level in rows[0]["levels"]
+                for row in rows
+            ],
+        )
+    chosen = None if fell_back(whole) else choice_line(whole)
+    for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(whole, run=str(folder))]:
+        say(f"Note: {note}")
+    echo(f"Run: {folder}")
+    echo(f"Report: {folder / 'report.html'}")
+
+
+def _happened(record: RunRecord) -> list[str]:
+    """What the monitor of a run saw, and what its guard did, a line each."""
+    from trivet.training.repairs import Repair, changes_said  # here: `--help` needs no settings
+
+    guard = record["guard"]
+    foreseen = record["foreseen"]
+    lines = [foreseen["sentence"]] if foreseen is not None and foreseen["sentence"] else []
+    for number, attempt in enumerate(record["monitor"]["attempts"]):
+        for event in attempt["events"]:
+            lines.append(f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}")
+        for repair in guard["repairs"][number : number + 1]:
+            changed = changes_said(Repair.from_json(repair))
+            lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")
+    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard["not_repaired"])
+    return [*lines, *kinds]
+
+
+def print_folds(result: dict[str, Any]) -> None:
+    """What the runs of a cross-validation say together, as tables on standard output."""
+    for level, measures in result.get("evaluation", {}).items():
+        print_table(
+            f"{level}: validation on {result['folds']} folds; per cent",
+            ("measure",),
+            ("mean", "95 %, Student-t", *(f"fold {number}" for number in range(result["folds"]))),
+            [
+                (name, per_cent(values["mean"]), per_cent(values["interval"]), *map(per_cent, values["values"]))
+                for name, values in measures.items()
+            ],
+        )
+    echo("Runs: " + ", ".join(result["runs"]))

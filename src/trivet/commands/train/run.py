@@ -1,0 +1,282 @@
+"""`trivet train`: from settings to a finished run folder: start, or resume. The steps: `training.trainer`."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trivet.commands.evaluate.trained_model import write_evaluation
+from trivet.commands.train.page import write_run_report
+from trivet.commands.train.pre_run_forecast import foresee
+from trivet.datasets import Splits
+from trivet.io.atomic_files import write_whole
+from trivet.io.label_decisions import write_decisions
+from trivet.models import save
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.progress import report, reporter, say, shown
+from trivet.runtime.signals import member_of
+from trivet.training.checkpoint import fingerprint
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Parts, check_before_data
+from trivet.training.config import RunConfig, of_length, resolved
+from trivet.training.dimension_check import check_width
+from trivet.training.distributed.launch import launch, processes_to_start, together
+from trivet.training.distributed.process_group import World
+from trivet.training.distributed.worker_rank import Follower
+from trivet.training.loggers import check_installed
+from trivet.training.run_folder import (
+    CLEANING,
+    DECISIONS,
+    MODEL,
+    MODEL_BEST,
+    MODEL_LAST,
+    REPORT,
+    RunFolder,
+)
+from trivet.training.trainer import Job, Status, Watch
+
+log = logging.getLogger("trivet")
+
+
+def train(
+    config: RunConfig,
+    path: Path,
+    *,
+    data_root: Path | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: bool = False,
+    splits: Splits | None = None,
+    watch: Watch | None = None,
+) -> RunRecord:
+    """Train, evaluate and report; returns the record, which is also written to the run folder.
+
+    A run that is stopped by Ctrl-C, also while it is evaluated, is left with a checkpoint, its model, a record of
+    status "interrupted" and a report, but without an evaluation. One that its guard stopped has the status "stopped"
+    and all that a finished run has. What the guard saw and did is logged as warnings of the logger "trivet", at once,
+    and in the record.
+
+    With `training.devices` above 1 this starts as many processes, waits for them and returns the record that they have
+    written. Among those of torchrun the one of rank 0 writes and returns; the others end here.
+
+    Args:
+        path: the run folder; it must be new unless `force` is set.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+        command: what was typed, for the record.
+        progress: show progress on standard error.
+        splits: the data, where they are read already; not where this starts several processes, which read their own.
+        watch: may end the training, see `trivet.training.trainer.Watch`; what is watched is not evaluated at its end.
+        Not
+            where this starts several processes either.
+
+    Raises:
+        ValueError: if the settings, the data or the run folder cannot be used.
+        OSError: if the run folder cannot be written; what was written before stays.
+        LostError: if one of several processes was killed, or is out of reach.
+    """
+    config = resolved(config)
+    check_before_data(config)
+    check_installed(config.training.loggers)
+    size = processes_to_start(config)
+    if size > 1:
+        _check_given(size, splits, watch)
+        values = config.model_dump(mode="json", exclude_none=True)
+        options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
+        return _launched(partial(_train_again, values, path, **options), size, path)
+    with together(config, path) as world, shown("training", show=progress and _first()):
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"))
+            say(splits.found)
+        parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
+        if world is not None:
+            _meet(world, parts)
+        for note in filter(None, (check_width(parts), parts.piece_note, parts.probe_note)):
+            log.warning(note)
+        # Before, too: it may lie in the run that is replaced.
+        decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
+        run = RunFolder(path)
+        with run.new(config, force=force):
+            if decisions is not None:
+                write_whole(path / DECISIONS, decisions)
+            try:
+                job = Job(run, parts, report, command, watch=watch)
+            except ValueError:  # before the first step, as by a logger that cannot be reached
+                run.discard()
+                raise
+            with job.journal.loggers:
+                if config.guard.forecast:
+                    _foretell(job)
+                status = _fitted(job)
+                if status == "interrupted" and job.task.step == 0:
+                    raise KeyboardInterrupt  # nothing has been trained that could be kept
+                return _finish(job, status, data_root, evaluate=watch is None)
+
+
+def _foretell(job: Job) -> None:
+    """Say so if the run would collapse."""
+    foreseen = foresee(job.parts)
+    if foreseen["sentence"] is not None:
+        log.warning(foreseen["sentence"])
+    job.journal.write(foreseen=foreseen)
+
+
+def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
+    """`train` in another process, which gets no settings but as JSON."""
+    train(RunConfig.parse(values, source="the settings"), path, **options)
+
+
+def resume(
+    path: Path,
+    *,
+    repair: bool = False,
+    changes: Sequence[str] = (),
+    data_root: Path | None = None,
+    command: str = "",
+    progress: bool = False,
+    splits: Splits | None = None,
+    watch: Watch | None = None,
+) -> RunRecord:
+    """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
+
+    Args:
+        repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
+            what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of devices and
+            nodes: where it goes on; see `of_length`.
+        splits, watch: as in `train`.
+
+    Raises:
+        ValueError, OSError, LostError: as `train`; also if the folder holds no run, or a repair is asked for that
+            cannot be made.
+    """
+    run = RunFolder.open(path) if _first() else RunFolder(path)
+    config = of_length(run.given(), changes)
+    check_before_data(config)
+    check_installed(config.training.loggers)
+    size = processes_to_start(config)
+    if size > 1:
+        _check_given(size, splits, watch)
+        options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
+        return _launched(partial(resume, path, progress=progress, **options), size, path)
+    with together(config, path) as world, shown("training", show=progress and _first()):
+        if splits is None:
+            splits = load_splits(config, data_root, reporter("reading images"))
+            say(splits.found)
+        parts = Parts(config, splits, world)
+        if world is not None:
+            _meet(world, parts)
+        with run.locked():
+            checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
+            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
+            if changes:
+                run.change(changes)
+            with job.journal.loggers:
+                return _finish(job, _fitted(job), data_root, evaluate=watch is None)
+
+
+def _check_given(size: int, splits: Splits | None, watch: Watch | None) -> None:
+    """Raise ValueError if other processes, which get settings alone, would need more."""
+    given = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{' and '.join(given)} cannot be given to the processes that training.devices starts: it asks for {size}; "
+            "set training.devices = 1, or start the processes with torchrun."
+        )
+
+
+def _launched(action: Any, size: int, path: Path) -> RunRecord:
+    """The record that several processes have written."""
+    launch(action, size, path)
+    record = RunFolder(path).record()
+    assert record is not None, f"the processes have left no record in {path}"
+    return record
+
+
+def _first() -> bool:
+    """Whether this process is alone, or the main one."""
+    member = member_of(os.environ)
+    return member is None or member.rank == 0
+
+
+def _meet(world: World, parts: Parts) -> None:
+    """Check that all processes have the same task, and end here in all but the main one."""
+    told = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
+    world.same(told, what="settings and data")
+    if not world.main:
+        Follower(parts, world).follow()
+        world.leave_for_good()
+
+
+def _fitted(job: Job) -> Status:
+    """Train; what follows the main process does alone."""
+    status = job.fit()
+    if job.parts.world is not None:
+        job.parts.world.leave()
+    return status
+
+
+def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
+    """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
+    run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
+    train, settings = parts.splits.train, parts.settings
+    _save_models(run, parts)
+    if settings.cleaning is not None:
+        names = train.names[parts.splits.level]
+        rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
+        write_whole(run.path / CLEANING, write_decisions(rows).encode())
+    job.journal.write(step=job.task.step)
+    if status != "interrupted" and evaluate:
+        job.untrained.normalize = settings.model.normalize
+        evaluated = copy.deepcopy(record) | {"status": status}
+        try:
+            whole = write_evaluation(
+                run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
+            )
+            loggers.end(status, _results(whole, settings.evaluation.measures), job.task.step)
+            return whole
+        except KeyboardInterrupt:  # a second one ends at once
+            pass
+    ended: Status = "interrupted" if evaluate else status
+    whole = run.write_record(record | {"status": ended})
+    write_run_report(whole, run.path / REPORT)
+    loggers.end(ended)
+    return whole
+
+
+def _save_models(run: RunFolder, parts: Parts) -> None:
+    """Write the model that is measured and, where there was something to choose by, the other one; leave the first."""
+    last = {name: value.detach().clone() for name, value in parts.measured.state_dict().items()}
+    best = parts.choosing.weights
+    if parts.config.choosing.keep == "best":
+        models = [(MODEL_LAST, last), (MODEL, best)]
+    else:
+        models = [*([(MODEL_BEST, best)] if best else []), (MODEL, last)]
+    for folder, weights in models:
+        parts.measured.load_state_dict(weights)
+        save(parts.measured, parts.settings.model, parts.splits.train.inputs.shape, run.path / folder)
+    for folder in {MODEL_LAST, MODEL_BEST} - {folder for folder, _ in models}:  # of the run with other settings
+        shutil.rmtree(run.path / folder, ignore_errors=True)
+
+
+def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
+    """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
+    found: dict[tuple[str, ...], float] = {}
+    for split, whole in record["evaluation"].items():
+        cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
+        for cut, rows in ({(): whole} | cuts).items():
+            for row in rows:
+                of = ("evaluation",) if row["name"] == "trained" else ("reference", row["name"])
+                for level, values in row["levels"].items():
+                    shares = {name: values.get(name) for name in measures}
+                    found |= {
+                        (*of, *cut, split, level, name): float(share)
+                        for name, share in shares.items()
+                        if isinstance(share, int | float)
+                    }
+    return found

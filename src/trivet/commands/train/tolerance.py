@@ -1,0 +1,155 @@
+"""How many wrong labels a run tolerates, and how many were put in, in sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from trivet.reports.items import is_number
+from trivet.reports.label_noise_record import CleaningLook
+from trivet.reports.page import MISSING, number, percent
+from trivet.reports.run_record import RunRecord
+from trivet.reports.shared_records import Estimate
+
+_Measure = Literal["skew", "easy_skew", "wrong_skew", "active_wrong_skew", "positive_skew", "negative_skew", "gamma"]
+_MEASURES: dict[_Measure, tuple[str, str]] = {
+    "skew": ("skew η", "how much more often than by uniform sampling the most picked tenth of the negatives is picked"),
+    "easy_skew": ("skew, easy side", "how much less often the least picked tenth is picked"),
+    "wrong_skew": ("skew of wrong labels", "how much more often a picked negative truly has the anchor's class"),
+    "active_wrong_skew": ("the same, active", "among the picks whose loss is not zero"),
+    "positive_skew": ("η⁺", "largest relative share, by distance, of the positives that have a loss"),
+    "negative_skew": ("η⁻", "smallest relative share, by distance, of the picked negatives that have a loss"),
+    "gamma": ("γ = η⁻ / η⁺", "of the margin loss: 1 / γ takes the place of η"),
+}
+
+
+def noise_lines(record: RunRecord, *, run: str) -> list[str]:
+    """How many wrong labels the strategy of a run tolerates, and whether more were put in, in a sentence or two.
+
+    How many there are without that is not said: the network of the run was trained on the labels.
+
+    Args:
+        run: the run as `trivet audit` is given it.
+
+    Returns:
+        Nothing for a record that does not say.
+    """
+    strategy, noise = record["label_noise"]["strategy"], record["data"]["noise"]
+    if not strategy["tolerance"]:
+        reason = strategy["reason"]
+        return [f"How many wrong labels this strategy tolerates is unknown: {reason}."] if reason else []
+    tolerated = strategy["tolerance"]["rate"]
+    cleaned = any(look["left_out"] or look["relabelled"] for look in record["cleaning"])
+    told = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
+    told += ", measured on the cleaned labels" if cleaned else ""
+    if noise is None:
+        return [f"{told}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
+    if noise["topline"] or not noise["rate"]:
+        return [f"{told}."]
+    how = "are wrong by the published labels" if noise["kind"] == "human" else "were made wrong on purpose"
+    lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}{how}."]
+    if not cleaned and (more := _more(noise["rate"], tolerated)):
+        lines.append(f"That {more} more than the strategy tolerates: {_advice(record, run)}.")
+    return lines
+
+
+def noise_parts(record: RunRecord) -> dict[str, Any] | None:
+    """What the section "Wrong labels" of the page of a run shows; None for a record that does not say."""
+    lines = noise_lines(record, run=record["run"] or "RUN")
+    if not lines:
+        return None
+    strategy = record["label_noise"]["strategy"]
+    skew, tolerance = strategy["skew"], strategy["tolerance"]
+    rows = []
+    for key, (name, meaning) in _MEASURES.items() if skew else ():
+        if skew and (told := skew[key]):
+            rows.append((name, *_cells(told), meaning))
+    if tolerance:
+        rows.append(
+            ("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
+        )
+        rows.append(("tolerated p of uniform sampling", f"{tolerance['uniform']:.3g}", MISSING, "for comparison"))
+    return {
+        "lines": lines,
+        "rows": rows,
+        "looks": number(strategy["looks"]),
+        "picks": number(skew and skew["picks"]),
+        "active": number(skew and skew["active"]),
+        "tenths": [f"{one:.2f}" if is_number(one) else MISSING for one in (skew["relative"] if skew else [])],
+        "along": [
+            [
+                f"{number(part['from'])} to {number(part['to'])}",
+                number(part["picks"]),
+                *(_both(told) for told in (part["skew"], part["wrong_skew"], part["gamma"])),
+                _both(part["tolerance"] and part["tolerance"]["rate"]),
+            ]
+            for part in strategy["along"]
+        ],
+    }
+
+
+def cleaning_rows(record: RunRecord) -> list[list[str]]:
+    """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
+    return [
+        [
+            *map(number, (look["step"], look["suspects"])),
+            _share(look),
+            *map(number, (look["left_out"], look["relabelled"])),
+        ]
+        for look in record["cleaning"]
+    ]
+
+
+def _share(look: CleaningLook) -> str:
+    if look["noise_rate"] is not None:
+        return f"{percent(look['noise_rate'])} %"
+    return MISSING if look["least"] is None else f"at least {percent(look['least'])} %"
+
+
+def noise_curve(record: RunRecord) -> dict[str, Any] | None:
+    """The skew along training, as a plot; None where it is not known."""
+    along = record["label_noise"]["strategy"]["along"]
+    if not along:
+        return None
+    names: dict[Literal["skew", "wrong_skew"], str] = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
+    series = {said: [told["value"] if (told := part[key]) else None for part in along] for key, said in names.items()}
+    return {
+        "title": "Skew of the picked negatives",
+        "step": [part["to"] for part in along],
+        "series": {said: values for said, values in series.items() if any(map(is_number, values))},
+        "limits": None,
+        "past": [],
+        "marks": [],
+    }
+
+
+def _advice(record: RunRecord, run: str) -> str:
+    loss, tolerance = record["settings"].get("loss", {}), record["label_noise"]["strategy"]["tolerance"]
+    negatives = record["guard"]["settings"].get("loss.negatives", loss.get("negatives"))
+    name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
+    advice = f"run trivet audit {run}, which judges labels by networks that have not seen them"
+    if name == "random" or (tolerance and tolerance["by"] == "gamma"):
+        return advice
+    return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'
+
+
+def _more(rate: float, tolerated: Estimate) -> str:
+    """ "is" above the interval, "may be" in it, and nothing below it."""
+    low, high = (tolerated["value"] if end is None else end for end in tolerated["interval"])
+    if low is None or high is None or rate < low:
+        return ""
+    return "is" if rate > high else "may be"
+
+
+def _with_ends(told: Estimate) -> str:
+    shown = [f"{end:.2f}" for end in told["interval"] if end is not None]
+    return f"{told['value'] or 0:.2f}" + (f" [{', '.join(shown)}]" if len(shown) == 2 else "")
+
+
+def _cells(told: Estimate) -> tuple[str, str]:
+    value, *ends = (f"{one:.3g}" if is_number(one) else "∞" for one in (told["value"], *told["interval"]))
+    return value, " to ".join(ends)
+
+
+def _both(told: Estimate | None) -> str:
+    return "{} ({})".format(*_cells(told)) if told else MISSING

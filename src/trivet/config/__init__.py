@@ -1,0 +1,1 @@
+"""Settings: frozen models read from TOML, and plugins named in them."""

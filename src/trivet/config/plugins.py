@@ -1,0 +1,158 @@
+"""What a user wrote outside Trivet, named in settings: in a file, in a module, or in an installed package.
+
+    python:my_losses.py:LiftedLoss      a name in a file; the path is relative to the current folder
+    python:my_losses:LiftedLoss         a name in a module on Python's path or in the current folder
+    plugin:lifted                       an entry point that an installed package declares in its group "trivet.losses"
+
+Code is imported when such a reference is read, never otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trivet.runtime.arguments import nearest
+
+PYTHON, PLUGIN = "python:", "plugin:"
+
+
+def is_reference(name: object) -> bool:
+    """Whether a setting names something outside Trivet."""
+    return isinstance(name, str) and name.startswith((PYTHON, PLUGIN))
+
+
+def python_object(reference: str, *, kind: str, base: type | None = None) -> Any:
+    """Import what a reference names.
+
+    Args:
+        reference: "python:MODULE:NAME", "python:FILE.py:NAME" or "plugin:NAME".
+        kind: "losses", "positives", "negatives", "datasets" or "models": the entry points of packages are those of the
+            group "trivet." + kind.
+        base: a class from which what is found must be derived; None takes anything.
+
+    Raises:
+        ValueError: one sentence, if it cannot be found, its code cannot be imported, or it is not derived from `base`.
+    """
+    target = _of_package(reference, kind) if reference.startswith(PLUGIN) else _of_code(reference)
+    if base is not None and not (isinstance(target, type) and issubclass(target, base)):
+        raise ValueError(
+            f"{reference!r} must be a class derived from {base.__module__.split('.')[0]}.{base.__name__}: "
+            f"got {f'the class {target.__name__}' if isinstance(target, type) else f'a {type(target).__name__}'}; "
+            "derive it."
+        )
+    return target
+
+
+def absolute(reference: str) -> str:
+    """The same reference from any folder: with the whole path of a file, or of a module in the current folder."""
+    if not reference.startswith(PYTHON):
+        return reference
+    place, name = _parts(reference)
+    path = Path(place if place.endswith(".py") else f"{place}.py").resolve()
+    return f"{PYTHON}{path}:{name}" if path.is_file() else reference
+
+
+def _parts(reference: str) -> tuple[str, str]:
+    """The file or module, and the name in it."""
+    place, colon, name = reference.removeprefix(PYTHON).rpartition(":")  # a path may hold colons
+    if not reference.startswith(PYTHON) or not (colon and place and name.isidentifier()):
+        raise ValueError(
+            f"code outside Trivet is named 'python:FILE.py:NAME', 'python:MODULE:NAME' or 'plugin:NAME': "
+            f"got {reference!r}."
+        )
+    return place, name
+
+
+def _of_code(reference: str) -> Any:
+    place, name = _parts(reference)
+    try:
+        module = _file(Path(place).resolve(), reference) if place.endswith(".py") else _module(place, reference)
+    except _MissingError as error:
+        raise ValueError(str(error)) from None
+    except Exception as error:  # imported code raises anything
+        raise ValueError(f"{reference!r} cannot be imported: {_said(error)}; fix the code.") from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        raise ValueError(f"{reference!r}: {place} has no {name!r}; {nearest(name, own)}") from None
+
+
+class _MissingError(Exception):
+    """The file or module is not there."""
+
+
+def _file(path: Path, reference: str) -> ModuleType:
+    if not path.is_file():
+        raise _MissingError(f"{reference!r} must name a file that exists: got {path}; check the path.")
+    _search(path.parent)  # for what stands beside it
+    importlib.invalidate_caches()  # the file may be new
+    # Its own name lets worker processes find it too; not where that is taken.
+    spec = None if getattr(sys.modules.get(path.stem), "__spec__", 0) is None else importlib.util.find_spec(path.stem)
+    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path:
+        return importlib.import_module(path.stem)
+    unique = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if unique in sys.modules:
+        return sys.modules[unique]
+    spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # before it runs: dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
+
+
+def _module(name: str, reference: str) -> ModuleType:
+    _search(Path.cwd())
+    importlib.invalidate_caches()  # the file may be new
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # another one, which it imports
+        raise _MissingError(
+            f"{reference!r} must name a module on Python's path or in the current folder: got no {error.name!r}; "
+            "check the name, or give the path of its file, which ends in .py."
+        ) from None
+
+
+def _of_package(reference: str, kind: str) -> Any:
+    name, group = reference.removeprefix(PLUGIN), f"trivet.{kind}"
+    declared = {entry.name: entry for entry in entry_points(group=group)}
+    if name not in declared:
+        known = nearest(name, declared) if declared else "there are none; install the package that declares it."
+        raise ValueError(f"{reference!r} is no entry point of an installed package in the group {group!r}; {known}")
+    try:
+        return declared[name].load()
+    except Exception as error:  # imported code raises anything
+        raise ValueError(
+            f"{reference!r} ({declared[name].value}) cannot be imported: {_said(error)}; fix the package."
+        ) from error
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last, so that it hides nothing
+
+
+def _said(error: Exception) -> str:
+    """What went wrong and where, in one line."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    place = f"{theirs[-1].filename}, line {theirs[-1].lineno}: " if theirs else ""
+    return f"{place}{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"

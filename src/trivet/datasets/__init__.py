@@ -1,0 +1,40 @@
+"""Data sets: items with labels at one or more levels, split into what is trained on and what is evaluated."""
+
+from trivet.datasets.augment import Augment, augmentation
+from trivet.datasets.catalogue import DATA_SETS, load, load_file, settings_for
+from trivet.datasets.config import DataConfig
+from trivet.datasets.data_root import find_root
+from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
+from trivet.datasets.digits import DigitsConfig
+from trivet.datasets.download import download
+from trivet.datasets.folder import FolderConfig, labelled_images, list_images, load_images
+from trivet.datasets.inputs import FileInputs, in_memory
+from trivet.datasets.label_noise import NoiseConfig, noise_summary
+from trivet.datasets.text_inputs import TextInputs
+
+__all__ = [
+    "DATA_SETS",
+    "Augment",
+    "DataConfig",
+    "Dataset",
+    "DigitsConfig",
+    "FileInputs",
+    "FolderConfig",
+    "Inputs",
+    "NoiseConfig",
+    "Skipped",
+    "Splits",
+    "TextInputs",
+    "TrainingNoise",
+    "augmentation",
+    "download",
+    "find_root",
+    "in_memory",
+    "labelled_images",
+    "list_images",
+    "load",
+    "load_file",
+    "load_images",
+    "noise_summary",
+    "settings_for",
+]

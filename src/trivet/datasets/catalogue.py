@@ -1,0 +1,157 @@
+"""The data sets by name: looked up, loaded, listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trivet.config.base import nearest
+from trivet.config.plugins import is_reference
+from trivet.datasets import (
+    cars196,
+    cifar,
+    cub,
+    cuhk03,
+    custom,
+    digits,
+    flowers102,
+    folder,
+    in_shop,
+    inaturalist,
+    market1501,
+    mnist,
+    omniglot,
+    sop,
+    table,
+    texts,
+    vectors,
+)
+from trivet.datasets.config import DataConfig, Entry, ImagesConfig, divided
+from trivet.datasets.data_root import find_root
+from trivet.datasets.dataset import Dataset, Splits
+from trivet.datasets.decisions import apply_decisions
+from trivet.datasets.duplicate_texts import equal_texts_said
+from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.label_noise import add_noise
+from trivet.io.label_decisions import read_decisions
+from trivet.models import Tokenize
+
+DATA_SETS: dict[str, Entry] = {
+    "digits": digits.ENTRY,
+    "mnist": mnist.MNIST,
+    "fashion-mnist": mnist.FASHION_MNIST,
+    "omniglot": omniglot.ENTRY,
+    "cifar10": cifar.CIFAR10_ENTRY,
+    "cifar100": cifar.CIFAR100_ENTRY,
+    "cub": cub.ENTRY,
+    "cars196": cars196.ENTRY,
+    "sop": sop.ENTRY,
+    "in-shop": in_shop.ENTRY,
+    "market1501": market1501.ENTRY,
+    "cuhk03": cuhk03.ENTRY,
+    "flowers102": flowers102.ENTRY,
+    "inaturalist": inaturalist.ENTRY,
+    "folder": folder.ENTRY,
+    "table": table.ENTRY,
+    "vectors": vectors.ENTRY,
+    "texts": texts.ENTRY,
+}
+
+
+def entry(name: str) -> Entry:
+    """What there is to know of a data set, by its name or by a reference to a function outside Trivet.
+
+    Raises:
+        ValueError: if there is none, or the function cannot be used.
+    """
+    if is_reference(name):
+        return custom.entry(name)
+    if name not in DATA_SETS:
+        raise ValueError(f"there is no data set {name!r}; {nearest(name, DATA_SETS)}")
+    return DATA_SETS[name]
+
+
+def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
+    """The settings of a data set, by name or reference, such that its inputs have the shape that a network takes.
+
+    Raises:
+        ValueError: if they cannot have it.
+    """
+    values: dict[str, Any] = {"name": name}
+    if issubclass(entry(name).config, ImagesConfig):
+        values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
+    return DataConfig.parse(values, source=f"{name} as this network takes it")
+
+
+def load_file(
+    config: DataConfig,
+    path: Path,
+    data_root: Path | None,
+    *,
+    tokenize: Tokenize | None = None,
+    frame: Frame | None = None,
+    progress: Progress | None = None,
+    unread: bool = False,
+) -> Dataset:
+    """The items of another file, or of a Hugging Face data set saved on disk, as a run on `config` takes them.
+
+    Args:
+        tokenize: see `load`.
+        frame: of a network of images, for which the file is a table of them, what they are brought to.
+        progress, unread: of such a table, as of `table_like`.
+
+    Raises:
+        ValueError: if the file cannot be used, or the items of that data set are in no file.
+    """
+    if isinstance(config, texts.TextsConfig):
+        return texts.texts_like(config, path, find_root(data_root), tokenize)
+    if isinstance(config, vectors.VectorsConfig):
+        return vectors.vectors_like(config, path)
+    if frame is not None:
+        return table.table_like(config, path, frame, progress, unread=unread)
+    raise ValueError(f"a run on {config.name} embeds a data set by name: got the file {path}; give a name.")
+
+
+def load(
+    config: DataConfig,
+    data_root: Path | None,
+    progress: Progress | None = None,
+    *,
+    tokenize: Tokenize | None = None,
+) -> Splits:
+    """Load a data set, split it, put in the label noise and carry out the decisions that `config` asks for, in this
+    order; the same each time.
+
+    Args:
+        config: which data, and how they are prepared and split.
+        data_root: see `find_root`; "digits" and "folder" do not use it.
+        progress: called with (images decoded, images in all) now and then, for data that take time.
+        tokenize: for a network that reads texts, what makes tokens of them, see `trivet.models.tokenize_of`.
+
+    Raises:
+        ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
+            there is only one training class, an evaluation split has fewer than
+            two images, or `config.noise` or `config.decisions` does not fit the data.
+    """
+    decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
+    if tokenize is None:
+        splits = entry(config.name).load(config, find_root(data_root), progress)
+    elif isinstance(config, texts.TextsConfig):
+        splits = texts.load_tokens(config, tokenize)
+    else:
+        raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
+    splits = divided(splits, config)
+    if config.changes_images and len(splits.train.inputs.shape) != 3:
+        raise ValueError(
+            f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
+            f"{splits.train.inputs.shape}; remove it."
+        )
+    if config.noise is not None:
+        splits = add_noise(splits, config.noise)
+    if decisions is not None:
+        assert config.decisions is not None
+        splits = apply_decisions(splits, decisions, config.decisions)
+    if isinstance(config, texts.TextsConfig):
+        splits = replace(splits, warnings=(*splits.warnings, *equal_texts_said(splits.train, splits.level)))
+    return splits

@@ -1,0 +1,319 @@
+"""CIFAR-10 and CIFAR-100, with the labels of people (CIFAR-N)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tarfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from trivet.datasets.archives import Tree
+from trivet.datasets.config import Entry, Side
+from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
+from trivet.datasets.image_decoding import Progress, Source
+from trivet.datasets.image_files import Listing
+from trivet.datasets.published_layouts import (
+    IMAGES,
+    LEVEL,
+    SPLIT,
+    Facts,
+    PublishedConfig,
+    find_published,
+    load_published,
+)
+from trivet.datasets.splitting import Split
+from trivet.io.npz_files import read_whole_numbers
+
+WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
+CIFAR10 = Facts(
+    "cifar10",
+    WHERE,
+    folders=("cifar10", "cifar-n"),
+    level="class",
+    counts={"train": (50_000, 10), "test": (10_000, 10)},
+)
+CIFAR100 = Facts(
+    "cifar100",
+    WHERE,
+    folders=("cifar100",),
+    level="fine",
+    counts={"train": (50_000, 100), "test": (10_000, 100)},
+)
+NAMES = ("coarse_label_names.txt", "fine_label_names.txt")  # of CIFAR-100
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+BATCHES = {
+    "cifar10": ("cifar-10-batches-bin", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
+    "cifar100": ("cifar-100-binary", ("train.bin",), "test.bin"),
+}
+DOWNLOADS = {  # file and MD5, as the publisher's page says them
+    "cifar10": ("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar100": ("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
+}
+PIXELS = 3 * 32 * 32
+ENCODED = (
+    "cifar10 was read from image files, whose pixels may have been encoded anew: its results may differ from those of "
+    "the published binary version."
+)
+HUMAN = "cifar_n_labels.npz"
+# level -> array of the labels that people gave, array of the published ones, and the level of these
+HUMAN_LEVELS = {
+    "cifar10": {
+        level: (f"c10_{array}", "c10_clean_label", "class")
+        for level, array in {
+            "aggregate": "aggre_label",
+            "random1": "random_label1",
+            "random2": "random_label2",
+            "random3": "random_label3",
+            "worse": "worse_label",
+        }.items()
+    },
+    "cifar100": {
+        "noisy-coarse": ("c100_noisy_coarse_label", "c100_clean_coarse_label", "coarse"),
+        "noisy-fine": ("c100_noisy_label", "c100_clean_label", "fine"),
+    },
+}
+LEVELS = {
+    "cifar10": ("class", *HUMAN_LEVELS["cifar10"]),
+    "cifar100": ("coarse", "fine", *HUMAN_LEVELS["cifar100"]),
+}
+
+
+class CifarConfig(PublishedConfig):
+    """Of images of 32x32 pixels whose training labels people have given, too."""
+
+    image_size: Side = 32
+    split: Split = Field("auto", description=SPLIT)
+    human_labels: Path | None = Field(
+        None,
+        description=f"The npz file of CIFAR-N's labels, for a level of these; by default {HUMAN}, looked for beside "
+        "the images and in cifar-n/.",
+    )
+
+    @property
+    def label_levels(self) -> tuple[str, ...]:
+        return LEVELS[self.name]
+
+    @model_validator(mode="after")
+    def _check_human(self) -> Self:
+        if self.level in HUMAN_LEVELS.get(self.name, {}):
+            if self.noise is not None:
+                raise ValueError(
+                    f"level = {self.level!r} has the noise of people already: remove data.noise, or set another level."
+                )
+            if self.split != "auto":
+                raise ValueError(
+                    f'level = {self.level!r} is for the published training images only: set split = "auto".'
+                )
+        return self
+
+
+class Cifar10Config(CifarConfig):
+    """CIFAR-10."""
+
+    name: Literal["cifar10"] = "cifar10"
+
+
+class Cifar100Config(CifarConfig):
+    """CIFAR-100."""
+
+    name: Literal["cifar100"] = "cifar100"
+    level: str | None = Field("fine", description=LEVEL)
+
+
+class _Images(NamedTuple):
+    """Training images first; `place` is that of a training image among the 50,000 published ones, -1 if not known."""
+
+    sources: Sequence[Source]
+    ids: tuple[str, ...]
+    training: np.ndarray
+    labels: dict[str, np.ndarray]
+    names: dict[str, tuple[str, ...]]
+    place: np.ndarray
+
+
+def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """CIFAR-10 or -100 by its binary version, or CIFAR-10 by `train/CLASS/` and `test/CLASS/` in a zip file or folder.
+
+    Levels: "class", or "coarse" > "fine". Trained on: the training images; "seen": the test images. With
+    `config.level` = "worse", say, the training labels of the level "class" are those of people; what is evaluated has
+    the published ones.
+    """
+    facts = CIFAR10 if config.name == "cifar10" else CIFAR100
+    folder, train, test = BATCHES[config.name]
+
+    def holds(tree: Tree) -> bool:
+        return all(map(tree.has, (*train, test))) or (config.name == "cifar10" and _has_folders(tree))
+
+    tree = find_published(facts, config, data_root, f"{folder}/ ({train[0]}, ..., {test})", holds)
+    images = _binary(tree, config.name) if tree.has(test) else _folders(tree)
+    level = choose_level(config.level, LEVELS[config.name])
+    human = HUMAN_LEVELS[config.name].get(level)
+    labels, names = dict(images.labels), dict(images.names)
+    if human is not None:
+        given = _human_labels(config, data_root, tree, images, *human)
+        labels, names = {**labels, level: given}, {**names, level: names[human[2]]}
+    parts = {"train": np.flatnonzero(images.training), "test": np.flatnonzero(~images.training)}
+    listing = Listing(
+        name=config.name,
+        place=tree.root,
+        sources=images.sources,
+        ids=images.ids,
+        labels=labels,
+        names=names,
+        parts=parts if config.split == "auto" else {},
+    )
+    splits = load_published(facts, config, listing, progress, parts)
+    if not tree.has(test):
+        splits = replace(splits, warnings=(*splits.warnings, ENCODED))
+    return splits if human is None else _as_noise(splits, level, human[2])
+
+
+def _binary(tree: Tree, name: str) -> _Images:
+    """The images of the binary version: one or two label bytes, then three planes of 32x32 pixels."""
+    _, train, test = BATCHES[name]
+    count = 1 if name == "cifar10" else 2
+    rows = []
+    for file in (*train, test):
+        data = tree.read(file)
+        if not data or len(data) % (count + PIXELS):
+            raise ValueError(
+                f"{tree.source(file)} must hold {count + PIXELS} bytes for each image: it has {len(data):,}; get it "
+                "again."
+            )
+        rows.append(np.frombuffer(data, np.uint8).reshape(-1, count + PIXELS))
+    training = np.arange(sum(map(len, rows))) < sum(map(len, rows[:-1]))
+    every = np.concatenate(rows)
+    pixels = np.ascontiguousarray(every[:, count:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    if name == "cifar10":
+        names: dict[str, tuple[str, ...]] = {"class": CLASSES}
+    else:
+        names = {level: tuple(tree.text(f"{level}_label_names.txt").split()) for level in ("coarse", "fine")}
+    labels = {level: every[:, column].astype(np.int64) for column, level in enumerate(names)}
+    for level, values in labels.items():
+        if values.max() >= len(names[level]):
+            raise ValueError(
+                f"{tree.root} must hold labels from 0 to {len(names[level]) - 1}: it has {values.max()}; get it again."
+            )
+    place = np.where(training, np.arange(len(training)), -1)
+    numbers = np.where(training, np.arange(len(training)), np.arange(len(training)) - int(training.sum()))
+    ids = tuple(
+        f"{'train' if one else 'test'}/{number:05d}" for one, number in zip(training, numbers.tolist(), strict=True)
+    )
+    return _Images(list(pixels), ids, training, labels, names, place)
+
+
+def _has_folders(tree: Tree) -> bool:
+    return all(tree.names(f"{part}/{CLASSES[0]}", IMAGES) for part in ("train", "test"))
+
+
+def _folders(tree: Tree) -> _Images:
+    """CIFAR-10 as image files; train_index.csv, where there is one, names the published place of training images."""
+    paths = [
+        f"{part}/{name}/{file}"
+        for part in ("train", "test")
+        for name in CLASSES
+        for file in tree.names(f"{part}/{name}", IMAGES)
+    ]
+    places = {}
+    if tree.has("train_index.csv"):
+        for row in csv.DictReader(io.StringIO(tree.text("train_index.csv"))):
+            place = row.get("original_index") or ""
+            if not place.isdecimal():
+                raise ValueError(f"original_index of {tree.source('train_index.csv')} must be a number: got {place!r}.")
+            places[row.get("path")] = int(place)
+    labels = np.array([CLASSES.index(path.split("/")[1]) for path in paths], np.int64)
+    training = np.array([path.startswith("train/") for path in paths])
+    place = np.array([places.get(path, -1) for path in paths], np.int64)
+    return _Images(
+        [tree.source(path) for path in paths], tuple(paths), training, {"class": labels}, {"class": CLASSES}, place
+    )
+
+
+def _human_labels(
+    config: CifarConfig, data_root: Path, tree: Tree, images: _Images, given: str, clean: str, level: str
+) -> np.ndarray:
+    """The labels that people gave the training images, and the published ones of the test images."""
+    beside = tree.root if tree.root.is_dir() else tree.root.parent
+    folders = [beside, beside.parent, data_root / config.name, data_root / "cifar-n"]
+    paths = [folder / HUMAN for folder in folders] if config.human_labels is None else [config.human_labels]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise ValueError(
+            f"level = {config.level!r} needs the labels of CIFAR-N as {paths[-1].name}, with the arrays {given} and "
+            f"{clean}: not found in {paths[-1].parent}; save them with numpy.savez from the files of "
+            "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
+        )
+    people, published = read_whole_numbers(path, (given, clean))
+    labels = images.labels[level].copy()
+    place = images.place[images.training]
+    if people.shape != published.shape or place.min(initial=0) < 0 or place.max(initial=-1) >= len(people):
+        raise ValueError(
+            f"{path} must have a label for each training image at its published place: {tree.root} has images whose "
+            "place is not known; use the binary version, or add train_index.csv."
+        )
+    if (published[place] != labels[images.training]).any():
+        raise ValueError(
+            f"{path} must be in the order of the images: {clean} differs from the labels of {tree.root}; use the order "
+            "of the published files."
+        )
+    if people.min() < 0 or people.max() >= len(images.names[level]):
+        raise ValueError(f"{given} of {path} must lie in 0 to {len(images.names[level]) - 1}; save it again.")
+    labels[images.training] = people[place]
+    return labels
+
+
+def _as_noise(splits: Splits, human: str, level: str) -> Splits:
+    """The labels of people as those of their level, and what they should have been, as of noise that was put in."""
+
+    def given(data: Dataset) -> Dataset:
+        kept = [one for one in data.labels if one != human]
+        labels = {one: data.labels[human if one == level else one] for one in kept}
+        return replace(data, labels=labels, names={one: data.names[one] for one in kept})
+
+    noise = TrainingNoise("human", topline=False, true_labels=splits.train.labels[level], dropped=0)
+    evaluation = {name: given(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=given(splits.train), evaluation=evaluation, level=level, noise=noise)
+
+
+def _fetch(name: str, folder: Path) -> Path:
+    from torchvision.datasets.utils import download_url
+
+    archive, checksum = DOWNLOADS[name]
+    download_url(f"https://www.cs.toronto.edu/~kriz/{archive}", str(folder), md5=checksum)
+    batches, train, test = BATCHES[name]
+    (folder / batches).mkdir()
+    with tarfile.open(folder / archive) as packed:
+        for file in packed:  # only what is read, by its last name: no member says where it is written
+            last = PurePosixPath(file.name).name
+            if last in (*train, test, *NAMES) and (content := packed.extractfile(file)) is not None:
+                (folder / batches / last).write_bytes(content.read())
+    return folder
+
+
+CIFAR10_ENTRY = Entry(
+    Cifar10Config,
+    load_cifar,
+    description="60,000 images of 32x32 pixels in 10 classes, also with human labels",
+    levels=("class",),
+    published=WHERE,
+    counts={"": CIFAR10.counts},
+    files=(BATCHES["cifar10"][0],),
+    fetch=partial(_fetch, "cifar10"),
+)
+CIFAR100_ENTRY = Entry(
+    Cifar100Config,
+    load_cifar,
+    description="60,000 images of 32x32 pixels in 100 classes, also with human labels",
+    levels=("coarse", "fine"),
+    published=WHERE,
+    counts={"": CIFAR100.counts},
+    files=(BATCHES["cifar100"][0],),
+    fetch=partial(_fetch, "cifar100"),
+)

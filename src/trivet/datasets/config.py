@@ -1,0 +1,220 @@
+"""Settings shared by all data sets, and how a data set registers its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from trivet.config.base import NamedConfig
+from trivet.config.plugins import is_reference
+from trivet.datasets.dataset import Splits, check_apart, check_evaluable, check_trainable, choose_level, hold_out_fold
+from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.label_noise import NoiseConfig, superclass
+
+Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square images in pixels.")]
+Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
+
+
+class DataConfig(NamedConfig):
+    """Which labelled items are trained on and evaluated, and how they are prepared.
+
+    `DataConfig.parse` gives the settings of the data set that `name` names; each has a class of its own.
+    """
+
+    name: str = Field(
+        description='A data set of docs/data.md; "folder" is your own images, one folder per class, "table" a table of '
+        'their paths; "python:FILE.py:NAME" is a function of your own.'
+    )
+    level: str | None = Field(
+        None,
+        description="The label level trained on; if not given the coarsest one, of a published set that of its papers.",
+    )
+    augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = Field(
+        "none",
+        description="How training images are cut, anew each time. flip: as in evaluation. crop-flip: shifted by up to "
+        "1/8 of the side, or, where resize leaves more, cut at a random place. pad-crop: as crop-flip, after padding "
+        "with 10 black pixels on all sides. random-resized-crop: a random part of 8 to 100 % of the whole image, of a "
+        "ratio changed by up to 4/3. Photographs (all but digits and letters) are also mirrored.",
+    )
+    jitter: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Brightness, contrast and saturation of each training image are multiplied by random numbers from "
+        "1 - jitter to 1 + jitter.",
+    )
+    erase: float = Field(
+        0.0, ge=0, le=1, description="The share of training images of which a random rectangle is replaced by noise."
+    )
+    folds: int | None = Field(
+        None,
+        ge=2,
+        le=10_000,
+        description="Validate within the training classes: split them into this many class-disjoint folds and evaluate "
+        'one of them, "validation", instead of training on it.',
+    )
+    fold: int = Field(0, ge=0, description="Which of the folds is held out, from 0.")
+    noise: NoiseConfig | None = Field(None, description="Artificial label noise; a separate section, [data.noise].")
+    decisions: Path | None = Field(
+        None,
+        description="A csv file id,decision,label of training labels to keep, to change (relabel) or to leave out "
+        "(drop), as trivet audit writes it; trivet train --labels FILE sets it.",
+    )
+
+    mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
+
+    @classmethod
+    def names(cls) -> Collection[str]:
+        """Of the data sets of Trivet."""
+        from trivet.datasets.catalogue import DATA_SETS  # here: every data set has settings
+
+        return DATA_SETS
+
+    @classmethod
+    def named(cls, name: str) -> type[DataConfig] | None:
+        """The settings of a data set."""
+        from trivet.datasets.catalogue import DATA_SETS, entry
+
+        return entry(name).config if name in DATA_SETS or is_reference(name) else None
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The label levels, coarse first, where they are known before the data are read."""
+        from trivet.datasets.catalogue import entry
+
+        return entry(self.name).levels or None
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of an input, where it is known before the data are read."""
+        return None
+
+    @property
+    def text_column(self) -> str | None:
+        """The column of a data set that holds the text of each item, if there is one."""
+        return None
+
+    def frame(self, shape: tuple[int, ...]) -> Frame:
+        """How images of other files are brought to a shape (C, H, W) that a network takes, as these are.
+
+        Raises:
+            ValueError: if inputs of that shape are no images.
+        """
+        return Frame.of(shape)
+
+    def path_of(self, id: str) -> Path | None:
+        """The file of an item, if each is one."""
+        return None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_unused(cls, values: Any) -> Any:
+        """Without what only other data sets have, if it is at its default: settings were once written with all."""
+        from trivet.datasets.catalogue import DATA_SETS
+
+        if not isinstance(values, dict):
+            return values
+        kept = dict(values)
+        for key in values.keys() - cls.model_fields:
+            fields = {name: one.config.model_fields.get(key) for name, one in DATA_SETS.items()}
+            owners = {name: field.default for name, field in fields.items() if field is not None}
+            if values[key] in owners.values():
+                del kept[key]
+            elif owners:
+                names = " or ".join(f'"{name}"' for name in sorted(owners, key="folder".__ne__)[:3])
+                names += ", for instance," if len(owners) > 3 else ""
+                raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
+        return kept
+
+    @property
+    def changes_images(self) -> bool:
+        """Whether training images are changed at random."""
+        return self.augment != "none" or self.jitter > 0 or self.erase > 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.augment == "flip" and not self.mirrored:
+            raise ValueError(
+                f'augment = "flip" mirrors photographs: {self.name} has none; use crop-flip, which then shifts only.'
+            )
+        if self.fold >= (self.folds or 1):
+            raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
+        levels = self.label_levels
+        if levels is not None:
+            try:
+                level = choose_level(self.level, levels)
+                if self.noise is not None and self.noise.superclass is not None:
+                    superclass(self.noise.superclass, levels, level)
+            except ValueError as error:
+                raise ValueError(str(error).removeprefix("data.")) from None  # the path is said already
+        return self
+
+
+class ImagesConfig(DataConfig):
+    """Of a data set of square images."""
+
+    image_size: Side
+    channels: Channels
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of an image."""
+        return (self.channels, self.image_size, self.image_size)
+
+
+class PooledConfig(ImagesConfig):
+    """Of images of one size that are average-pooled to a smaller one."""
+
+    side: ClassVar[int]
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        if self.side % self.image_size:
+            sizes = ", ".join(str(size) for size in range(2, self.side + 1) if self.side % size == 0)
+            raise ValueError(
+                f"image_size must divide {self.side} for {self.name}: got {self.image_size}; use one of {sizes}."
+            )
+        return self
+
+
+class Entry(NamedTuple):
+    """A data set.
+
+    Attributes:
+        config: its settings.
+        load: settings, the folder of data sets and what is called with progress -> the data; see `catalogue.load`.
+        description: what it holds, in a few words.
+        levels: its label levels, coarse first; empty where the data decide.
+        published: where it comes from and under which licence; empty for data of one's own.
+        counts: version -> part -> images and classes as they were published, where these are checked; the version "" is
+            the only one.
+        files: the files it needs, in a folder of its name.
+        fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
+    """
+
+    config: type[DataConfig]
+    load: Callable[[Any, Path, Progress | None], Splits]
+    description: str
+    levels: tuple[str, ...] = ()
+    published: str = ""
+    counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
+    files: tuple[str, ...] = ()
+    fetch: Callable[[Path], Path] | None = None
+
+
+def divided(splits: Splits, config: DataConfig) -> Splits:
+    """The splits with the fold that is held out, if there is one.
+
+    Raises:
+        ValueError: if they cannot be trained on or evaluated.
+    """
+    if config.folds is not None:
+        splits = hold_out_fold(splits, config.folds, config.fold)
+    check_trainable(splits.train, splits.level)
+    check_evaluable(splits.evaluation)
+    check_apart(splits)
+    return splits

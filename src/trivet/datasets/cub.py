@@ -1,0 +1,134 @@
+"""CUB-200-2011: birds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from trivet.datasets.archives import Tree
+from trivet.datasets.config import Entry
+from trivet.datasets.dataset import Splits
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.published_layouts import (
+    SPLIT,
+    BoxedConfig,
+    Facts,
+    OrPublished,
+    by_id,
+    find_published,
+    load_published,
+    numbers,
+)
+
+FACTS = Facts(
+    "cub",
+    "https://www.vision.caltech.edu/datasets/cub_200_2011/ (non-commercial research and education)",
+    folders=("cub", "CUB_200_2011"),
+    level="class",
+    counts={"": (11_788, 200)},
+)
+LISTS = ("images.txt", "image_class_labels.txt")
+PARENTS, NODES = "cub_flat.parent-child.txt", "classes_flat.txt"
+
+
+class CubConfig(BoxedConfig):
+    """CUB-200-2011."""
+
+    name: Literal["cub"] = "cub"
+    split: OrPublished = Field("auto", description=f"{SPLIT} published: train_test_split.txt.")
+    hierarchy: bool = Field(
+        False,
+        description="Add the levels order and family, from cub_flat.parent-child.txt and classes_flat.txt of "
+        "https://github.com/cvjena/semantic-embeddings (MIT), in the folder of the set or in hierarchy/ below it.",
+    )
+
+    @property
+    def label_levels(self) -> tuple[str, ...]:
+        return ("order", "family", "class") if self.hierarchy else ("class",)
+
+
+def load_cub(config: CubConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """CUB-200-2011 as published: `images.txt`, `image_class_labels.txt`, `images/`, and other lists where asked for.
+
+    Trained on: the first half of the classes by number, 1-100; "unseen": the others, 101-200.
+    """
+    tree = find_published(FACTS, config, data_root, " and ".join(LISTS), lambda one: all(map(one.has, LISTS)))
+    images = tree.rows(LISTS[0], 2)
+    ids = [id for id, _ in images]
+    class_ids = [row[0] for row in by_id(tree.rows(LISTS[1], 2), ids, LISTS[1])]
+    named = dict(tree.rows("classes.txt", 2)) if tree.has("classes.txt") else {}
+    order = sorted(set(class_ids), key=lambda id: (len(id), id))
+    classes = [named.get(id, id) for id in class_ids]
+    labels, names = numbered(classes, [named.get(id, id) for id in order])
+    levels, level_names = {"class": labels}, {"class": names}
+    if config.hierarchy:
+        above = _hierarchy(tree, data_root)
+        for depth, level in reversed(list(enumerate(("order", "family")))):
+            texts = [above[id][depth] if id in above else "" for id in class_ids]
+            if "" in texts:
+                raise ValueError(f"{PARENTS} must hold each class: {classes[texts.index('')]} has no {level} in it.")
+            labels, names = numbered(texts)
+            levels, level_names = {level: labels, **levels}, {level: names, **level_names}
+    parts: dict[str, np.ndarray] = {}
+    if config.split == "published":
+        training = numbers(
+            by_id(tree.rows("train_test_split.txt", 2), ids, "train_test_split.txt"), "train_test_split.txt"
+        )
+        parts = {"train": np.flatnonzero(training[:, 0] == 1), "test": np.flatnonzero(training[:, 0] != 1)}
+    listing = Listing(
+        name="cub",
+        place=tree.root,
+        sources=[tree.source(f"images/{path}") for _, path in images],
+        ids=tuple(path for _, path in images),
+        labels=levels,
+        names=level_names,
+        parts=parts,
+        boxes=_boxes(tree, ids) if config.boxes else None,
+    )
+    return load_published(FACTS, config, listing, progress)
+
+
+def _boxes(tree: Tree, ids: Sequence[str]) -> np.ndarray:
+    file = "bounding_boxes.txt"  # image, left, upper, width, height
+    boxes = numbers(by_id((row for row in tree.rows(file, 5)), ids, file), file)
+    boxes[:, 2:] += boxes[:, :2]
+    return boxes
+
+
+def _hierarchy(tree: Tree, data_root: Path) -> Mapping[str, tuple[str, str]]:
+    """Order and family of each class by its number."""
+    folders = [tree, *(Tree(base / "hierarchy") for base in (tree.root, tree.root.parent, data_root / "cub"))]
+    found = next((one for one in folders if one.has(PARENTS) and one.has(NODES)), None)
+    if found is None:
+        raise ValueError(
+            f"data.hierarchy needs {PARENTS} and {NODES}: not found in {tree.root} or "
+            f"{tree.root.parent / 'hierarchy'}; get them from https://github.com/cvjena/semantic-embeddings."
+        )
+    names = {row[0]: row[1] for row in found.rows(NODES, 2)}
+    parent = {child: above for above, child in found.rows(PARENTS, 2)}
+    taxa = {}
+    for id in names:
+        chain: list[str] = []
+        node = id
+        while node in parent and len(chain) < len(names):
+            node = parent[node]
+            chain.append(names.get(node, node))
+        if len(chain) >= 3:  # genus, family, order, class of animals
+            taxa[id] = (chain[-2], chain[-3])
+    return taxa
+
+
+ENTRY = Entry(
+    CubConfig,
+    load_cub,
+    description="11,788 birds of 200 species, with boxes",
+    levels=("class",),
+    published=FACTS.published,
+    counts={"": FACTS.counts},
+    files=("images.txt", "image_class_labels.txt", "classes.txt", "images"),
+)

@@ -1,0 +1,266 @@
+"""Labelled images: inputs, one or more label levels, stable ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from trivet.config.base import nearest
+from trivet.datasets.preview import Shown
+from trivet.metrics import QueryGallery
+from trivet.metrics.folds import class_folds
+
+DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
+
+
+class Inputs(Protocol):
+    """The inputs of a data set, such as images, in memory or on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input, (C, H, W) of an image."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        """Inputs `(B, *shape)` at the positions `index (B,)`; images are bytes, or float32 in [0, 1]."""
+
+    def show(self, index: int) -> Shown:
+        """What a page shows of one: an image of at most 64 pixels a side, grey or RGB, or a text."""
+
+    def subset(self, index: np.ndarray) -> Inputs:
+        """The inputs at the positions `index`, in that order; nothing is copied."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be decoded."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Items with labels at one or more levels.
+
+    Attributes:
+        name: of the data set.
+        inputs: N inputs.
+        labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
+        names: level -> class names; some may have no item here.
+        ids: N different strings that stay the same from run to run.
+        skipped: images that could not be decoded; they are not among the items.
+        protocol: of an evaluation split, which items are queries and which are retrieved; None: each item is a query
+            and retrieves from all others.
+        columns: other columns of the items, `(N,)` texts each, which a table of embeddings keeps.
+
+    Raises:
+        ValueError: if these do not go together.
+    """
+
+    name: str
+    inputs: Inputs
+    labels: Mapping[str, np.ndarray]
+    names: Mapping[str, tuple[str, ...]]
+    ids: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
+    protocol: QueryGallery | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.ids)
+        if list(self.labels) != list(self.names) or len(self.inputs) != count or len(set(self.ids)) != count:
+            raise ValueError(
+                f"a data set needs a different id for each input, and names for each label level: got "
+                f"{len(self.inputs)} inputs, {count} ids of which {len(set(self.ids))} differ, labels of "
+                f"{list(self.labels)} and names of {list(self.names)}; make them agree."
+            )
+        for level, values in self.labels.items():
+            low, high, classes = values.min(initial=0), values.max(initial=-1), len(self.names[level])
+            if values.shape != (count,) or values.dtype != np.int64 or low < 0 or high >= classes:
+                raise ValueError(
+                    f"the labels of level {level!r} must be int64 of shape ({count},) from 0 to {classes - 1}, the "
+                    f"places of its names: got {values.dtype} of shape {values.shape} from {low} to {high}."
+                )
+        others = {name: len(column) for name, column in self.columns.items()}
+        if self.protocol is not None:
+            others["protocol"] = len(self.protocol.query)
+        for name, length in others.items():
+            if length != count:
+                raise ValueError(f"{name} must have a value for each of the {count} items: got {length}.")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def show(self, index: int) -> Shown:
+        """What a page shows of an item."""
+        return self.inputs.show(index)
+
+    def asked(self, embeddings: np.ndarray) -> dict[str, Any]:
+        """What `trivet.metrics.evaluate` takes for the embeddings `(N, d)` of the items, by their protocol."""
+        if self.protocol is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return self.protocol.arguments(embeddings, self.labels)
+
+    def related(self, level: str) -> np.ndarray:
+        """Positions of the items that have a class at a level which some query has: all, without a protocol."""
+        return np.arange(len(self)) if self.protocol is None else self.protocol.related(self.labels[level])
+
+    def subset(self, index: np.ndarray) -> Dataset:
+        """The items at the positions `index (M,)`, in that order; class names and label values stay."""
+        return replace(
+            self,
+            inputs=self.inputs.subset(index),
+            labels={level: values[index] for level, values in self.labels.items()},
+            ids=tuple(self.ids[i] for i in index.tolist()),
+            protocol=None if self.protocol is None else self.protocol.subset(index),
+            columns={name: tuple(column[i] for i in index.tolist()) for name, column in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingNoise:
+    """Label noise in the training items.
+
+    Attributes:
+        kind: as in the settings.
+        topline: whether clean items were left out instead.
+        true_labels: `(N,)`, what the labels of the trained level were.
+        dropped: items left out because no other was labelled as their class.
+    """
+
+    kind: str
+    topline: bool
+    true_labels: np.ndarray
+    dropped: int
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """What is trained on and what is evaluated.
+
+    Attributes:
+        train: the training items; its `skipped` lists the unreadable images of all splits.
+        evaluation: split name -> items, the main one first. "seen": other items of the trained classes; "unseen":
+            classes that are not trained on; "mixed": some of both; "val": a second given folder.
+        level: the label level trained on.
+        noise: what was done to the labels of `train` at that level; None if they are as they were found.
+        decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
+        found: what was found of a published set or a file, in a sentence; may be empty.
+        warnings: what is wrong with it, such as other counts than were published, in sentences.
+    """
+
+    train: Dataset
+    evaluation: Mapping[str, Dataset]
+    level: str
+    noise: TrainingNoise | None = None
+    decisions: Mapping[str, int] | None = None
+    found: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
+    """The level to train on: the one wanted, or else the coarsest.
+
+    Raises:
+        ValueError: if there is no such level.
+    """
+    known = list(levels)
+    if wanted is None:
+        return known[0]
+    if wanted not in known:
+        raise ValueError(f"data.level = {wanted!r} is not a label level of these data; {nearest(wanted, known)}")
+    return wanted
+
+
+def check_trainable(train: Dataset, level: str) -> None:
+    """Raise ValueError unless the training items hold two classes or more."""
+    counts = np.bincount(train.labels[level], minlength=len(train.names[level]))
+    if (counts > 0).sum() < 2:
+        only = [train.names[level][i] for i in np.flatnonzero(counts)]
+        raise ValueError(
+            f"training needs at least two classes, so that there is a negative: got {only} at level {level!r}; add a "
+            "class, or train on a finer level."
+        )
+
+
+def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
+    """Raise ValueError unless there is an evaluation split, and every one holds two items or more."""
+    if not evaluation:
+        raise ValueError("data need at least one evaluation split: they have none; hold some classes or items out.")
+    for split, data in evaluation.items():
+        if len(data) < 2:
+            raise ValueError(
+                f"an evaluation split needs at least two images, so that there is something to retrieve: {split!r} "
+                f"has {len(data)}; add images to its folder (test/ or val/)."
+            )
+        if data.protocol is None:
+            continue
+        level, labels = list(data.labels.items())[-1]
+        lacking = data.protocol.unanswered(labels)
+        if len(lacking):
+            shown = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            raise ValueError(
+                f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
+                f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
+                "leave its queries out."
+            )
+
+
+def trained_classes(splits: Splits, split: str) -> dict[str, int]:
+    """Level -> how many classes of an evaluation split the training items have as well."""
+    held_out = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+
+
+def check_apart(splits: Splits) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    """
+    trained = set(splits.train.ids)
+    for split, data in splits.evaluation.items():
+        both = [id for id in data.ids if id in trained]
+        if both:
+            raise ValueError(
+                f"no item may be both trained on and evaluated: {len(both)} of {split!r} are, first {both[0]!r}; "
+                "remove them from one."
+            )
+        shared = trained_classes(splits, split)
+        if split in DISJOINT and all(shared.values()):
+            level, count = list(shared.items())[-1]
+            raise ValueError(
+                f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
+                '"seen" or "mixed", or leave these classes out.'
+            )
+
+
+def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
+    """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
+
+    Raises:
+        ValueError: if there are fewer classes than folds.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+    """
+    try:
+        held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
+    except ValueError:
+        raise ValueError(
+            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; use "
+            "fewer folds, or train on a finer level."
+        ) from None
+    kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
+    return replace(
+        splits,
+        noise=noise,
+        train=splits.train.subset(kept),
+        evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
+    )

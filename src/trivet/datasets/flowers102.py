@@ -1,0 +1,87 @@
+"""Flowers-102: flowers of Oxford."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from trivet.datasets.archives import Tree
+from trivet.datasets.config import Entry
+from trivet.datasets.dataset import Splits
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.mat import Mat
+from trivet.datasets.published_layouts import SPLIT, Facts, OrPublished, PublishedConfig, find_published, load_published
+
+FACTS = Facts(
+    "flowers102",
+    "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ (terms not stated)",
+    folders=("flowers102", "flowers-102", "oxford-flowers-102"),
+    level="class",
+    counts={"": (8_189, 102)},
+)
+LABELS, PARTS = "imagelabels.mat", "setid.mat"
+LISTS = {"train": "trnid", "test": "tstid", "val": "valid"}
+
+
+class Flowers102Config(PublishedConfig):
+    """Flowers-102."""
+
+    name: Literal["flowers102"] = "flowers102"
+    split: OrPublished = Field(
+        "auto", description=f"{SPLIT} published: setid.mat, in which all classes are trained on."
+    )
+
+
+def load_flowers102(config: Flowers102Config, data_root: Path, progress: Progress | None) -> Splits:
+    """Flowers-102 by `imagelabels.mat` and `jpg/image_00001.jpg`; a class is named by its number.
+
+    Trained on: the first half of the classes by number, 1-51; "unseen": the others, 52-102. With split = "published"
+    10 images of every class; "seen": its test images; "val": its validation images.
+    """
+    tree = find_published(FACTS, config, data_root, f"{LABELS} and jpg/", lambda one: one.has(LABELS))
+    numbers = Mat(tree, LABELS).integers("labels")
+    labels, names = numbered([str(number) for number in numbers.tolist()], [str(one) for one in np.unique(numbers)])
+    files = [f"jpg/image_{number:05d}.jpg" for number in range(1, len(labels) + 1)]
+    listing = Listing(
+        name="flowers102",
+        place=tree.root,
+        sources=[tree.source(file) for file in files],
+        ids=tuple(files),
+        labels={"class": labels},
+        names={"class": names},
+        parts=read_parts(tree, len(files)) if config.split == "published" else {},
+    )
+    return load_published(FACTS, config, listing, progress)
+
+
+def read_parts(tree: Tree, count: int) -> dict[str, np.ndarray]:
+    """The positions, from 0, of the images of each published part; ValueError if one is none of `count` images."""
+    mat = Mat(tree, PARTS)
+    parts = {part: mat.integers(name) - 1 for part, name in LISTS.items()}
+    for part, index in parts.items():
+        if not len(index) or index.min() < 0 or index.max() >= count:
+            raise ValueError(f"{LISTS[part]} of {mat.path} must hold numbers from 1 to {count}; get it again.")
+    return parts
+
+
+def _fetch(folder: Path) -> Path:
+    from torchvision import datasets
+
+    datasets.Flowers102(folder, download=True)
+    return folder / "flowers-102"
+
+
+ENTRY = Entry(
+    Flowers102Config,
+    load_flowers102,
+    description="8,189 flowers of 102 kinds",
+    levels=("class",),
+    published=FACTS.published,
+    counts={"": FACTS.counts},
+    files=("jpg", LABELS, PARTS),
+    fetch=_fetch,
+)

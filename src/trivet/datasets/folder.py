@@ -1,0 +1,217 @@
+"""Your own images: one folder per class, nested folders for coarser and finer classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from trivet.datasets.config import Entry
+from trivet.datasets.dataset import Dataset, Skipped, Splits
+from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered
+from trivet.datasets.inputs import FileInputs
+from trivet.datasets.splitting import Split
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
+RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
+
+
+class FolderConfig(ImageFilesConfig):
+    """Your own images."""
+
+    name: Literal["folder"] = "folder"
+    root: Path = Field(description="The folder of images, relative to the current folder.")
+    levels: tuple[str, ...] | None = Field(
+        None, description='Names of the nested folder levels, coarse first, such as ["make", "model"].'
+    )
+    split: Split = Field(
+        "auto",
+        description="class-disjoint: the first half of the classes in sorted order is trained on, the rest is unseen. "
+        "in-class: a share of every class is held out. auto: train/ and test/ (or val/) folders as given, otherwise "
+        "class-disjoint.",
+    )
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The names of the levels, where they are set."""
+        return self.levels
+
+    def path_of(self, id: str) -> Path:
+        """The file of an image."""
+        return self.root / id
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not all(self.levels)):
+            raise ValueError(f"levels must be different, non-empty names: got {list(self.levels)}; rename them.")
+        if clash := [name for name in self.levels or () if name in RESERVED_LEVELS]:
+            raise ValueError(
+                f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
+                f"got {clash[0]!r}; rename it."
+            )
+        return self
+
+
+def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """See `list_folder`, for what it raises, too; also if more than `config.allow_corrupt` of the images are broken."""
+    return load_listing(config, list_folder(config), progress)
+
+
+def list_folder(config: FolderConfig) -> Listing:
+    """The images below `config.root` as CLASS/.../NAME, split as `config.split` says.
+
+    Levels: "class" if all images lie one folder deep, else "level1", "level2", ... or `config.levels`. A class is named
+    by its path below the root. With given train/, test/ and val/ folders, the main evaluation split is test/ (or val/
+    without it), called "seen" if all its classes are trained on, "unseen" if none is, "mixed" otherwise; val/ beside
+    test/ is called "val".
+
+    Raises:
+        ValueError: if the folders do not have this form.
+    """
+    images = find_images(config.root)
+    given = _given_folders(config, images)
+    levels = _level_names(config, images, 1 if given else 0)
+    labels, names = _labels(images, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
+    top = np.array([path.split("/")[0] for path in images])
+    return Listing(
+        name=config.root.resolve().name,
+        place=config.root,
+        sources=[config.root / path for path in images],
+        ids=tuple(images),
+        labels=labels,
+        names=names,
+        parts={folder: np.flatnonzero(top == folder) for folder in given},
+    )
+
+
+def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> Dataset:
+    """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
+
+    The unreadable ones are listed in `skipped`.
+
+    Args:
+        frame: what they are brought to.
+
+    Raises:
+        ValueError: if `root` is no folder, or holds no readable image.
+    """
+    inputs, images = list_images(root, frame)
+    broken = inputs.decode_all(0, progress)[1]
+    kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
+    if not len(kept):
+        raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
+    skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
+    return labelled_images(root, inputs.subset(kept), [images[i] for i in kept.tolist()], skipped)
+
+
+def list_images(root: Path, frame: Frame) -> tuple[FileInputs, list[str]]:
+    """All images below `root`, of which none was read yet, and their paths below it.
+
+    Raises:
+        ValueError: if `root` is no folder, or holds no image.
+    """
+    images = find_images(root)
+    return FileInputs([root / path for path in images], frame, np.arange(len(images))), images
+
+
+def labelled_images(
+    root: Path, inputs: FileInputs, images: Sequence[str], skipped: tuple[Skipped, ...] = ()
+) -> Dataset:
+    """The images as items, labelled by their folders where all lie equally deep, else without labels."""
+    depths = {path.count("/") for path in images}
+    levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
+    labels, names = _labels(images, levels, 0)
+    return Dataset(root.resolve().name, inputs, labels, names, tuple(images), skipped)
+
+
+def _labels(
+    ids: Sequence[str], levels: Sequence[str], skip: int
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Labels and class names of each level, from the folders of the ids below the first `skip`."""
+    labels, names = {}, {}
+    for depth, name in enumerate(levels, start=1):
+        labels[name], names[name] = numbered(["/".join(id.split("/")[skip:-1][:depth]) for id in ids])
+    return labels, names
+
+
+def _default_levels(depth: int) -> tuple[str, ...]:
+    return ("class",) if depth == 1 else tuple(f"level{i}" for i in range(1, depth + 1))
+
+
+def find_images(root: Path) -> list[str]:
+    """Sorted paths below `root`, with "/", of all files with an image suffix; hidden files and folders are left out.
+
+    Linked folders are entered, each real folder once.
+    """
+    if not root.is_dir():
+        raise ValueError(
+            f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}; correct it."
+        )
+    images, seen = [], set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in files:
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                images.append((Path(folder) / name).relative_to(root).as_posix())
+    if not images:
+        raise ValueError(
+            f"data.root must hold images ({', '.join(sorted(SUFFIXES))}) in one folder per class: {root} has none."
+        )
+    for path in images:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"file names must be UTF-8: got {path!r} in {root}; rename it.") from None
+    return sorted(images)
+
+
+def _given_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:
+    """The split folders below the root, train first, then test and val; empty if there are none."""
+    top = {PurePosixPath(path).parts[0] for path in images}
+    if "train" not in top or not top & {"test", "val"}:
+        return ()
+    if config.split != "auto":
+        raise ValueError(
+            f"split = {config.split!r} needs class folders: {config.root} holds train/ and test/ or val/, which are a "
+            "split already; remove data.split, or set data.root to one of them."
+        )
+    if others := sorted(top - {"train", "test", "val"}):
+        raise ValueError(f"{config.root} must hold images in train/, test/ and val/ only: it also has {others[0]}.")
+    return tuple(folder for folder in ("train", "test", "val") if folder in top)
+
+
+def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tuple[str, ...]:
+    by_depth = {path.count("/") - skip: path for path in reversed(images)}
+    if list(by_depth) == [0]:
+        raise ValueError(
+            f"every image must be in the folder of its class: {images[0]} in {config.root} does not; make one folder "
+            "per class and move the images there."
+        )
+    if len(by_depth) > 1:
+        shown = " and ".join(f"{by_depth[depth]} ({depth} class folders)" for depth in sorted(by_depth)[:2])
+        raise ValueError(
+            f"all images must be at the same folder depth, one folder per label level: {config.root} has {shown}; "
+            "move them."
+        )
+    (depth,) = by_depth
+    if config.levels is None:
+        return _default_levels(depth)
+    if len(config.levels) != depth:
+        raise ValueError(
+            f"data.levels must name each of the {depth} folder levels, as in {by_depth[depth]}: "
+            f"got {list(config.levels)}."
+        )
+    return config.levels
+
+
+ENTRY = Entry(FolderConfig, load_folder, description="your own images, one folder per class")

@@ -1,0 +1,216 @@
+"""Image files with labels, as a folder, a table or a published list names them: split, and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from trivet.datasets.config import Channels, ImagesConfig, Side, divided
+from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, choose_level
+from trivet.datasets.image_decoding import Frame, Progress, Source
+from trivet.datasets.inputs import FileInputs
+from trivet.datasets.splitting import arranged, split_items
+from trivet.io.query_gallery import QueryGallery
+
+
+class ImageFilesConfig(ImagesConfig):
+    """Of a data set of image files with labels."""
+
+    image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
+        64, description="Side of the images in pixels, or [height, width]."
+    )
+    resize: Side | None = Field(
+        None,
+        description="Resize images so that their shorter side has so many pixels before they are cut to image_size, as "
+        "256 before 224: evaluation takes the centre, and augment other places. By default nothing more is cut off "
+        "than the shape asks for.",
+    )
+    channels: Channels = 3
+    split: str = "auto"  # narrowed to what each data set offers
+    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
+    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
+    allow_corrupt: float = Field(
+        0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
+    )
+    memory_gb: float = Field(
+        4, ge=0, description="Decoded images are kept in memory up to this size; beyond it, files are read again."
+    )
+
+    mirrored = True
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of an image."""
+        size = self.image_size
+        return (self.channels, *((size, size) if isinstance(size, int) else size))
+
+    def frame(self, shape: tuple[int, ...]) -> Frame:
+        """Of images of that shape: resized as these settings say."""
+        return Frame.of(shape, self.resize)
+
+    @model_validator(mode="after")
+    def _check_resize(self) -> Self:
+        least = min(self.input_shape[1:])
+        if self.resize is not None and self.resize < least:
+            raise ValueError(
+                f"resize must be at least the shorter side of image_size, {least}: got {self.resize}; raise it."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_held_out(self) -> Self:
+        fields = type(self).model_fields
+        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
+        if unused and self.split != "in-class":
+            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Image files with labels.
+
+    Attributes:
+        name: of the data set.
+        place: where they are, for errors.
+        sources: N files.
+        ids: N different strings.
+        labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
+        names: level -> class names; split = "class-disjoint" trains on the first half of them.
+        parts: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
+            given, so that classes or items are held out.
+        protocol: which items are queries and which are retrieved, all of one part; None without.
+        boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
+        columns: other columns of the items, N texts each.
+        where: where the list names the item at a position, such as "row 7 of items.csv"; None where the id tells.
+    """
+
+    name: str
+    place: Path
+    sources: Sequence[Source]
+    ids: tuple[str, ...]
+    labels: Mapping[str, np.ndarray]
+    names: Mapping[str, tuple[str, ...]]
+    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
+    protocol: QueryGallery | None = None
+    boxes: np.ndarray | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    where: Callable[[int], str] | None = None
+
+
+def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
+    """The images of a list, split as it says or as `config.split` says.
+
+    The main evaluation split is "test" (or "val" without it), called "seen" if all its classes are trained on, "unseen"
+    if none is, "mixed" otherwise; "val" beside "test" keeps its name.
+
+    Raises:
+        ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
+    """
+    files, everything = _files(config, listing), np.arange(len(listing.ids))
+    divided(_arranged(config, listing, files, everything), config)  # before it takes time to decode them
+
+    inputs, broken = files.decode_all(config.memory_gb, progress)
+    if len(broken) > config.allow_corrupt * len(files):
+        first = "; ".join(f"{_where(listing, i)} ({reason})" for i, reason in list(broken.items())[:3])
+        raise ValueError(
+            f"at most {100 * config.allow_corrupt:.2f} % of the images may be unreadable: {len(broken)} of "
+            f"{len(files)} in {listing.place} are, first {first}; repair or remove them, or raise data.allow_corrupt."
+        )
+    kept = np.setdiff1d(everything, np.array(list(broken), np.int64))
+    splits = _arranged(config, listing, inputs, kept)
+    skipped = tuple(Skipped(_where(listing, i), reason) for i, reason in broken.items())
+    return replace(splits, train=replace(splits.train, skipped=skipped))
+
+
+def split_listing(config: ImageFilesConfig, listing: Listing, kept: np.ndarray | None = None) -> Splits:
+    """As `load_listing`, but no image is decoded before it is asked for.
+
+    Args:
+        kept: the positions of the images that can be read; all, if not given.
+
+    Raises:
+        ValueError: if no image is there, one is listed twice, or the split cannot be made.
+    """
+    files = _files(config, listing)
+    return divided(_arranged(config, listing, files, np.arange(len(files)) if kept is None else kept), config)
+
+
+def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
+    """All images of the list, checked to be there and different."""
+    check_there(listing)
+    _check_different(listing)
+    return FileInputs(
+        listing.sources,
+        config.frame(config.input_shape),
+        np.arange(len(listing.ids)),
+        listing.boxes,
+        whole=config.augment == "random-resized-crop",
+    )
+
+
+def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The number of each text `(N,)` int64, and the texts that occur, sorted or as in `order`."""
+    there = set(texts)
+    names = tuple(sorted(there)) if order is None else tuple(name for name in order if name in there)
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number[text] for text in texts], np.int64), names
+
+
+def _where(listing: Listing, position: int) -> str:
+    return listing.ids[position] if listing.where is None else f"{listing.ids[position]}, {listing.where(position)}"
+
+
+def check_there(listing: Listing, published: str | None = None) -> None:
+    """ValueError, one sentence, for lists whose images are not there at all.
+
+    Args:
+        published: where they are published, if they are.
+    """
+    count = len(listing.sources)
+    some = [listing.sources[i] for i in range(0, count, max(1, count // 20))]
+    if all(isinstance(source, Path) and not source.exists() for source in some):
+        raise ValueError(
+            f"the images of {listing.name} must lie where its list names them: of {len(listing.ids)}, such as "
+            f"{some[0]}, none was found; get the images too{f' from {published}' if published else ''}, or correct the "
+            "folder."
+        )
+
+
+def _check_different(listing: Listing) -> None:
+    if len(set(listing.ids)) < len(listing.ids):
+        first: dict[str, int] = {}
+        twice = next(i for i, id in enumerate(listing.ids) if first.setdefault(id, i) != i)
+        raise ValueError(
+            f"each image of {listing.place} must be listed once: {listing.ids[twice]!r} is listed twice, as items "
+            f"{first[listing.ids[twice]]} and {twice} (counted from 0); remove one."
+        )
+
+
+def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
+    """The items at the positions `kept` of the list, split."""
+    whole = Dataset(
+        listing.name,
+        inputs,
+        listing.labels,
+        listing.names,
+        listing.ids,
+        protocol=listing.protocol,
+        columns=listing.columns,
+    )
+    level = choose_level(config.level, listing.labels)
+    parts = split_items(
+        whole,
+        level,
+        listing.parts,
+        split=config.split,
+        holdout=config.holdout,
+        seed=config.seed,
+        place=listing.place,
+    )
+    return arranged(whole, level, parts, kept)

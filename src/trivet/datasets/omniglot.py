@@ -1,0 +1,129 @@
+"""Omniglot: handwritten characters of fifty alphabets."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from trivet.datasets.config import Channels, Entry, ImagesConfig, Side
+from trivet.datasets.data_root import missing
+from trivet.datasets.dataset import Dataset, Splits, choose_level
+from trivet.datasets.image_decoding import CHUNK, Progress, open_image
+from trivet.datasets.inputs import in_memory
+
+FOLDERS = ("omniglot", "omniglot-py")
+PARTS = ("images_background", "images_evaluation")
+LARGEST = 1 << 16  # bytes of one image; the published ones have a few hundred
+
+
+class OmniglotConfig(ImagesConfig):
+    """Omniglot."""
+
+    name: Literal["omniglot"] = "omniglot"
+    image_size: Side = 28
+    channels: Channels = 1
+
+
+def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None) -> Splits:
+    """Omniglot with levels alphabet > character; a character is named "Latin/character03".
+
+    Trained on: the 30 background alphabets; "unseen": the 20 evaluation alphabets. Images are resized by averaging
+    (box filter) and inverted, so that ink is 1.
+    """
+    size = config.image_size
+    train, test = (_read(root, part) for part in PARTS)
+    names = [*train, *test]
+    pixels = np.empty((len(names), 1, size, size), np.uint8)
+    for i, name in enumerate(names):  # no threads: such small images spend their time in Python
+        pixels[i, 0] = _decode(name, train[name] if i < len(train) else test[name], size)
+        if progress is not None and ((i + 1) % CHUNK == 0 or i + 1 == len(names)):
+            progress(i + 1, len(names))
+
+    labels, classes = {}, {}
+    for depth, level in enumerate(("alphabet", "character"), start=1):
+        paths = ["/".join(name.split("/")[:depth]) for name in names]
+        classes[level] = tuple(sorted(set(paths)))
+        number = {path: i for i, path in enumerate(classes[level])}
+        labels[level] = np.array([number[path] for path in paths], np.int64)
+    whole = Dataset("omniglot", in_memory(pixels, white=255, channels=config.channels), labels, classes, tuple(names))
+    return Splits(
+        train=whole.subset(np.arange(len(train))),
+        evaluation={"unseen": whole.subset(np.arange(len(train), len(names)))},
+        level=choose_level(config.level, labels),
+    )
+
+
+def _decode(name: str, data: bytes, size: int) -> np.ndarray:
+    try:
+        with open_image(io.BytesIO(data), ("PNG",)) as image:
+            if image.size != (105, 105):
+                raise ValueError(f"it is {image.width} x {image.height} pixels, not 105 x 105")
+            return ~np.asarray(image.convert("L").resize((size, size), Image.Resampling.BOX))
+    except Exception as error:  # Pillow's readers raise many kinds on broken files
+        raise ValueError(f"{name} must be an image of Omniglot: {error}; download omniglot again.") from None
+
+
+def _read(root: Path, part: str) -> dict[str, bytes]:
+    """The files of a part's images by their sorted names below the part's folder."""
+    path = _find(root, part)
+    if path.is_dir():
+        names = _names(path, [f"{part}/{file.relative_to(path).as_posix()}" for file in path.glob("*/*/*")], part)
+        return {name: (path / name).read_bytes() for name in names}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = _names(path, archive.namelist(), part)
+            for name in names:
+                if archive.getinfo(f"{part}/{name}").file_size > LARGEST:
+                    raise ValueError(f"{path} holds {name!r}, too large for an image of Omniglot; download it again.")
+            return {name: archive.read(f"{part}/{name}") for name in names}
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{path} must be a complete zip file: {error}; download omniglot again.") from None
+
+
+def _find(root: Path, part: str) -> Path:
+    folders = [root / folder for folder in FOLDERS]
+    for folder in folders:
+        if (folder / f"{part}.zip").is_file():
+            return folder / f"{part}.zip"
+        if (folder / part).is_dir():
+            return folder / part
+    raise missing("omniglot", [f"{part}.zip (or the folder {part})"], folders)
+
+
+def _names(source: Path, members: Sequence[str], part: str) -> list[str]:
+    names = []
+    for member in members:
+        path = PurePosixPath(member)
+        if path.is_absolute() or ".." in path.parts or "\\" in member:
+            raise ValueError(f"{source} holds the name {member!r}, which leaves its folder; download omniglot again.")
+        if path.suffix == ".png" and len(path.parts) == 4 and path.parts[0] == part:
+            names.append("/".join(path.parts[1:]))
+    if not names:
+        raise ValueError(f"{source} must hold {part}/ALPHABET/CHARACTER/NAME.png: it holds none; download it again.")
+    return sorted(names)
+
+
+def _fetch(folder: Path) -> Path:
+    from torchvision import datasets
+
+    for background in (True, False):
+        datasets.Omniglot(folder, background=background, download=True)
+    return folder / "omniglot-py"
+
+
+ENTRY = Entry(
+    OmniglotConfig,
+    load_omniglot,
+    description="32,460 handwritten characters of 50 alphabets",
+    levels=("alphabet", "character"),
+    published="https://github.com/brendenlake/omniglot (MIT)",
+    files=tuple(f"{part}.zip" for part in PARTS),
+    fetch=_fetch,
+)

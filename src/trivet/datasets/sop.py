@@ -1,0 +1,84 @@
+"""SOP: Stanford Online Products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from trivet.datasets.archives import Tree
+from trivet.datasets.config import Entry
+from trivet.datasets.dataset import Splits
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.published_layouts import SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.datasets.splitting import Split
+
+FACTS = Facts(
+    "sop",
+    "https://cvgl.stanford.edu/projects/lifted_struct/ (research use)",
+    folders=("sop", "Stanford_Online_Products"),
+    level="class",
+    counts={"train": (59_551, 11_318), "test": (60_502, 11_316)},
+)
+KINDS = (
+    *("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle"),
+    *("lamp", "mug", "sofa", "stapler", "table", "toaster"),
+)
+LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
+
+
+class SopConfig(PublishedConfig):
+    """Stanford Online Products."""
+
+    name: Literal["sop"] = "sop"
+    split: Split = Field("auto", description=SPLIT)
+
+
+def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """Stanford Online Products by `Ebay_train.txt` and `Ebay_test.txt`, with levels super-class > class.
+
+    Trained on: the training list; "unseen": the test list, which has other classes.
+    """
+    files = tuple(LISTS.values())
+    tree = find_published(FACTS, config, data_root, " and ".join(files), lambda one: all(map(one.has, files)))
+    listed = {part: _rows(tree, file) for part, file in LISTS.items()}
+    rows = [row for part in listed.values() for row in part]
+    supers, super_names = numbered([row[3].split("/")[0].removesuffix("_final") for row in rows])
+    classes, class_names = numbered(
+        [row[1] for row in rows], sorted({row[1] for row in rows}, key=lambda id: (len(id), id))
+    )
+    train = len(listed["train"])
+    parts = {"train": np.arange(train), "test": np.arange(train, len(rows))}
+    listing = Listing(
+        name="sop",
+        place=tree.root,
+        sources=[tree.source(row[3]) for row in rows],
+        ids=tuple(row[3] for row in rows),
+        labels={"super-class": supers, "class": classes},
+        names={"super-class": super_names, "class": class_names},
+        parts=parts if config.split == "auto" else {},
+    )
+    return load_published(FACTS, config, listing, progress, parts)
+
+
+def _rows(tree: Tree, file: str) -> list[list[str]]:
+    """Image number, class, super class and path of each image."""
+    rows = tree.rows(file, 4)
+    rows = rows[1:] if rows[0][0] == "image_id" else rows
+    if not rows:
+        raise ValueError(f"{tree.source(file)} must list images: it has a header alone; get it again.")
+    return rows
+
+
+ENTRY = Entry(
+    SopConfig,
+    load_sop,
+    description="120,053 photographs of 22,634 products",
+    levels=("super-class", "class"),
+    published=FACTS.published,
+    counts={"": FACTS.counts},
+    files=("Ebay_train.txt", "Ebay_test.txt", *(f"{kind}_final" for kind in KINDS)),
+)

@@ -1,0 +1,337 @@
+"""A table of images: a column of paths, and columns of labels."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from trivet.datasets.archives import check_inside
+from trivet.datasets.config import DataConfig, Entry
+from trivet.datasets.dataset import Dataset, Skipped, Splits
+from trivet.datasets.image_decoding import Frame, Progress, Source
+from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
+from trivet.datasets.inputs import FileInputs
+from trivet.datasets.splitting import Split, parts_of
+from trivet.io.embedding_source import listed
+from trivet.io.embedding_table import ASKED, EMBEDDING, ID, SPLIT, class_numbers, select_rows
+from trivet.io.table import Rows, open_rows
+
+IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
+LABEL = ("label", "class")
+SHOWN = 8
+
+
+class TableConfig(ImageFilesConfig):
+    """A table of images."""
+
+    name: Literal["table"] = "table"
+    path: Path = Field(
+        description="A csv, tsv or parquet file, or the folder of a Hugging Face data set saved on disk, relative to "
+        "the current folder."
+    )
+    image: str | None = Field(
+        None,
+        description="The column of paths; in parquet and Hugging Face data it may hold the images themselves. Default: "
+        f"the first of {', '.join(IMAGE)} that is there.",
+    )
+    root: Path | None = Field(None, description="The folder that the paths start from; by default that of the table.")
+    levels: tuple[str, ...] | None = Field(
+        None, min_length=1, description="The columns that are label levels, coarse first. Default: label, or class."
+    )
+    split: Split = Field(
+        "auto",
+        description="auto: as the column split says (train, test, val), otherwise class-disjoint. class-disjoint: the "
+        "first half of the classes in sorted order is trained on, the rest is unseen. in-class: a share of every class "
+        "is held out. With a column split these two only check it.",
+    )
+    box: tuple[str, str, str, str] | None = Field(
+        None, description="Four columns of a box in pixels that each image is cut to, in the order of box_form."
+    )
+    box_form: Literal["corners", "size"] = Field(
+        "corners", description="corners: left, upper, right, lower. size: left, upper, width, height."
+    )
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The names of the levels, where they are set."""
+        return self.levels
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        levels = self.levels or ()
+        reserved = (*ID, *SPLIT, *ASKED, EMBEDDING)
+        if clash := [name for name in levels if name in reserved or levels.count(name) > 1]:
+            raise ValueError(
+                f"levels must be different columns, and none of {', '.join(reserved)}: got {clash[0]!r}; choose others."
+            )
+        if self.box_form != "corners" and self.box is None:
+            raise ValueError("box_form is used with box only: remove it, or name the columns of the box.")
+        return self
+
+
+def load_table(config: TableConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """See `list_table`, for what it raises, too; also if more than `config.allow_corrupt` of the images are broken."""
+    rows = open_rows(config.path)
+    listing = list_table(config, rows)
+    splits = load_listing(config, listing, progress)
+    counts = " > ".join(f"{level} ({len(names):,} classes)" for level, names in listing.names.items())
+    image = _image_column(config, rows)
+    return replace(splits, found=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
+
+
+def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress | None, *, unread: bool) -> Dataset:
+    """The images of another table as a run on `config` takes them, with what its other columns say.
+
+    Labels are not needed. Unreadable images are listed in `skipped`.
+
+    Args:
+        frame: what the images are brought to.
+        unread: no image is read yet, and none left out.
+
+    Raises:
+        ValueError: as `list_table`, but for labels and split; also if no image can be read.
+    """
+    rows = open_rows(path, "a table of images")
+    own = config if isinstance(config, TableConfig) else TableConfig(path=path)
+    own = own.model_copy(update={"path": path})
+    try:
+        listing, splits = _listed(own, rows, own.levels or _default_levels(rows))
+    except ValueError:  # a label, which is not needed, may be at fault
+        listing, splits = _listed(own, rows, ())
+    check_there(listing)
+    inputs = FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes)
+    broken = {} if unread else inputs.decode_all(0, progress)[1]
+    kept = np.setdiff1d(np.arange(len(rows)), np.array(list(broken), np.int64))
+    if not len(kept):
+        raise ValueError(f"{path} must name images that can be read: none of {len(rows)} can, first {broken[0]}.")
+    columns = {**listing.columns, **({} if splits is None else {SPLIT[0]: tuple(splits.tolist())})}
+    whole = Dataset(
+        listing.name, inputs, listing.labels, listing.names, listing.ids, protocol=listing.protocol, columns=columns
+    )
+    skipped = tuple(Skipped(listing.ids[i], reason) for i, reason in broken.items())
+    return replace(whole.subset(kept), skipped=skipped)
+
+
+def list_table(config: TableConfig, rows: Rows) -> Listing:
+    """The images of a table, labelled by its columns, split by its column `split` or as `config.split` says.
+
+    An item is named by the column `id`, else by its path. `is_query`, `is_gallery` and `is_junk`, with `camera`, are
+    the protocol of what is evaluated. Other columns are kept.
+
+    Raises:
+        ValueError: if a column is missing, a row has no path or no label, a path lies outside the root, ids repeat, or
+            the column `split` cannot be used.
+    """
+    listing, splits = _listed(config, rows, config.levels or _default_levels(rows))
+    return replace(listing, parts=parts_of(splits, rows.path))
+
+
+def _listed(config: TableConfig, rows: Rows, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
+    """The images of a table with these label levels and other columns, and what its column `split` says of each."""
+    image = _image_column(config, rows)
+    if image in levels:
+        raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
+    vectors = select_rows(config.path, rows.source, levels, None, others=True)
+    used = {image, *(config.box or ())}
+    labels, names = {}, {}
+    for level in levels:
+        (labels[level],), names[level] = class_numbers(vectors.labels[level])
+        _check_blank(rows, level, labels[level], names[level])
+    sources, ids = _sources(config, rows, image)
+    if vectors.ids is not None:
+        ids = tuple(vectors.ids.tolist())
+    elif ids is None or len(set(ids)) < len(ids):
+        ids = _numbered(rows, image, ids)
+    listing = Listing(
+        name=config.path.stem,
+        place=config.path,
+        sources=sources,
+        ids=ids,
+        labels=labels,
+        names=names,
+        protocol=vectors.protocol,
+        boxes=_boxes(config, rows),
+        columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
+        where=lambda row: f"row {row} of {config.path.name}",
+    )
+    return listing, vectors.splits
+
+
+def _image_column(config: TableConfig, rows: Rows) -> str:
+    if config.image is not None:
+        rows.column(config.image, "the images")
+        return config.image
+    there = next((name for name in IMAGE if name in rows.names), None)
+    if there is None:
+        raise ValueError(
+            f"a table of images must have a column of paths: {config.path} has {listed(rows.names)}; name the one that "
+            "holds them with data.image."
+        )
+    return there
+
+
+def _default_levels(rows: Rows) -> tuple[str, ...]:
+    there = next((name for name in LABEL if name in rows.names), None)
+    if there is None:
+        raise ValueError(
+            f"a table of images must have a column of labels: {rows.path} has {listed(rows.names)}; name those that "
+            "are label levels with data.levels, coarse first."
+        )
+    return (there,)
+
+
+def _check_blank(rows: Rows, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
+    blank = np.flatnonzero(np.isin(labels, [i for i, name in enumerate(names) if not name.strip()]))
+    if len(blank):
+        raise ValueError(
+            f"every row of {rows.path} must have a class name of level {level!r}: {_numbers(blank)} blank; fill them "
+            "in, or leave out these rows."
+        )
+
+
+def _numbers(rows: np.ndarray) -> str:
+    """Which rows, for "... are blank"."""
+    shown = listed([str(row) for row in rows[: SHOWN + 1].tolist()])
+    return f"rows {shown} (counted from 0, {len(rows):,} in all) are"
+
+
+def _sources(config: TableConfig, rows: Rows, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
+    """The images, and their paths if they have any."""
+    column = rows.column(image, "the images")
+    if pa.types.is_struct(column.type) and {"bytes", "path"} <= {field.name for field in column.type}:
+        empty = np.flatnonzero(pc.struct_field(column, "bytes").is_null().to_numpy(zero_copy_only=False))
+        if len(empty):
+            raise ValueError(
+                f"every row of {config.path} must hold its image: {_numbers(empty)} without; save the data set again "
+                "with the images in it."
+            )
+        return _Cells(column), None
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise ValueError(
+            f"the images must be a column of paths, or of images as Hugging Face keeps them: {image!r} of "
+            f"{config.path} holds {column.type}; name another with data.image."
+        )
+    root = config.root or (config.path if config.path.is_dir() else config.path.parent)
+    if not root.is_dir():
+        raise ValueError(f"data.root must be a folder: {root} is none; correct it.")
+    blank = np.flatnonzero(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), "").to_numpy())
+    if len(blank):
+        raise ValueError(f"every row of {config.path} must have a path in {image!r}: {_numbers(blank)} empty.")
+    paths = column.to_pylist()
+    # Most paths are plain; only those that might leave the root are looked at one by one.
+    for row in np.flatnonzero(pc.match_substring_regex(column, r"\.\.|^/|\\|^[A-Za-z]:").to_numpy()).tolist():
+        paths[row] = _inside(paths[row], root, config.path, row)
+    return Files(root, paths), tuple(paths)
+
+
+def _inside(path: str, root: Path, table: Path, row: int) -> str:
+    """A path relative to the root, of which it may be an absolute one."""
+    try:
+        plain = Path(path).relative_to(root.absolute()).as_posix() if Path(path).is_absolute() else path
+        check_inside(posixpath.normpath(plain), root)
+    except ValueError:
+        raise ValueError(
+            f"a path must lie below {root}: row {row} of {table} (counted from 0) has {path!r}; correct it, or set "
+            "data.root."
+        ) from None
+    return plain
+
+
+def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The numbers of the rows as ids of images without a path; ValueError if two rows have one path."""
+    if ids is None:
+        return tuple(str(row) for row in range(len(rows)))
+    first: dict[str, int] = {}
+    for row, path in enumerate(ids):
+        if path in first:
+            raise ValueError(
+                f"each image must be in one row, or have an id: rows {first[path]} and {row} of {rows.path} (counted "
+                f"from 0) both have {path!r} in {image!r}; remove one, or add a column id."
+            )
+        first[path] = row
+    return ids
+
+
+def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:
+    if config.box is None:
+        return None
+    edges = []
+    for name in config.box:
+        column = rows.column(name, "each edge of the box")
+        try:
+            edges.append(column.cast(pa.float64()).to_numpy())
+        except pa.ArrowInvalid:
+            raise ValueError(f"the column {name!r} of {config.path} must hold numbers, of a box in pixels.") from None
+    boxes = np.stack(edges, axis=1)
+    if config.box_form == "size":
+        boxes[:, 2:] += boxes[:, :2]
+    wrong = np.flatnonzero(~(np.isfinite(boxes).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)))
+    if len(wrong):
+        raise ValueError(
+            f"every row of {config.path} must have a box with a width and a height: {_numbers(wrong)} without; correct "
+            "them, or choose box_form."
+        )
+    return boxes
+
+
+@dataclass(frozen=True, eq=False)
+class Files(Sequence[Source]):
+    """Files below a root; a million of them are no million objects."""
+
+    root: Path
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Source: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Source]: ...
+    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
+        if isinstance(index, slice):
+            return Files(self.root, self.names[index])
+        return self.root / self.names[index]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    column: pa.ChunkedArray
+    row: int
+
+    def __str__(self) -> str:
+        return f"the image of row {self.row}"
+
+    def read(self) -> bytes:
+        data: bytes = self.column[self.row]["bytes"].as_py()
+        return data
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells(Sequence[Source]):
+    """Images in a column of bytes and paths."""
+
+    column: pa.ChunkedArray
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, index: int) -> Source: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Source]: ...
+    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
+        if isinstance(index, slice):
+            return _Cells(self.column[index])
+        return _Cell(self.column, range(len(self))[index])  # beyond the end, where an iteration ends, IndexError
+
+
+ENTRY = Entry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")

@@ -1,0 +1,200 @@
+"""Vectors made elsewhere, such as by a sentence encoder or a pretrained network, with their labels in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trivet.datasets.config import Entry
+from trivet.datasets.dataset import Dataset, Splits, choose_level
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.splitting import ListedConfig, arranged, parts_of, split_items
+from trivet.io.embedding_source import listed
+from trivet.io.embedding_table import SPLIT, Vectors, class_numbers
+from trivet.io.read_embeddings import read_vectors
+
+TEXT = "text"  # the column that pages show where none is named
+CHECKED = 2**28  # bytes of vectors up to which all are checked at the start; others when they are read
+PART = 2**24  # of the numbers that are checked at once
+
+
+class VectorsConfig(ListedConfig):
+    """Vectors made elsewhere."""
+
+    name: Literal["vectors"] = "vectors"
+    path: Path = Field(
+        description="The vectors: an .npz, a .parquet, an .npy with a csv file of its rows beside it, or a folder of "
+        "shards that trivet embed wrote, relative to the current folder. Only an .npy and shards are read as they are "
+        "needed; the others are held in memory."
+    )
+    table: Path | None = Field(
+        None, description="The csv file of the rows of an .npy. Default: the one beside it with the same stem."
+    )
+    text: str | None = Field(
+        None, description='The column that pages show of each item. Default: "text" if it is there, else the id.'
+    )
+
+    @property
+    def text_column(self) -> str:
+        """The column that is shown, if it is there."""
+        return TEXT if self.text is None else self.text
+
+
+@dataclass(frozen=True, eq=False)
+class VectorInputs:
+    """Rows of an array in memory or on disk, of which a batch is read when it is needed.
+
+    Attributes:
+        vectors: `(M, d)` floating point, shared by all subsets.
+        shown: what pages show of the M rows.
+        rows: `(N,)` the rows that these inputs are.
+        path: of the file, which errors name.
+    """
+
+    vectors: np.ndarray
+    shown: Sequence[str]
+    rows: np.ndarray
+    path: Path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.vectors.shape[1],)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        rows = self.rows[index]
+        values = np.asarray(self.vectors[rows], np.float32)
+        check_finite(values, rows, self.path)
+        return torch.from_numpy(values)
+
+    def show(self, index: int) -> str:
+        return self.shown[int(self.rows[index])]
+
+    def subset(self, index: np.ndarray) -> VectorInputs:
+        return replace(self, rows=self.rows[index])
+
+
+def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """The rows of `config.path`, labelled by its columns and split as `config.split` says.
+
+    Items are named by the column id, else by the numbers of their rows from 0.
+
+    Raises:
+        ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
+    """
+    vectors = _open(config.path, config.table, config.levels, config.text)
+    whole = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
+    return split_rows(whole, vectors, config)
+
+
+def split_rows(whole: Dataset, vectors: Vectors, config: ListedConfig) -> Splits:
+    """The rows of a file as its column split or the settings divide them."""
+    level = choose_level(config.level, whole.labels)
+    given = parts_of(vectors.splits, config.path)
+    parts = split_items(
+        whole, level, given, split=config.split, holdout=config.holdout, seed=config.seed, place=config.path
+    )
+    return arranged(whole, level, parts)
+
+
+def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
+    """The vectors of another file as a run on `config` takes them, with what other columns say; labels are not needed.
+
+    Raises:
+        ValueError: as `load_vectors`.
+    """
+    try:
+        found = _open(path, None, None, config.text)
+    except ValueError:  # a column that nobody named may be at fault
+        found = _open(path, None, (), config.text)
+    return dataset_of(found, path, text=config.text_column, labelled=False)
+
+
+def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None) -> Vectors:
+    """The rows of the file with their columns, of which a text for each, if there is one."""
+    vectors = read_vectors(path, table=table, levels=levels, text=text, others=True)
+    if text is None and TEXT in vectors.columns and TEXT not in (levels or ()):
+        return read_vectors(path, table=table, levels=levels, text=TEXT, others=True)
+    return vectors
+
+
+def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, labelled: bool = True) -> Dataset:
+    """All rows as items. Label levels that are not named have the one of fewest classes first, and none is the text.
+
+    Args:
+        path: of the file, which errors name.
+        text: what the column of texts is called, if there is one.
+        named: whether the label levels were.
+        labelled: whether each item must have a label.
+
+    Raises:
+        ValueError: if there is no label level, a label is blank, or vectors of at most 256 MiB are not finite.
+    """
+    if not named:
+        vectors = replace(vectors, labels={name: column for name, column in vectors.labels.items() if name != text})
+    if not vectors.labels and labelled:
+        raise ValueError(
+            f"training needs a label for each row: {path} has no label column{vectors.why_none()}; add one, or name it "
+            "in data.levels."
+        )
+    count = len(vectors)
+    if vectors.embeddings.nbytes <= CHECKED:
+        step = max(1, PART // max(1, vectors.embeddings.shape[1]))
+        for start in range(0, count, step):
+            part = np.asarray(vectors.embeddings[start : start + step])
+            check_finite(part, vectors.rows[start : start + step], path)
+    labels, names = _labels(vectors, path)
+    if not named:
+        levels = sorted(names, key=lambda level: len(names[level]))
+        labels, names = {level: labels[level] for level in levels}, {level: names[level] for level in levels}
+    ids = tuple(vectors.names())
+    shown = ids if vectors.texts is None else vectors.texts
+    inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
+    columns = {name: tuple(values) for name, values in vectors.others.items()}
+    if vectors.texts is not None and text not in labels:
+        columns = {text: tuple(vectors.texts), **columns}
+    if vectors.splits is not None and not labelled:  # else it says what is trained on
+        columns[SPLIT[0]] = tuple(vectors.splits.tolist())
+    return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
+
+
+def _labels(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Labels and class names of each level.
+
+    Raises:
+        ValueError: if a label is blank.
+    """
+    labels, names = {}, {}
+    for level, column in vectors.labels.items():
+        (labels[level],), names[level] = class_numbers(column)
+        blank = [number for number, name in enumerate(names[level]) if not name.strip()]
+        if blank:
+            rows = vectors.rows[np.isin(labels[level], blank)]
+            raise ValueError(
+                f"every row of {path} must have a class name of level {level!r}: {len(rows)} of {len(column)} are "
+                f"blank, rows {listed([str(row) for row in rows[:9]])} counted from 0; fill them in, or leave out "
+                "these rows."
+            )
+    return labels, names
+
+
+def check_finite(values: np.ndarray, rows: np.ndarray, path: Path) -> None:
+    """ValueError unless all values `(B, d)` are finite; `rows (B,)` are their numbers in the file."""
+    wrong = rows[~np.isfinite(values).all(axis=1)]
+    if len(wrong):
+        raise ValueError(
+            f"the vectors of {path} must be finite: {len(wrong)} of {len(rows)} are not, rows "
+            f"{listed([str(row) for row in np.sort(wrong)[:9]])} counted from 0; embed them again, or leave them out."
+        )
+
+
+ENTRY = Entry(VectorsConfig, load_vectors, description="vectors made elsewhere, with labels: npz, npy and csv, parquet")

@@ -1,0 +1,1 @@
+"""Tables, vectors, texts and images in files: read with checks, written whole or not at all."""

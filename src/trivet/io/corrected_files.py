@@ -1,0 +1,220 @@
+"""Applies decisions on labels to a file of embeddings or texts: the result is a new file of the same format."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from trivet.io.atomic_files import write_whole
+from trivet.io.csv_files import CsvTable
+from trivet.io.embedding_source import whole
+from trivet.io.embedding_table import Vectors
+from trivet.io.label_decisions import DECISIONS, UNDECIDED, read_decisions
+from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
+from trivet.io.read_embeddings import read_vectors
+from trivet.io.text_files import TEXT, read_texts
+from trivet.runtime.arrays import Integers
+
+# A field of a csv file, quoted or not, and what ends it.
+FORMATS = (".csv", ".npz", ".npy", ".parquet")
+
+
+def write_cleaned(
+    path: Path, decisions: Path, out: Path, *, level: str | None = None, text: str | None = None
+) -> dict[str, int]:
+    """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
+
+    All other columns, the order of the rows and the types of the columns stay, and of a csv file every byte of the rows
+    that are kept: line ends, quotes and byte order mark. Of an .npy file a csv file is written
+    beside the new one too. The file itself is not changed.
+
+    Args:
+        path: a csv file of texts, or an .npz, .npy or .parquet file of embeddings.
+        decisions: see `trivet.io.label_decisions.read_decisions`; the ids are those of the column "id", else numbers
+        of rows,
+            counted from 0.
+        out: the new file, of the same format.
+        level: the label level that was decided on; None for the first.
+        text: of a csv file, the column of texts; None for "text".
+
+    Returns:
+        How many rows there were and are, "rows" and "left", and how many were decided to "keep", "relabel", "drop", or
+        are "undecided".
+
+    Raises:
+        ValueError: if a file is broken or of another format, the output exists, nothing was decided, an id is no row's,
+            or a label no class of the file or the one that the row has.
+        OSError: if the output cannot be written.
+    """
+    _check_paths(path, decisions, out)
+    vectors = _labels(path, level, text)
+    level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
+    if level is None:
+        raise ValueError(
+            f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
+            "--level."
+        )
+    source, kept, counts = _decided(path, vectors, level, decisions)
+    if not any(counts[name] for name in DECISIONS):
+        raise ValueError(
+            f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
+            "keep, relabel or drop."
+        )
+    rows = np.flatnonzero(kept)
+    # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
+    {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()](
+        path, out, level, source[rows], rows
+    )
+    return {"rows": len(kept), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
+
+
+def _check_paths(path: Path, decisions: Path, out: Path) -> None:
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix not in FORMATS:
+        raise ValueError(
+            f"decisions are applied to a .csv, .npz, .npy or .parquet file: got {path}; for a run, use trivet train "
+            "--labels."
+        )
+    if out.suffix.lower() != suffix:
+        raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
+    files = [out, out.with_suffix(".csv")] if suffix == ".npy" else [out]
+    check_outputs([Output("--output", file) for file in files], [path, decisions])
+
+
+def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
+    levels = None if level is None else [level]
+    if path.suffix.lower() == ".csv":
+        return read_texts(path, lambda texts: np.zeros((len(texts), 1)), text=text or TEXT, levels=levels)[0]
+    return read_vectors(path, levels=levels)
+
+
+def _decided(path: Path, vectors: Vectors, level: str, decisions: Path) -> tuple[Integers, Any, Counter[str]]:
+    """For each row the row that its label is copied from, and whether it is kept; and the counts of the decisions."""
+    names = vectors.names()
+    place = {name: row for row, name in enumerate(names)}
+    labels = vectors.labels[level].tolist()
+    holder = {label: row for row, label in reversed(list(enumerate(labels)))}
+    source, kept = np.arange(len(names)), np.ones(len(names), np.bool_)
+    counts: Counter[str] = Counter()
+    for one in read_decisions(decisions):
+        where = f"line {one.line} of {decisions}"
+        if one.id not in place:
+            raise ValueError(
+                f"each id must be that of a row of {path}: {where} has {one.id!r}, and none of the {len(names)} rows "
+                f"has it;{_similar(one.id, place)} use the file that was decided on."
+            )
+        row = place[one.id]
+        if one.decision == "relabel":
+            if one.label not in holder:
+                raise ValueError(
+                    f"a new label must be one of the {len(holder)} classes at level {level!r} of {path}: {where} has "
+                    f"{one.label!r};{_similar(one.label, holder)} correct it."
+                )
+            if one.label == labels[row]:
+                raise ValueError(
+                    f"relabel needs a different label from the row's current one: {where} has {one.label!r}, as "
+                    f"{one.id!r} is labelled already; if these decisions were applied before, there is nothing to do."
+                )
+            source[row] = holder[one.label]
+        kept[row] = one.decision != "drop"
+        counts[one.decision] += 1
+    if not kept.any():
+        raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(names)}; keep some.")
+    counts[UNDECIDED] = len(names) - counts["keep"] - counts["relabel"] - counts["drop"]
+    return source, kept, counts
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" did you mean {close[0]!r}?" if close else ""
+
+
+def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    """The cells are copied as they are written."""
+    table = CsvTable.read(path)
+    delimiter, encoding = table.form
+    if encoding == "utf-16":
+        raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
+    head, *records = _records(path.read_bytes(), delimiter.encode())
+    place = table.columns.index(level)
+    labels = [None if place >= len(one) else _text(one[place][0], delimiter, encoding) for one in records]
+    if labels != [label or "" for label in table.texts(level)]:
+        raise ValueError(
+            f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
+        )
+    lines = [head]
+    for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
+        line = records[row]
+        lines.append([*line[:place], (records[taken][place][0], line[place][1]), *line[place + 1 :]])
+    write_whole(out, b"".join(field + end for line in lines for field, end in line))
+
+
+def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]]:
+    """The lines of a csv file, each as its fields as they are written, with what follows each; empty lines go along."""
+    records: list[list[tuple[bytes, bytes]]] = [[]]
+    separator = re.escape(delimiter)
+    pattern = rb'((?:"(?:[^"]|"")*")?[^%b\r\n]*)(%b|\r\n|\r|\n|\Z)' % (separator, separator)
+    for match in re.finditer(pattern, content):
+        field, end = match.groups()
+        if not records[-1] and not field and end != delimiter and len(records) > 1:
+            last, ended = records[-2][-1]
+            records[-2][-1] = (last, ended + end)
+        else:
+            records[-1].append((field, end))
+            if end != delimiter:
+                records.append([])
+        if not end:
+            break
+    return [record for record in records if record]
+
+
+def _text(field: bytes, delimiter: str, encoding: str) -> str:
+    """What a field says that is written so."""
+    return next(csv.reader([field.decode(encoding)], delimiter=delimiter), [""])[0]
+
+
+def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    """Arrays of another length than the embeddings, which describe no rows, stay as they are."""
+    with whole(path, "npz"), np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    count = len(arrays[level])
+    for name, array in arrays.items():
+        if array.ndim and len(array) == count:
+            arrays[name] = array[source if name == level else rows]
+    _write_array(out, lambda sink: np.savez(sink, **arrays))
+
+
+def _npy(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    with whole(path, "npy"):
+        embeddings = np.lib.format.open_memmap(path, mode="r")
+    _csv(path.with_suffix(".csv"), out.with_suffix(".csv"), level, source, rows)
+    _write_array(out, lambda sink: np.save(sink, embeddings[rows]))
+
+
+def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
+    sink = io.BytesIO()
+    write(sink)
+    write_whole(out, sink.getvalue())
+
+
+def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+    with whole(path, "parquet"):
+        table = pa.parquet.read_table(path)
+    place = table.schema.get_field_index(level)
+    relabelled = table.column(level).take(pa.array(source))
+    left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
+    if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
+        left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(left, sink)
+    write_whole(out, sink.getvalue().to_pybytes())

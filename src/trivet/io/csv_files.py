@@ -1,0 +1,149 @@
+"""CSV files: read as typed columns, written with correct quoting."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from trivet.io.csv_dialect import CsvForm, csv_form
+from trivet.io.embedding_source import Column, Source, arrow_column, integral, whole
+from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
+from trivet.runtime.safe_read import check_regular
+
+# What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
+_FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
+_NUMBER = re.compile(r"'*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# The first columns of the csv files that Trivet writes: in these, and no others, `unguarded` is applied.
+_OWN = (DECISION_FILE, SUSPECTS, PER_CLASS)
+
+
+def guarded(text: str) -> str:
+    """A cell that no spreadsheet takes for a formula: one apostrophe more before what begins like one.
+
+    These are texts that begin with = + - @ (also of full width), a tab or a line break, but for plain numbers; and, so
+    that nothing is lost, such texts behind apostrophes. All others stay as they are.
+
+    Example:
+        >>> [guarded(text) for text in ("=1+2", "-7", "-x", "'-x", "'tis", "cat")]
+        ["'=1+2", '-7', "'-x", "''-x", "'tis", 'cat']
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unguarded(cell: str) -> str:
+    """The text that `guarded` made a cell of; for every text, `unguarded(guarded(text)) == text`."""
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def is_own(columns: Sequence[str]) -> bool:
+    """Whether Trivet writes csv files with these columns, whose cells are guarded; in others nothing is taken away."""
+    return any(tuple(columns[: len(own)]) == own for own in _OWN)
+
+
+def csv_text(rows: Iterable[Iterable[Any]], *, guard: bool = True) -> str:
+    """The text of a csv file, whose first row is its header: quoted where needed, each line ended by a newline.
+
+    Args:
+        guard: see `guarded`; not for cells of somebody's file that are copied as they are.
+    """
+    cells = ([guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows) if guard else rows
+    lines: list[str] = []
+    # The writer quotes a lone carriage return only if lines end with one.
+    sink = SimpleNamespace(write=lambda line: lines.append(line.removesuffix("\r\n") + "\n"))
+    csv.writer(sink, lineterminator="\r\n").writerows(cells)
+    return "".join(lines)
+
+
+def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | None]]]]:
+    """The column names of a csv file, and its rows, each with the number of its last line; see `is_own`.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is no csv file.
+    """
+    check_regular(path, "a csv file")
+    try:
+        form = csv_form(path)
+        with path.open(encoding=form.encoding, newline="") as file:
+            reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
+            columns = list(reader.fieldnames or [])
+            if not is_own(columns):
+                return columns, [(reader.line_num, row) for row in reader]
+            return columns, [
+                (
+                    reader.line_num,
+                    {name: unguarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()},
+                )
+                for row in reader
+            ]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
+
+
+@dataclass(frozen=True, eq=False)
+class CsvTable:
+    """A csv file with a header; every column as text, where an empty field is null."""
+
+    path: Path
+    table: pa.Table
+    form: CsvForm
+
+    @classmethod
+    def read(cls, path: Path) -> CsvTable:
+        with whole(path, "csv"):
+            form = csv_form(path)
+            # With threads, errors do not number the rows.
+            read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
+            parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
+            with pa.csv.open_csv(path, read, parse) as start:
+                names = start.schema.names
+            convert = pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+            )
+            return cls(path, pa.csv.read_csv(path, read, parse, convert), form)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def cells(self, name: str) -> list[str | None]:
+        """A column as it is written."""
+        return list(self.table.column(name).to_pylist())
+
+    def texts(self, name: str) -> list[str | None]:
+        """A column as it is meant, see `unguarded`."""
+        return list(self._column(name).to_pylist())
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        column = self.table.column(name)
+        if not is_own(self.columns) or not pc.any(pc.starts_with(column, "'")).as_py():
+            return column
+        return pa.chunked_array([pa.array([cell and unguarded(cell) for cell in column.to_pylist()], column.type)])
+
+    def source(self, embeddings: npt.NDArray[Any], *, without: str | None = None) -> Source:
+        """The embeddings, with the columns of the file but one."""
+        columns = [column for column in self.columns if column != without]
+        return Source(embeddings, columns, lambda name: _csv_column(self.path, name, self._column(name)))
+
+
+def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> Column:
+    column = arrow_column(path, name, texts)
+    try:
+        numbers = texts.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:  # not a column of numbers
+        return column
+    return column._replace(missing=np.isnan(numbers), plain=integral(numbers))

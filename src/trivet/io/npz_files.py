@@ -1,0 +1,161 @@
+"""Embeddings in npz files, and in npy files with a csv file beside them."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.io.csv_files import CsvTable
+from trivet.io.embedding_source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, whole
+from trivet.io.embedding_table import CAMERA, ID, SPLIT
+from trivet.runtime.arrays import Booleans
+from trivet.runtime.safe_read import check_expanded
+
+
+def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
+    """The embeddings of an npz file, and its one-dimensional arrays as columns."""
+    headers = _npz_headers(path)
+
+    def load(name: str) -> npt.NDArray[Any]:
+        return _npz_array(path, name, headers)
+
+    key = next((name for name in EMBEDDINGS if name in headers), None)
+    if key is None:
+        candidates = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
+        guess = f"; if {candidates[0]!r} are the embeddings, save them under that name" if len(candidates) == 1 else ""
+        raise ValueError(
+            f"{path} must hold the embeddings as 'embeddings', 'embedding', 'features' or 'vectors': it has "
+            f"{listed(list(headers))}{guess or '; name the (N, d) floating-point array so'}."
+        )
+    _check_no_objects(path, repr(key), headers[key][1])
+    check_embeddings(path, *headers[key])
+    count = headers[key][0][0]
+
+    others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMmO"}
+    columns = [name for name, shape in others.items() if shape == (count,)]
+    asked = [*ID, *SPLIT, *CAMERA, *(levels or ())]
+    if levels is None and not any(name not in asked for name in columns):
+        asked += [name for name, shape in others.items() if len(shape) == 1]  # one of them was meant as the labels
+    for name in asked:
+        if name in others and name not in columns:
+            raise ValueError(
+                f"{path} must hold one {name!r} per embedding: got shape {others[name]} for {count} embeddings; "
+                f"save it with shape ({count},)."
+            )
+
+    def column(name: str) -> Column:
+        values = load(name)
+        missing: Booleans = np.zeros(count, np.bool_)
+        plain = True
+        if values.dtype.kind == "S":
+            with whole(path, "npz"):  # bytes that are not UTF-8
+                values = np.char.decode(values, "utf-8")
+        elif values.dtype.kind in "Mm":
+            missing, plain, values = np.isnat(values), False, values.astype(np.str_)
+        elif values.dtype.kind == "f":
+            missing = np.isnan(values)
+            plain = integral(values)
+        return Column(values, missing, plain)
+
+    return Source(load(key), columns, column)
+
+
+def read_whole_numbers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    """One-dimensional arrays of whole numbers of an npz file.
+
+    Raises:
+        ValueError: if the file is broken, one is not in it, or holds something else.
+    """
+    headers = _npz_headers(path)
+    for name in names:
+        shape, dtype = headers.get(name, ((), np.dtype(object)))
+        if len(shape) != 1 or dtype.kind not in "iu":
+            raise ValueError(
+                f"{path} must hold the arrays {' and '.join(names)}, each (N,) of whole numbers: it has "
+                f"{listed(list(headers))}; save it again."
+            )
+    return [_npz_array(path, name, headers).astype(np.int64) for name in names]
+
+
+Headers = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def _npz_headers(path: Path) -> Headers:
+    """Shape and dtype of each array of an npz file, whose sizes are checked."""
+    headers, held = {}, 0
+    with whole(path, "npz"), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as file:
+                    headers[member.filename.removesuffix(".npy")] = shape, dtype = _header(file)
+                    _check_size(shape, dtype, member.file_size - file.tell())
+                held += member.file_size
+    check_expanded(path, held)
+    return headers
+
+
+def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
+    _check_no_objects(path, repr(name), headers[name][1])
+    with whole(path, "npz"), np.load(path, allow_pickle=False) as arrays:
+        return np.asarray(arrays[name])
+
+
+def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
+    """The csv file beside an npy file, which errors about columns name, and the source of both."""
+    embeddings = read_array(path)
+    check_embeddings(path, embeddings.shape, embeddings.dtype)
+    if not table.is_file():
+        raise ValueError(
+            f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "
+            "and one row per embedding, or name another table."
+        )
+    columns = CsvTable.read(table)
+    if len(columns) != len(embeddings):
+        raise ValueError(
+            f"{table} must hold one row per embedding: it has {len(columns)} rows below its header and {path} "
+            f"{len(embeddings)}; write both from the same items."
+        )
+    return table, columns.source(embeddings)
+
+
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """The array of an npy file, a read-only memory map.
+
+    Raises:
+        ValueError: if the file is broken, or holds Python objects.
+    """
+    with whole(path, "npy"), path.open("rb") as file:
+        shape, dtype = _header(file)
+        held = path.stat().st_size - file.tell()
+    _check_no_objects(path, "it", dtype)
+    with whole(path, "npy"):
+        _check_size(shape, dtype, held)
+        return np.lib.format.open_memmap(path, mode="r") if 0 not in shape else np.empty(shape, dtype)
+
+
+def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], held: int) -> None:
+    """ValueError unless the values of an array take the bytes that are there for them."""
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != held:
+        raise ValueError(f"it holds {held} bytes for an array of shape {shape} of {dtype}")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of an npy file, which tell objects before anything is unpickled."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _check_no_objects(path: Path, what: str, dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject:
+        raise ValueError(
+            f"{path} must hold numbers and texts only: {what} holds Python objects, which are never loaded; "
+            "save texts with .astype(str)."
+        )

@@ -1,0 +1,281 @@
+"""Embeddings in a folder of shards: parquet files of so many rows, which several processes write, and one npy file.
+
+shards.json           what the shards are of, written first
+part-00000.parquet    the rows of the first items: id, columns, embedding; written whole, as all of these
+...
+vectors.npy           the embeddings of all rows `(N, d)` float32, to be memory-mapped; written last
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+
+from trivet.io.atomic_files import PARTIAL, whole_file, write_json
+from trivet.io.embedding_source import Column, Source, arrow_column, check_embeddings, whole
+from trivet.io.embedding_table import EMBEDDING
+from trivet.io.npz_files import read_array
+from trivet.io.overwrite_guard import EMBEDDED, SHARDS
+from trivet.io.parquet_files import batches, levels_of, open_parquet, rows_of_lists, table_of
+from trivet.runtime.progress import steps
+from trivet.runtime.safe_read import check_types, parse_json, read_json
+
+FORMAT = 1
+VECTORS = "vectors.npy"
+PART = re.compile(r"part-(?P<number>[0-9]{5,})\.parquet")
+LOCKS = re.compile(r"\.lock|\..+\.trivet-lock")
+SHARD = b"trivet.shard"  # in the metadata of a parquet file: `ShardMark`
+ROWS_PER_SHARD = 65536
+
+
+class Manifest(TypedDict):
+    """What `shards.json` holds.
+
+    `key` names the model, the data and the rows of a shard; `items` counts what is to be embedded, of which some may
+    turn out to be unreadable.
+    """
+
+    format: int
+    key: str
+    trivet: str
+    model: str
+    data: str
+    inputs: str
+    items: int
+    rows_per_shard: int
+    dimension: int
+    columns: list[str]
+    levels: list[str]
+
+
+class Skip(TypedDict):
+    """An image that could not be read."""
+
+    id: str
+    reason: str
+
+
+class ShardMark(TypedDict):
+    """What a shard says of itself."""
+
+    key: str
+    number: int
+    skipped: list[Skip]
+
+
+def count_shards(manifest: Manifest) -> int:
+    """How many shards there are when all is done."""
+    return -(-manifest["items"] // manifest["rows_per_shard"])
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """The file of a shard, counted from 0."""
+    return folder / f"part-{number:05d}.parquet"
+
+
+def missing(folder: Path, manifest: Manifest) -> list[int]:
+    """The shards that are not there yet."""
+    return [number for number in range(count_shards(manifest)) if not part_path(folder, number).is_file()]
+
+
+def is_own(name: str) -> bool:
+    """Whether a file in a folder of shards is one that Trivet writes there, or left there when it was killed."""
+    partial = PARTIAL.fullmatch(name)
+    name = partial["name"] if partial and partial["ending"] else name
+    return name in (SHARDS, VECTORS) or PART.fullmatch(name) is not None or LOCKS.fullmatch(name) is not None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write `shards.json`."""
+    write_json(folder / SHARDS, manifest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What `shards.json` says.
+
+    Raises:
+        ValueError: if it is missing, broken or of a newer format.
+    """
+    path = folder / SHARDS
+    try:
+        values = read_json(path, "a list of shards")
+        check_types(Manifest, values)
+        if lacking := sorted(Manifest.__annotations__.keys() - values.keys()):
+            raise ValueError(f"it has no {lacking[0]!r}")
+        if min(values["items"], values["rows_per_shard"], values["dimension"]) < 1:
+            raise ValueError("it counts less than one")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must say what the shards beside it are: {error}; embed the items again.") from None
+    if values["format"] > FORMAT:
+        raise ValueError(
+            f"{path} must be of format {FORMAT} or older: got format {values['format']}; use the newer Trivet that "
+            "wrote it."
+        )
+    manifest: Manifest = values
+    return manifest
+
+
+def write_shard(
+    folder: Path,
+    manifest: Manifest,
+    number: int,
+    embeddings: npt.NDArray[Any],
+    ids: Sequence[str],
+    columns: Mapping[str, npt.NDArray[Any]],
+    skipped: list[Skip],
+) -> None:
+    """Write the rows of one shard, which may be none if no image could be read.
+
+    Args:
+        embeddings: `(n, d)`.
+        ids, columns: n values each.
+        skipped: the images of this shard that could not be read.
+    """
+    assert list(columns) == manifest["columns"]
+    mark: ShardMark = {"key": manifest["key"], "number": number, "skipped": skipped}
+    metadata = {EMBEDDED: manifest["model"], SHARD.decode(): json.dumps(mark)}
+    table = table_of(embeddings, ids, columns, levels=manifest["levels"], metadata=metadata)
+    with whole_file(part_path(folder, number)) as partial:
+        # Random digits are not smaller when compressed, and a dictionary of them is larger.
+        texts = ["id", *manifest["columns"]]
+        pa.parquet.write_table(table, partial, use_dictionary=texts, compression=dict.fromkeys(texts, "snappy"))
+
+
+def write_vectors(folder: Path, manifest: Manifest) -> None:
+    """Write `vectors.npy`, once all shards are there; at most some thousand rows are held at once."""
+    files = open_shards(folder, manifest)
+    shape = (sum(file.metadata.num_rows for file in files), manifest["dimension"])
+    with whole_file(folder / VECTORS) as partial, partial.open("wb") as sink:
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(sink, header)
+        for rows in _blocks(folder, manifest, files, f"writing {VECTORS}, in shards"):
+            rows.tofile(sink)
+
+
+def open_shards(folder: Path, manifest: Manifest, numbers: Sequence[int] | None = None) -> list[pa.parquet.ParquetFile]:
+    """Some or all shards, checked to be of this folder.
+
+    Raises:
+        ValueError: if one is missing or broken, or of other embeddings.
+    """
+    if numbers is None:
+        numbers = range(count_shards(manifest))
+        if lacking := missing(folder, manifest):
+            raise ValueError(
+                f"{folder} must hold all its shards: {len(lacking)} of {len(numbers)} are missing, first "
+                f"{part_path(folder, lacking[0]).name}; go on with the same trivet embed, which writes only these."
+            )
+    return [_open_shard(part_path(folder, number), manifest, number) for number in numbers]
+
+
+def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.ParquetFile:
+    file = open_parquet(path)
+    mark = mark_of(path, file)
+    again = "remove it, and go on with the same trivet embed."
+    if mark["key"] != manifest["key"] or mark["number"] != number:
+        place = "of other embeddings" if mark["key"] != manifest["key"] else f"number {mark['number']}"
+        raise ValueError(
+            f"the shards of a folder must be of one model and the same items: {path} is {place} than {SHARDS} says; "
+            f"{again}"
+        )
+    names = ["id", *manifest["columns"], EMBEDDING]
+    if file.schema_arrow.names != names:
+        raise ValueError(f"{path} must have the columns {', '.join(names)}: got {file.schema_arrow.names}; {again}")
+    if file.metadata.num_rows + len(mark["skipped"]) != _items_of(manifest, number):
+        raise ValueError(
+            f"{path} must hold {_items_of(manifest, number)} items: it has {file.metadata.num_rows}, and names "
+            f"{len(mark['skipped'])} that could not be read; {again}"
+        )
+    kind = file.schema_arrow.field(EMBEDDING).type
+    width = getattr(kind, "list_size", None)  # of a list of one length
+    if width != manifest["dimension"] or kind.value_type != pa.float32():
+        raise ValueError(
+            f"the embeddings of {path} must be {manifest['dimension']} numbers in float32, as {SHARDS} says: got "
+            f"{kind}; {again}"
+        )
+    return file
+
+
+def mark_of(path: Path, file: pa.parquet.ParquetFile) -> ShardMark:
+    """What a shard says of itself; ValueError if it is none."""
+    try:
+        mark = parse_json((file.schema_arrow.metadata or {})[SHARD].decode())
+        check_types(ShardMark, mark)
+        if lacking := sorted(ShardMark.__annotations__.keys() - mark.keys()):
+            raise ValueError(f"it has no {lacking[0]!r}")
+    except (KeyError, ValueError) as error:
+        reason = "it says of no shard that it is one" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"{path} must be a shard that trivet embed wrote: {reason}; remove it, and go on with the same command."
+        ) from None
+    found: ShardMark = mark
+    return found
+
+
+def _items_of(manifest: Manifest, number: int) -> int:
+    rows = manifest["rows_per_shard"]
+    return min(rows, manifest["items"] - number * rows)
+
+
+def read_shards(folder: Path) -> Source:
+    """The embeddings of a folder of shards, `vectors.npy` mapped or else held in memory once, and their other columns.
+
+    Raises:
+        ValueError: if a shard or what it holds is missing, broken, or of other embeddings.
+    """
+    manifest = read_manifest(folder)
+    files = open_shards(folder, manifest)
+    levels = levels_of(files[0].schema_arrow)
+    return Source(_embeddings(folder, manifest, files), ["id", *manifest["columns"]], _columns(folder, files), levels)
+
+
+def _embeddings(folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile]) -> npt.NDArray[Any]:
+    shape = (sum(file.metadata.num_rows for file in files), manifest["dimension"])
+    check_embeddings(folder, shape, np.dtype(np.float32))
+    path = folder / VECTORS
+    if path.is_file():
+        mapped = read_array(path)
+        if mapped.shape != shape or mapped.dtype != np.float32:
+            raise ValueError(
+                f"{path} must hold the {shape[0]} x {shape[1]} numbers in float32 of the shards beside it: got "
+                f"{mapped.dtype} of shape {mapped.shape}; remove it, and go on with the same trivet embed."
+            )
+        return mapped
+    embeddings, start = np.empty(shape, np.float32), 0
+    for rows in _blocks(folder, manifest, files, f"reading {folder.name}, in shards"):
+        embeddings[start : start + len(rows)] = rows
+        start += len(rows)
+    return embeddings
+
+
+def _blocks(
+    folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile], title: str
+) -> Iterator[npt.NDArray[Any]]:
+    """The embeddings of all rows in order, some thousand `(n, d)` at a time."""
+    for number, file in steps(list(enumerate(files)), title):
+        path = part_path(folder, number)
+        for start, batch in batches(path, file, [EMBEDDING]):
+            yield rows_of_lists(path, EMBEDDING, start, batch.column(EMBEDDING), manifest["dimension"])
+
+
+def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[[str], Column]:
+    def column(name: str) -> Column:
+        parts = []
+        for number, file in enumerate(files):
+            path = part_path(folder, number)
+            with whole(path, "parquet"):
+                values = file.read([name]).column(name)
+            if len(values):
+                parts.append(arrow_column(path, name, values))
+        values, missing, plain = zip(*parts, strict=True)
+        return Column(np.concatenate(values), np.concatenate(missing), all(plain))
+
+    return column

@@ -1,0 +1,103 @@
+"""The rows of a csv, tsv, parquet or JSON lines file, or of a Hugging Face data set saved on disk, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json
+
+from trivet.config.base import nearest
+from trivet.io.csv_files import CsvTable
+from trivet.io.embedding_source import Source, arrow_column, check_columns, whole
+from trivet.io.hf_dataset import is_saved, read_saved
+from trivet.io.parquet_files import is_readable, open_parquet
+from trivet.runtime.safe_read import check_regular
+
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a table.
+
+    Attributes:
+        path: the file or folder.
+        table: its columns, at least one row.
+        source: for `select_rows`; the numbers of the rows stand for embeddings. Nested and binary columns are left out.
+    """
+
+    path: Path
+    table: pa.Table
+    source: Source
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def column(self, name: str, kind: str) -> pa.ChunkedArray:
+        """A column; ValueError that names the nearest if there is none.
+
+        Args:
+            kind: what it is for, as in "the paths".
+        """
+        if name not in self.table.column_names:
+            raise ValueError(f"{kind} must be a column: {self.path} has no {name!r}; {nearest(name, self.names)}")
+        column = self.table.column(name)
+        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+    @property
+    def names(self) -> list[str]:
+        """The columns."""
+        return list(self.table.column_names)
+
+
+def open_rows(path: Path, what: str = "a table") -> Rows:
+    """The rows of a table, by the suffix of its file.
+
+    Args:
+        what: it is, for errors.
+
+    Raises:
+        ValueError: if the file is missing, broken, empty or of another kind.
+    """
+    if path.is_dir():
+        if not is_saved(path):
+            raise ValueError(
+                f"{what} in a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no "
+                "state.json; give a file, or save the data set again."
+            )
+        table = read_saved(path)
+    elif not path.is_file():
+        raise ValueError(f"{what} must be in a file or a folder: {path} does not exist; check the path.")
+    elif path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{what} must be in a file {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
+    elif path.suffix.lower() == ".parquet":
+        file = open_parquet(path)
+        with whole(path, "parquet"):
+            table = file.read()
+    elif path.suffix.lower() in JSON_LINES:
+        check_regular(path, what)
+        with whole(path, "JSON lines"):
+            table = pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False))
+    else:
+        csv = CsvTable.read(path)
+        _check(path, csv.table)
+        return Rows(path, csv.table, csv.source(_numbers(csv.table)))
+    _check(path, table)
+    columns = [field.name for field in table.schema if is_readable(field.type)]
+    source = Source(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
+    return Rows(path, table, source)
+
+
+def _check(path: Path, table: pa.Table) -> None:
+    check_columns(path, table.column_names)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} must hold at least one row: it has none; add some.")
+
+
+def _numbers(table: pa.Table) -> npt.NDArray[np.float64]:
+    return np.arange(table.num_rows, dtype=np.float64)[:, None]

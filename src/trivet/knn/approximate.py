@@ -1,0 +1,145 @@
+"""Retrieval measures from approximate neighbour lists, for galleries too large for exact comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trivet.distances import Array
+from trivet.knn.index import IndexInfo, build_index
+from trivet.metrics.points import Metric, spans
+from trivet.metrics.positive_ranks import SameClass, may_retrieve
+from trivet.metrics.protocols import Task, task_of
+from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
+from trivet.metrics.tie_expectations import WHOLE, check_measures
+from trivet.runtime.progress import steps
+
+LONGEST = 2048  # neighbours listed for a query
+QUERIES = 4096  # whose lists are held at once
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximateRetrieval:
+    """Measures as `Retrieval` holds them, and the index they came from with its own recall."""
+
+    levels: dict[str, Retrieval]
+    index: IndexInfo
+    listed: int  # neighbours of each query that were looked at
+
+
+def retrieve_approximately(
+    embeddings: Array,
+    labels: Mapping[str, Array],
+    *,
+    kind: Literal["hnsw", "ivf", "ivf-pq"],
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = ("recall@1", "recall@2", "recall@4", "recall@8", "r-precision", "map@r"),
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    seed: int = 0,
+) -> ApproximateRetrieval:
+    """Retrieval measures that need only the nearest items, from an approximate index that states its recall.
+
+    The index (see `build_index`) is tuned to find at least 95 % of the exact ten nearest of up to 1,000 of its rows;
+    `index.recall` says what it finds, and a measure is off by about as much. Ties count in the order of row numbers.
+
+    Args:
+        labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in
+            `retrieve_levels`.
+        kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists, "ivf-pq" into those of codes.
+        measures: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r"; the others need every
+            rank.
+        seed: of the index.
+
+    Raises:
+        ValueError: as `retrieve_levels`; or if a measure needs every rank, or more than 2048 neighbours of a query.
+    """
+    names = check_measures(measures)
+    whole = [name for name in names if name in WHOLE]
+    if whole:
+        raise ValueError(f"{whole[0]} needs the rank of every positive: got an approximate search; leave it out.")
+    task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
+    same = [SameClass(level) for level in task.levels]
+    most = [int(k) for _, _, k in (name.partition("@") for name in names) if k.isdigit()]
+    largest = max(int(one.counts.max()) for one in same)
+    if {"r-precision", "map@r"} & {*names}:
+        most.append(largest)
+    listed = min(max(most) + (1 if task.groups is None else largest), len(task.gallery))
+    if listed > LONGEST:
+        raise ValueError(
+            f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "
+            "smaller K, or leave out r-precision and map@r, which need as many neighbours as a class has items."
+        )
+    index = build_index(task.gallery.embeddings, distance=distance, kind=kind, seed=seed)
+    values = torch.zeros(len(labels), len(task.queries), len(names), dtype=torch.float64)
+    counts = torch.zeros(2, len(labels), len(task.queries), dtype=torch.int64)
+    for start, stop in steps(list(spans(len(task.queries), QUERIES)), "queries, in blocks"):
+        block = torch.arange(start, stop)
+        without = None if task.own is None else task.own[block].numpy()
+        listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
+        for number, one in enumerate(same):
+            hits, positives, left_out = _hits(task, number, one, block, torch.from_numpy(listed_rows))
+            values[number, block] = _measured(hits, positives, names)
+            counts[0, number, block], counts[1, number, block] = positives, len(task.gallery) - left_out
+    levels = {
+        level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
+        for i, level in enumerate(labels)
+    }
+    return ApproximateRetrieval(levels, index.info, listed)
+
+
+def _hits(task: Task, level: int, same: SameClass, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which of the found `(B, k)` are positives, those that may not be retrieved moved behind; and counts `(B,)`.
+
+    The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
+    """
+    classes = task.levels[level].queries[block]
+    sizes = same.counts[classes]
+    rows = torch.arange(len(block)).repeat_interleave(sizes)
+    members = same.members(classes, sizes)
+    allowed = may_retrieve(task.own, task.groups, block[rows], members)
+    positives = torch.bincount(rows[allowed], minlength=len(block))
+    there = nearest >= 0
+    relevant = there & (task.levels[level].gallery[nearest.clamp_min(0)] == classes[:, None])
+    kept = there & ~(relevant & ~may_retrieve(task.own, task.groups, block[:, None], nearest.clamp_min(0)))
+    order = torch.argsort((~kept).byte(), dim=1, stable=True)
+    return (relevant & kept).gather(1, order), positives, sizes - positives
+
+
+def _measured(hits: Tensor, positives: Tensor, names: Sequence[str]) -> Tensor:
+    """The named measures `(B, len(names))`, NaN without a positive."""
+    ranks = torch.arange(1, hits.shape[1] + 1)
+    precisions = hits.cumsum(dim=1) / ranks.double() * hits
+    among = hits & (ranks <= positives[:, None])
+    columns = []
+    for name in names:
+        measure, _, k = name.partition("@")
+        if name == "r-precision":
+            columns.append(among.sum(dim=1) / positives.double())
+        elif name == "map@r":
+            columns.append((precisions * among).sum(dim=1) / positives.double())
+        elif measure == "recall":
+            columns.append(hits[:, : int(k)].any(dim=1).double())
+        elif measure == "precision":
+            columns.append(hits[:, : int(k)].sum(dim=1) / float(k))
+        elif measure == "found":
+            columns.append(hits[:, : int(k)].sum(dim=1) / positives.double())
+        elif measure == "map":
+            columns.append(precisions[:, : int(k)].sum(dim=1) / positives.clamp(max=int(k)).double())
+        else:
+            discounts = 1 / torch.arange(2, int(k) + 2, dtype=torch.float64).log2()
+            best = discounts.cumsum(dim=0)[positives.clamp(1, int(k)) - 1]
+            columns.append((hits[:, : int(k)] * discounts[: hits.shape[1]]).sum(dim=1) / best)
+    values = torch.stack(columns, dim=1)
+    values[positives == 0] = torch.nan
+    return values

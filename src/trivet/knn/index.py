@@ -1,0 +1,547 @@
+"""A faiss index of embeddings: exact, or approximate with its recall measured; arrays in, nearest rows out."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.distances import Array
+from trivet.io.atomic_files import whole_file
+from trivet.knn import codes
+from trivet.knn.index_checks import check_stored
+from trivet.metrics.points import PIECE, Metric, Points, spans
+from trivet.runtime.arguments import check_count, check_name
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.extras import load
+from trivet.runtime.progress import report, work
+from trivet.runtime.safe_read import check_types, read_json
+
+Kind = Literal["exact", "hnsw", "ivf", "ivf-pq"]
+VECTORS, DESCRIPTION, FORMAT = "index.faiss", "index.json", 1
+ROWS = "vectors.npy"  # what an index of codes is of
+EFFORT = {"hnsw": "efSearch", "ivf": "nprobe", "ivf-pq": "nprobe"}  # what is doubled until recall is enough
+
+EXACT_ROWS, HNSW_ROWS = 100_000, 1_000_000  # "auto": exact up to the first, hnsw up to the second, ivf beyond
+LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128
+NPROBE = 8
+ROWS_PER_LIST = 64  # training rows of each inverted list; faiss asks for 39 or more
+SAMPLE, NEAREST, ENOUGH = 1000, 10, 0.95  # recall@10 of up to 1,000 rows
+FAR = 1e15  # spreads of the index, whose square has a place in float32
+SPARE = 16  # candidates beyond k, which float64 distances put in order
+# faiss compares up to 19 queries at a time by differences, more by products, which lose the digits of near-duplicates.
+QUERIES = 16
+LINKED = 2048  # rows that join an hnsw graph at once: some seconds on one thread
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The k nearest rows of each query, nearest first; fields `(Q, k)`. Where fewer were found: row -1 at infinity."""
+
+    indices: Integers
+    distances: Floats
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index is.
+
+    Attributes:
+        distance: "euclidean", or "cosine" (1 - cosine similarity).
+        dimension, items: d and N of the embeddings.
+        kind: "exact" compares with every row; "hnsw" walks a graph of neighbours; "ivf" looks into the nearest lists;
+            "ivf-pq" does so in lists of short codes, and ranks what it finds by the rows themselves, which lie on disk.
+        parameters: hnsw: M, efConstruction, efSearch; ivf: nlist, nprobe, training_rows; ivf-pq: also bytes, of a code,
+            and candidates, for each of up to 10 neighbours that are asked for; exact: none.
+        seed: of the training rows of ivf and of the rows that recall is measured on.
+        recall: recall@`recall_at` of the search against the exact one, 1 for an exact index.
+        recall_at: the 10 of recall@10, or N - 1 if that is less.
+        recall_queries: the number of rows it was measured on.
+        tried: the efforts that were measured, least first: efSearch or nprobe, for ivf-pq candidates, and their recall.
+    """
+
+    distance: Metric
+    dimension: int
+    items: int
+    kind: Kind
+    parameters: Mapping[str, int]
+    seed: int
+    recall: float = 1.0
+    recall_at: int = NEAREST
+    recall_queries: int = 0
+    tried: tuple[Mapping[str, float], ...] = ()
+
+
+class IndexDescription(TypedDict):
+    """What `index.json` holds: the fields of `IndexInfo`, and those of `Index` that are not in the other file."""
+
+    format: int
+    distance: Metric
+    dimension: int
+    items: int
+    kind: Kind
+    parameters: dict[str, int]
+    seed: int
+    recall: float
+    recall_at: int
+    recall_queries: int
+    tried: list[dict[str, float]]
+    scale: float
+    centre: list[float]
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Embeddings that can be searched; made by `build_index` or `Index.load`.
+
+    It holds (point - centre) / scale in float32, where the points are the embeddings, or for "cosine" their directions
+    as in `evaluation.inputs.Points`. The centre keeps the digits of a nearly collapsed embedding. Distances are
+    computed in float64 from these, by differences; their error is about 1e-7 of the largest distance from the centre.
+
+    Attributes:
+        info: what it is.
+        centre: `(width,)` float64, the mean of the points.
+        scale: the largest coordinate of a point less the centre; 1 if all points are 0.
+        faiss: the faiss index.
+        about: whatever its maker wants to keep beside it, JSON values.
+        stored: of an index of codes, the rows `(n, width)` of row numbers `(n,)`, as an exact index would hold them.
+    """
+
+    info: IndexInfo
+    centre: Floats
+    scale: float
+    faiss: Any
+    about: Mapping[str, Any] = field(default_factory=dict)
+    stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
+
+    def __len__(self) -> int:
+        return self.info.items
+
+    def search(self, queries: Array, k: int, *, leave_out: Sequence[int] | npt.NDArray[Any] | None = None) -> Nearest:
+        """The k nearest rows of each query; equal distances by lowest row.
+
+        Args:
+            queries: `(Q, d)` floating point, not normalized.
+            k: at least 1; beyond the rows there are, all of them.
+            leave_out: `(Q,)` the row number that each query must not find, -1 for none.
+
+        Raises:
+            ValueError: if the queries do not fit the index or a row of them is not finite, or `k` or `leave_out` is out
+                of range.
+        """
+        inside = self._queries(queries)
+        without = np.full(len(inside), -1) if leave_out is None else np.asarray(leave_out)
+        if without.shape != (len(inside),) or not np.isin(without, np.arange(-1, len(self))).all():
+            raise ValueError(
+                f"leave_out must hold a row number below {len(self)}, or -1, for each of the {len(inside)} queries: "
+                f"got {without.tolist()[:8]}."
+            )
+        return self._measured(*self._nearest(inside, k, without))
+
+    def search_rows(self, rows: Sequence[int] | npt.NDArray[Any], k: int) -> Nearest:
+        """The k nearest *other* rows of rows of the index, each left out of its own result by row number.
+
+        Raises:
+            ValueError: if a row number or `k` is out of range.
+        """
+        queries = np.asarray(rows, dtype=np.int64)
+        if queries.ndim != 1 or (queries.size and not (queries.min() >= 0 and queries.max() < len(self))):
+            raise ValueError(f"rows must be a list of row numbers from 0 to {len(self) - 1}: got {queries.tolist()}.")
+        return self._measured(*self._nearest_to_rows(queries, k))
+
+    def distances(self, queries: Array, rows: Integers) -> Floats:
+        """Distances `(Q, n)` from each query to rows `(Q, n)` of the index, as a search gives them; infinity for -1.
+
+        Raises:
+            ValueError: if the queries cannot be searched for.
+        """
+        return self._measured(rows, self._squared(self._queries(queries), rows)).distances
+
+    def distances_of_rows(self, numbers: Integers, rows: Integers) -> Floats:
+        """Distances `(Q, n)` from rows `(Q,)` of the index to rows `(Q, n)` of it, as a search gives them."""
+        return self._measured(rows, self._squared(self.rows(numbers), rows)).distances
+
+    @property
+    def bytes_per_item(self) -> int:
+        """What a search looks at of each row: its numbers or its code, its number in a list, its links in a graph."""
+        numbers = 4 * len(self.centre)
+        links = 2 * 4 * self.info.parameters.get("M", 0)  # in the lowest layer, which nearly all rows have alone
+        return {
+            "exact": numbers,
+            "hnsw": numbers + links,
+            "ivf": numbers + 8,
+            "ivf-pq": self.info.parameters.get("bytes", 0) + 8,
+        }[self.info.kind]
+
+    def with_recall(self, wanted: float) -> Index:
+        """This index with the least effort that was measured to find a share `wanted` of the nearest.
+
+        Raises:
+            ValueError: if no effort was, or `wanted` is no share.
+        """
+        _check_share(wanted)
+        info = self.info
+        if info.recall >= wanted and not info.tried:
+            return self
+        enough = next((one for one in info.tried if one["recall"] >= wanted), None)
+        if enough is None:
+            best = max([one["recall"] for one in info.tried] or [info.recall])
+            raise ValueError(
+                f"the recall of a search must be one that the index was measured to reach, at most {best:.4g}: got "
+                f"{wanted}; index the embeddings again with --recall {wanted}."
+            )
+        parameters = {**info.parameters, **{name: int(value) for name, value in enough.items() if name != "recall"}}
+        return replace(self, info=replace(info, parameters=parameters, recall=enough["recall"]))
+
+    def rows(self, numbers: Integers) -> npt.NDArray[np.float32]:
+        """The rows `(n, width)` of row numbers `(n,)`, as they are in the index."""
+        if self.stored is not None:
+            return self.stored(numbers)
+        found: npt.NDArray[np.float32] = self.faiss.reconstruct_batch(numbers)
+        return found
+
+    def _queries(self, queries: Array) -> npt.NDArray[np.float32]:
+        """Queries `(Q, d)`, checked, as they would be in the index."""
+        points = Points(queries, distance=self.info.distance, name="queries")
+        if points.dimension != self.info.dimension:
+            raise ValueError(
+                f"queries must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
+                "them with the model that made the indexed embeddings."
+            )
+        return self._inside(points.rows(slice(None)))
+
+    def _inside(self, points: torch.Tensor) -> npt.NDArray[np.float32]:
+        """Points `(n, width)` as they are in the index."""
+        inside = (points.numpy() - self.centre) / self.scale
+        if inside.size and np.abs(inside).max() > FAR:
+            raise ValueError(
+                f"queries must lie within {FAR:g} times the spread of the indexed embeddings: one does not; embed "
+                "them with the model that made these."
+            )
+        return np.ascontiguousarray(inside, dtype=np.float32)
+
+    def _nearest_to_rows(self, rows: Integers, k: int) -> tuple[Integers, Floats]:
+        return self._nearest(self.rows(rows), k, rows)
+
+    def _nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
+        """Rows and squared distances within the index, `(Q, k)` each; where there is none, -1 and infinity."""
+        k = min(check_count(k, name="k"), len(self) - bool((without >= 0).all()))
+        indices, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
+        if not k:  # the only row is left out
+            return indices, squared
+        for start in range(0, len(queries), QUERIES):
+            block = slice(start, start + QUERIES)
+            rows = self._candidates(queries[block], k)
+            rows[rows == without[block, None]] = -1
+            far = self._squared(queries[block], rows)
+            order = np.lexsort((rows, far))[:, :k]
+            indices[block] = np.take_along_axis(rows, order, axis=1)
+            squared[block] = np.take_along_axis(far, order, axis=1)
+            report("searching", min(start + QUERIES, len(queries)), len(queries))
+        return indices, squared
+
+    def _candidates(self, queries: npt.NDArray[np.float32], k: int) -> Integers:
+        """Rows that may be among the k nearest, and one more, `(Q, n)`; -1 where there are fewer."""
+        count = k + 1 + SPARE
+        if self.info.kind == "ivf-pq":
+            count = max(count, codes.candidates(k, self.info.parameters["candidates"], NEAREST))
+            queries = codes.coded(queries, self.info.dimension)
+        _set_effort(self.faiss, self.info.kind, self.info.parameters)  # each time: others may share what is inside
+        _, rows = self.faiss.search(queries, min(count, len(self)))
+        found: Integers = rows
+        return found
+
+    def _measured(self, indices: Integers, squared: Floats) -> Nearest:
+        """The distances that are asked for."""
+        if self.info.distance == "cosine":  # between unit rows, D = 2 - 2 S
+            return Nearest(indices, squared * (self.scale**2 / 2))
+        return Nearest(indices, np.sqrt(squared) * self.scale)
+
+    def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
+        """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
+        squared = np.full(nearest.shape, np.inf)
+        for place, rows in enumerate(nearest):
+            real = np.flatnonzero(rows >= 0)
+            for start, stop in spans(len(real), max(1, PIECE // queries.shape[1])):
+                some = real[start:stop]
+                points = self.rows(rows[some]).astype(np.float64)
+                squared[place, some] = np.square(points - queries[place]).sum(axis=1)
+        return squared
+
+    def save(self, folder: Path) -> None:
+        """Write `index.faiss`, `index.json` and, of an index of codes, `vectors.npy`, each whole or not at all.
+
+        Raises:
+            OSError: if they cannot be written.
+        """
+        faiss = load("faiss")
+        if self.stored is not None:
+            self._save_rows(folder / ROWS, self.stored)
+        description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
+        with whole_file(folder / VECTORS) as vectors, whole_file(folder / DESCRIPTION) as text:
+            try:
+                faiss.write_index(self.faiss, str(vectors))
+            except RuntimeError as error:  # what faiss makes of a full disk
+                raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder / VECTORS)) from None
+            text.write_text(json.dumps({**description, "about": self.about}, allow_nan=False, indent=1), "utf-8")
+
+    def _save_rows(self, path: Path, stored: Callable[[Integers], npt.NDArray[np.float32]]) -> None:
+        """Write all rows `(N, width)` as an npy file, some thousand at a time."""
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(self), len(self.centre))}
+        with whole_file(path) as partial, partial.open("wb") as sink:
+            np.lib.format.write_array_header_1_0(sink, header)
+            for start, stop in spans(len(self), LINKED):
+                stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)
+                report(f"writing {ROWS}", stop, len(self))
+
+    @classmethod
+    def load(cls, folder: Path) -> Index:
+        """The index that `save` wrote; its vectors stay on disk and are read where a search needs them.
+
+        Raises:
+            ValueError: if the folder holds none, a broken one, or one of a newer format.
+        """
+        faiss = load("faiss")
+        info, description = _read_description(folder)
+        # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
+        lists = info.kind in ("ivf", "ivf-pq")
+        mapped = faiss.IO_FLAG_MMAP if lists else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
+        stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
+        try:
+            width = info.dimension + (info.distance == "cosine")  # as many as `Points` have
+            centre = np.array(description["centre"], dtype=np.float64)
+            if centre.shape != (width,):
+                raise ValueError(f"its centre has {len(centre)} numbers where {width} belong")
+            if info.kind == "ivf-pq":
+                check_stored(folder / VECTORS, info.kind, info.items, codes.coded_width(info.dimension))
+                rows = codes.map_rows(folder / ROWS, info.items, width)
+                mapped |= faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # it is larger than the codes
+
+                def stored(numbers: Integers) -> npt.NDArray[np.float32]:
+                    return np.asarray(rows[numbers])
+            else:
+                check_stored(folder / VECTORS, info.kind, info.items, width)
+            inner = faiss.read_index(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
+            if not math.isfinite(scale := float(description["scale"])) or scale <= 0 or not np.isfinite(centre).all():
+                raise ValueError("its centre or scale is not finite")
+        except (OSError, RuntimeError, ValueError, OverflowError) as error:
+            reason = str(error).rpartition(": ")[2]
+            raise ValueError(
+                f"{folder / VECTORS} must hold the vectors that {DESCRIPTION} describes: {reason}; index them again."
+            ) from None
+        return cls(info, centre, scale, inner, description["about"], stored)
+
+
+def build_index(
+    embeddings: Array,
+    *,
+    distance: Metric = "cosine",
+    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
+    recall: float | None = None,
+    seed: int = 0,
+    about: Mapping[str, Any] | None = None,
+) -> Index:
+    """Index embeddings, with parameters chosen by their number, and measure what an approximate kind misses.
+
+    "auto" is exact up to 100,000 rows, hnsw up to 1,000,000, ivf beyond. hnsw: M = 32, efConstruction = 200, and
+    efSearch from 128 up. ivf: nlist is 4 sqrt(N), but at most N / 39; k-means on 64 rows for each list, drawn by
+    `numpy.random.default_rng(seed)`; nprobe from 8 up. efSearch or nprobe is doubled until recall@10 of up to 1,000
+    random rows reaches `recall` or every row is looked at. Recall@10 is the share of the 10 nearest rows found that lie
+    no farther than the 10th nearest.
+
+    ivf-pq, on request only: lists as for ivf, of codes of one byte for 4 dimensions (for 1 below 16, 2 below 32, 8 from
+    256 on), 20 candidates for each of 10 neighbours; these are doubled where all lists are not enough. It needs
+    `code_bytes(d) + 8` bytes a row for the codes. The rows themselves, float32, stay in `embeddings`, or once saved in
+    a file that is mapped.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 1, numpy (also memory-mapped) or torch; not normalized.
+        distance: "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows, and zeros coincide
+            with zeros) or "euclidean".
+        kind: or which kind to build whatever N.
+        recall: above 0, up to 1; 0.95 if not given.
+        seed: 0 .. 2^31 - 1. The same seed gives the same exact or ivf index; the links of hnsw also depend on how its
+            threads take turns.
+        about: kept with the index, JSON values.
+
+    Raises:
+        ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if ivf-pq has
+            fewer than 10,000 rows to learn codes from.
+
+    Source:
+        Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs" (ivf); Malkov, Yashunin, "Efficient and
+        robust approximate nearest neighbor search using hierarchical navigable small world graphs" (hnsw).
+
+    Example:
+        >>> index = build_index(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]))
+        >>> index.search_rows([0], k=2).indices.tolist()
+        [[2, 1]]
+    """
+    check_name(kind, ("auto", "exact", "hnsw", "ivf", "ivf-pq"), name="kind")
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"seed must be between 0 and 2^31 - 1: got {seed}.")
+    wanted = ENOUGH if recall is None else _check_share(recall)
+    points = Points(embeddings, distance=distance)
+    if not len(points):
+        raise ValueError("an index needs at least one row: got none; check the file that the embeddings come from.")
+    chosen: Kind = _by_number(len(points)) if kind == "auto" else kind
+    if chosen == "ivf-pq":
+        codes.check_rows(len(points))
+    centre, scale = _centre(points)
+    info = IndexInfo(distance, points.dimension, len(points), chosen, {}, seed, recall_at=min(NEAREST, len(points) - 1))
+    inner, parameters = _fill(Index(info, centre, scale, None), points)
+    index = Index(replace(info, parameters=parameters), centre, scale, inner, about or {})
+    if chosen == "ivf-pq":
+        index = replace(index, stored=lambda rows: index._inside(points.rows(torch.from_numpy(rows))))
+    if chosen != "exact" and info.recall_at:
+        index = replace(index, info=_tune(index, points, wanted))
+    return index
+
+
+def _check_share(recall: float) -> float:
+    if not 0 < recall <= 1:
+        raise ValueError(f"recall must be a share above 0, at most 1: got {recall}.")
+    return recall
+
+
+def _set_effort(inner: Any, kind: Kind, parameters: Mapping[str, int]) -> None:
+    """Tell faiss how much of the index a search looks at."""
+    if kind != "exact":
+        setattr(inner.hnsw if kind == "hnsw" else inner, EFFORT[kind], parameters[EFFORT[kind]])
+
+
+def _by_number(items: int) -> Kind:
+    return "exact" if items <= EXACT_ROWS else "hnsw" if items <= HNSW_ROWS else "ivf"
+
+
+def _sample(items: int, count: int, seed: int) -> Integers:
+    """`count` different row numbers, sorted; all rows if there are no more."""
+    return np.sort(np.random.default_rng(seed).choice(items, min(count, items), replace=False))
+
+
+def _centre(points: Points) -> tuple[Floats, float]:
+    """The mean of the points, and the scale of `Index`."""
+    total = np.zeros(points.width)
+    for start, stop in points.pieces():
+        total += points.rows(slice(start, stop)).numpy().sum(axis=0)
+    centre = total / len(points)
+    largest = max(float(np.abs(points.rows(slice(*span)).numpy() - centre).max()) for span in points.pieces())
+    return centre, max(largest, float(np.abs(centre).max()) / FAR) or 1.0
+
+
+def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
+    """The faiss index of all points, and its parameters."""
+    faiss = load("faiss")
+    width, items, kind = points.width, len(points), index.info.kind
+    inner: Any
+    parameters: dict[str, int] = {}
+
+    def put(points: torch.Tensor) -> npt.NDArray[np.float32]:
+        inside = index._inside(points)
+        return codes.coded(inside, index.info.dimension) if kind == "ivf-pq" else inside
+
+    if kind == "exact":
+        inner = faiss.IndexFlatL2(width)
+    elif kind == "hnsw":
+        inner = faiss.IndexHNSWFlat(width, LINKS)
+        inner.hnsw.efConstruction, inner.hnsw.efSearch = EF_CONSTRUCTION, EF_SEARCH
+        parameters = {"M": LINKS, "efConstruction": EF_CONSTRUCTION, "efSearch": EF_SEARCH}
+    else:
+        lists = max(1, min(round(4 * math.sqrt(items)), items // 39))
+        rows = _sample(items, ROWS_PER_LIST * lists, index.info.seed)
+        if kind == "ivf-pq":
+            size, width = codes.code_bytes(points.dimension), codes.coded_width(points.dimension)
+            inner = faiss.IndexIVFPQ(faiss.IndexFlatL2(width), width, lists, size, codes.BITS)
+            inner.pq.cp.seed, inner.pq.cp.min_points_per_centroid = index.info.seed, 1
+            parameters = {"bytes": size, "candidates": codes.CANDIDATES}
+        else:
+            inner = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, lists)
+        inner.cp.seed, inner.cp.min_points_per_centroid = index.info.seed, 1  # 1: no warning for a tiny set
+        inner.cp.max_points_per_centroid = ROWS_PER_LIST
+        with work(f"k-means, {lists} lists"):
+            chosen = np.empty((len(rows), width), np.float32)
+            for start, stop in spans(len(rows), points.piece):
+                chosen[start:stop] = put(points.rows(torch.from_numpy(rows[start:stop])))
+            inner.train(chosen)
+            del chosen
+        inner.nprobe = min(NPROBE, lists)
+        parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": len(rows), **parameters}
+    report("indexing", 0, items)
+    for start, stop in spans(items, min(points.piece, LINKED if kind == "hnsw" else items)):
+        inner.add(put(points.rows(slice(start, stop))))
+        report("indexing", stop, items)
+    if kind == "ivf":
+        inner.make_direct_map(True)  # to find a row by its number
+    return inner, parameters
+
+
+def _tune(index: Index, points: Points, wanted: float) -> IndexInfo:
+    """Double the effort of a search until its recall is enough or it looks at everything; returns what came of it."""
+    info = index.info
+    limits = {EFFORT[info.kind]: len(index) if info.kind == "hnsw" else info.parameters["nlist"]}
+    if info.kind == "ivf-pq":
+        limits["candidates"] = codes.MOST_CANDIDATES
+    sample = _sample(len(index), SAMPLE, info.seed)
+    reach = _reach(index, points, sample)
+    while True:
+        effort = {name: info.parameters[name] for name in limits}
+        with work(f"measuring recall at {', '.join(f'{name} {value}' for name, value in effort.items())}"):
+            _, squared = replace(index, info=info)._nearest_to_rows(sample, info.recall_at)
+        recall = float((squared <= reach[:, None]).mean())
+        info = replace(
+            info, recall=recall, recall_queries=len(sample), tried=(*info.tried, {**effort, "recall": recall})
+        )
+        name = next((name for name, limit in limits.items() if effort[name] < limit), None)
+        if recall >= wanted or name is None:
+            return info
+        info = replace(info, parameters={**info.parameters, name: min(2 * effort[name], limits[name])})
+
+
+def _reach(index: Index, points: Points, sample: Integers) -> Floats:
+    """Squared distance `(Q,)` from each sampled row to the last of its nearest others, by comparing with every row."""
+    faiss = load("faiss")
+    queries = index.rows(sample)
+    best = np.full((len(sample), index.info.recall_at), np.inf)
+    for start, stop in points.pieces():
+        rows = index._inside(points.rows(slice(start, stop)))
+        _, nearest = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
+        nearest = np.where(nearest + start == sample[:, None], -1, nearest + start)
+        best = np.sort(np.concatenate([best, index._squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
+        report("exact neighbours of a sample", stop, len(points))
+    return best[:, -1]
+
+
+def _read_description(folder: Path) -> tuple[IndexInfo, dict[str, Any]]:
+    path = folder / DESCRIPTION
+    newer = 0
+    try:
+        description = read_json(path, "the description of an index")
+        newer = description.get("format", 0) if isinstance(description, dict) else 0
+        check_types(IndexDescription, description)
+        if newer <= FORMAT:
+            description = {"tried": [], **description}  # which the first versions did not keep
+            if lacking := IndexDescription.__annotations__.keys() - description.keys():
+                raise KeyError(min(lacking))
+            values = {name: description[name] for name in IndexInfo.__dataclass_fields__}
+            return IndexInfo(**{**values, "tried": tuple(description["tried"])}), description
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(
+            f"an index folder must hold {DESCRIPTION}: {folder} does not; give the folder `trivet index` made."
+        ) from None
+    except (KeyError, ValueError) as error:
+        if not isinstance(newer, int) or newer <= FORMAT:
+            raise ValueError(
+                f"{path} must describe an index: {type(error).__name__}: {error}; index the embeddings again."
+            ) from None
+    raise ValueError(
+        f"{path} must be of format {FORMAT} or older: got format {newer}; use the newer Trivet that wrote it."
+    )

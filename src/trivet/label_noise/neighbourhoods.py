@@ -1,0 +1,153 @@
+"""What a label is judged by: the items of its fold, as points, and the nearest of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.distances import Array, as_classes
+from trivet.distances.pairwise import Products
+from trivet.metrics.points import Metric, as_points
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import report
+
+BLOCK_ENTRIES = 2**22
+NEIGHBOURS = 50  # where none are asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Checked inputs: points `(N, width)` to compare by Euclidean distance, class numbers, and fold numbers `(N,)`."""
+
+    points: torch.Tensor
+    values: npt.NDArray[Any]  # (C,) labels
+    classes: Integers
+    folds: Integers
+    distance: Metric
+
+    @classmethod
+    def of(
+        cls,
+        embeddings: Array,
+        labels: Array,
+        *,
+        folds: Array | None,
+        distance: Metric,
+        neighbours: int | None = None,
+        seed: int = 0,
+    ) -> Setting:
+        points = as_points(embeddings, distance=distance)
+        classes = as_classes(labels, count=len(points)).numpy()
+        values = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+        if len(points) == 0 or classes.max() == 0:
+            raise ValueError(
+                f"labels must hold at least two classes: got {min(1, len(points))}; without a second class no label "
+                "can be wrong."
+            )
+        given = np.zeros(len(points), np.int64)
+        if folds is not None:
+            given = as_classes(folds, count=len(points), name="folds").numpy()
+        comparable = int(np.bincount(given).min()) - 1
+        if neighbours is not None and neighbours > comparable:
+            raise ValueError(
+                f"neighbours must not exceed the {comparable} others that each item can be compared with: got "
+                f"{neighbours}; use fewer, or add more items."
+            )
+        if comparable == 0:
+            raise ValueError(
+                "a label is judged by others: each fold must hold at least two items; one holds a single one."
+            )
+        if seed < 0:
+            raise ValueError(f"seed must not be negative: got {seed}.")
+        return cls(points, np.unique(values), classes, given, distance)
+
+    def subset(self, rows: Integers) -> Setting | None:
+        """Of some items, or None if they are of one class, or one is alone in its fold."""
+        values, classes = np.unique(self.classes[rows], return_inverse=True)
+        folds = np.unique(self.folds[rows], return_inverse=True)[1]
+        if len(values) < 2 or np.bincount(folds).min() < 2:
+            return None
+        return Setting(self.points[torch.from_numpy(rows)], self.values[values], classes, folds, self.distance)
+
+    @property
+    def comparable(self) -> int:
+        """Others that every item can be compared with."""
+        return int(np.bincount(self.folds).min()) - 1
+
+    @property
+    def lone(self) -> npt.NDArray[np.bool_]:
+        """Items `(N,)` that are the only ones of their label in their fold."""
+        group = self.folds * len(self.values) + self.classes
+        return np.asarray(np.bincount(group)[group] == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """The K nearest others of each item, nearest first, and its nearest items of the own and of other classes."""
+
+    indices: Integers  # (N, K)
+    distances: Floats  # (N, K)
+    to_positive: Floats  # (N,), infinite where there is none
+    to_negative: Floats  # (N,)
+
+
+def surroundings(setting: Setting, k: int) -> Surroundings:
+    """Up to k neighbours of each item among those of its fold.
+
+    They are found in float32, which errs by about 1e-7 of the largest squared distance, and put in order by their exact
+    distances; of equal ones the first comes first.
+    """
+    k = min(k, setting.comparable)
+    count, width = setting.points.shape
+    indices, distances = np.empty((count, k), np.int64), np.empty((count, k))
+    positive, negative = np.full(count, np.inf), np.full(count, np.inf)
+    done = 0
+    for fold in range(setting.folds.max() + 1):
+        items = np.flatnonzero(setting.folds == fold)
+        points = setting.points[torch.from_numpy(items)]
+        single = (points - points.mean(dim=0)).float()
+        classes, products = torch.from_numpy(setting.classes[items]), Products(single, single)
+        step = max(1, BLOCK_ENTRIES // len(items))
+        for start in range(0, len(items), step):
+            stop = min(start + step, len(items))
+            squared = products.squared_distances(start, stop)
+            squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
+            nearest = _smallest(squared, k)
+            few = max(1, BLOCK_ENTRIES // max(1, k * width))
+            for first in range(0, stop - start, few):
+                rows = items[start + first : min(start + first + few, stop)]
+                some = nearest[first : first + few]
+                apart = points[some] - points[start + first : start + first + len(some), None]
+                exact, place = torch.linalg.vector_norm(apart, dim=2).sort(dim=1, stable=True)
+                found = some.gather(1, place)
+                indices[rows], distances[rows] = items[found.numpy()], exact.numpy()
+                same = classes[found] == classes[start + first : start + first + len(some), None]
+                # Where it is not among the neighbours, it is looked for among all.
+                for to, wanted in ((positive, same), (negative, ~same)):
+                    to[rows] = exact.masked_fill(~wanted, torch.inf).amin(dim=1).numpy()
+            rows = items[start:stop]
+            for to, of_own in ((positive, True), (negative, False)):
+                missing = np.flatnonzero(np.isinf(to[rows]))
+                if len(missing):
+                    same = classes[start + missing, None] == classes
+                    others = squared[missing].masked_fill_(same != of_own, torch.inf)
+                    to[rows[missing]] = others.amin(dim=1).double().sqrt().numpy()
+            done += stop - start
+            report("nearest neighbours", done, count)
+    return Surroundings(indices, distances, positive, negative)
+
+
+def _smallest(squared: torch.Tensor, k: int) -> torch.Tensor:
+    """Columns `(n, k)` of the smallest entries of each row, ascending; of equal ones the first."""
+    more = min(k + 1, squared.shape[1])
+    values, columns = squared.topk(more, dim=1, largest=False)
+    if more > k:
+        tied = values[:, k] == values[:, k - 1]
+        if tied.any():  # which of them is in depends on their order: value above, column below, without ties
+            order = (squared[tied].view(torch.int32).long() << 32) | torch.arange(squared.shape[1])
+            columns[tied, :k] = order.topk(k, largest=False).values & 0xFFFFFFFF
+    return columns[:, :k].sort(dim=1).values

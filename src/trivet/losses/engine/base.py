@@ -1,0 +1,328 @@
+"""A loss: the options, what it says of itself, and the call that hands its formula to the engine."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trivet.distances import Distance, device
+from trivet.losses.engine.block_view import Rows, RowSum, RowTerms
+from trivet.losses.engine.evaluate import Blocks, Evaluation
+from trivet.losses.engine.step_stats import StepRecord
+from trivet.mining.batch import Batch, check_batch
+from trivet.mining.counter_rng import Draws, new_key
+from trivet.mining.gather import Processes, gather_batch, sum_over_processes
+from trivet.mining.index_tuples import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
+from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
+from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
+from trivet.mining.strategy import Selectors
+from trivet.runtime.arguments import check_at_least, check_name
+
+Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
+MOST_PAIRS = 2**40  # squared distances whose sum must be finite
+Term = Literal["triplet", "pair", "set", "proxy"]
+Motion = Literal["vanilla", "first-order", "second-order"]
+
+
+class RowLoss(nn.Module, ABC):
+    """A loss that is a formula on row blocks. Subclasses hold options and give the formula.
+
+    Args:
+        distance: of the formula and of the choices; "cosine" is 1 - S, which always normalises.
+        positives, negatives: a selector, or the name of one.
+        margin: the margin the bands of the selectors use by default.
+        normalize: divide rows by their norm first.
+        reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
+            trimming, only those equal to the largest term of the batch, and needs a formula that gives `RowTerms`.
+        trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
+        trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
+            positive stays.
+        disjoint: each item of the batch in at most one triplet, anchors by index (True) or in a "random" order; for one
+            positive and one negative per anchor.
+        block_size: anchors per block; None chooses one by memory.
+        generator: seeds the random choices; None takes torch's global generator.
+
+    Attributes:
+        reductions: the ones the loss takes.
+        term: what a term is about: a "triplet"; a "pair", where positives and negatives count apart; the "set" of what
+            was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
+        parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
+        margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
+            there tells of a collapse.
+        counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
+        trims_at_a_distance: whether each term with a negative of a set is `reach` less the distance, or 0.
+        not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
+        motion: the model of `trivet.collapse.dynamics` that describes how unit rows move under the loss, if one does.
+        last: what the last call did; None before the first.
+    """
+
+    reductions: ClassVar[tuple[Reduction, ...]]
+    term: ClassVar[Term] = "triplet"
+    not_settings: ClassVar[frozenset[str]] = frozenset(
+        {"num_classes", "num_samples", "embedding_dim", "block_size", "generator"}
+    )
+    parameters_per: Literal["class", "sample"] | None = None
+    margin_at_a_point: bool = False
+    counts_negatives: bool = False
+    trims_at_a_distance: ClassVar[bool] = False
+    motion: Motion | None = None
+    last: StepRecord | None
+    key: Tensor
+
+    def __init__(
+        self,
+        *,
+        distance: Distance,
+        positives: PositiveName | PositiveSelector,
+        negatives: NegativeName | NegativeSelector,
+        margin: float,
+        normalize: bool,
+        reduction: Reduction,
+        trim: float = 0.0,
+        trim_positives_only: bool = False,
+        disjoint: Disjoint = False,
+        block_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_name(distance, get_args(Distance), name="distance")
+        check_name(reduction, self.reductions, name="reduction")
+        if not 0 <= trim < 1:
+            raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
+        if block_size is not None and block_size < 1:
+            raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
+        self.strategy = Selectors(
+            positive_selector(positives),
+            negative_selector(negatives),
+            distance=distance,
+            margin=check_at_least(0, margin, name="margin"),
+        )
+        self.normalize = normalize or distance == "cosine"
+        self.reduction: Reduction = reduction
+        check_disjoint(disjoint, self.strategy)
+        self.trim, self.trim_positives_only, self.disjoint = trim, trim_positives_only, disjoint
+        self.block_size = block_size
+        self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
+        self.last = None
+        self._reaches: dict[str, float] = {}
+
+    @abstractmethod
+    def formula(self, rows: Rows) -> RowTerms | RowSum:
+        """The loss of a block of anchors."""
+
+    def objective_size(self, anchors: int, references: int) -> int:
+        """What the paper's objective divides by; for losses that offer the reduction "objective"."""
+        return anchors * references
+
+    def numbers(self, batch: Batch) -> int:
+        """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
+        return 0
+
+    @property
+    def ranks_terms(self) -> bool:
+        """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
+        return self.trim > 0
+
+    def formula_parameters(self) -> list[nn.Parameter]:
+        """The learned parameters that `formula` reads; others reach the loss as references."""
+        if not (self._parameters or self._modules):  # before every module is asked
+            return []
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
+
+    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
+        """The batch whose anchors have the terms; for losses in which these are not the items that were given."""
+        return batch
+
+    @property
+    def margin(self) -> float:
+        """The margin, in the unit of the distance."""
+        return self.strategy.margin
+
+    def reach(self, rows: Rows) -> Tensor:
+        """The distance from which on a negative adds nothing to the loss, infinite if none does.
+
+        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
+        losses that count negatives.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say its reach, as it counts negatives.")
+
+    def penalty(
+        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
+    ) -> Tensor | None:
+        """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
+
+        `embeddings (N, d)` and `references (M, d)` are as given, in the precision of the loss; none with `with_batch`.
+        """
+        return None
+
+    def extra_repr(self) -> str:
+        """The options, as the constructor takes them."""
+        options = []
+        for name in inspect.signature(type(self)).parameters:
+            value = getattr(self, name, getattr(self.strategy, name, None))
+            if isinstance(value, Tensor):
+                shown = f"{value.item():.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
+            else:
+                shown = repr(value)
+            options += [] if value is None else [f"{name}={shown}"]
+        return ", ".join(options)
+
+    def _check_reach(self, value: float, *, name: str) -> None:
+        """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
+        self._reaches[name] = value
+        if self.normalize or self.strategy.unit_rows_for is not None:
+            self.check_unit_rows()
+
+    def check_unit_rows(self) -> None:
+        """Raise ValueError if a margin or a boundary exceeds every distance between embeddings of length 1.
+
+        For who knows that they have that length although the loss does not bring it about, such as a run whose model
+        normalises them.
+        """
+        diameter = 4.0 if self.strategy.distance == "squared_euclidean" else 2.0
+        for name, value in self._reaches.items():
+            if value > diameter:
+                raise ValueError(
+                    f"{name} must not exceed {diameter:g}, the diameter of the unit sphere in "
+                    f"{self.strategy.distance}: got {value:g}, which no embedding can satisfy; choose a smaller one."
+                )
+
+    def optimizer_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups for an optimiser, with the loss's own learning rates; empty without parameters."""
+        return []
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        reference_ids: Tensor | None = None,
+        with_batch: bool = False,
+        indices: Sequence[Tensor] | None = None,
+        gather: bool | dist.ProcessGroup = False,
+    ) -> Tensor:
+        """The loss of a batch, against itself or against `references`.
+
+        Args:
+            ids, reference_ids: the items of the rows; rows of the same item are never compared.
+            with_batch: compare with the batch itself too, whose rows then stand before the references.
+            indices: index tuples in place of the loss's own strategy, as `trivet.mine` and the miners of
+                pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
+                anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
+            gather: the batch is that of all processes of torch.distributed (or of a group), of which each brings its
+                part and computes the terms of its own anchors. The value and the gradient of the embeddings are those
+                of one process with the whole batch; gradients of parameters are shares, to be summed over the
+                processes: under DistributedDataParallel, which averages them, multiply the loss by their number.
+                `references`, the same on every process, come after the whole batch, also without `with_batch`.
+
+        Shape:
+            embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
+            `ids (N,)`, `reference_ids (M,)` integer. Returns a scalar, exactly 0 with a graph when nothing can be
+            chosen.
+
+        Raises:
+            ValueError: if shapes or dtypes disagree, a row is not finite, or indices contradict the labels.
+        """
+
+        def checked() -> Batch:
+            if gather and indices is not None:
+                raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
+            if gather and references is embeddings:
+                raise ValueError(
+                    "references must be the same on every process: got the embeddings themselves with gather; leave "
+                    "them out, because the rows of all processes are compared anyway."
+                )
+            batch = check_batch(
+                embeddings,
+                labels,
+                references=references,
+                reference_labels=reference_labels,
+                ids=ids,
+                reference_ids=reference_ids,
+                with_batch=with_batch and not gather,
+                normalize=self.normalize,
+                unit_rows_for=None if indices is not None else self.strategy.unit_rows_for,
+                pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MOST_PAIRS,
+            )
+            self.check(batch)
+            return batch
+
+        usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
+        with device.without_autocast(embeddings.device.type if usable else "cpu"):
+            if gather:
+                processes = Processes(None if gather is True else gather)
+                batch, key = gather_batch(checked, self.key, processes.group)
+                self.key.copy_(key)
+                value = self._reduce(batch, None, processes)
+            else:
+                batch = checked()
+                value = self._reduce(batch, indices, None)
+        others = None if references is None or with_batch else references.to(value.dtype)
+        penalty = self.penalty(batch, embeddings.to(value.dtype), others, gather)
+        return value if penalty is None else value + penalty
+
+    def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
+        batch = self.anchored(batch, processes)
+        strategy, draws = self._chooser(batch, indices)
+        evaluation = Evaluation(self, batch, strategy, draws, processes)
+        several = batch.compared_with_itself and batch.total > 1
+        alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
+        if alone and torch.is_grad_enabled():  # an evaluation takes the batches that come
+            warnings.warn(
+                f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
+                "of one sample; draw at least two of each class, for instance with PKBatches.",
+                stacklevel=2,
+            )
+        if torch.compiler.is_compiling():
+            total = evaluation.add_up(batch, None)
+            total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
+        else:
+            references = None if batch.own else batch.references
+            total = Blocks.apply(
+                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self.formula_parameters()
+            )
+        count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
+        if processes is not None:
+            if counted:  # on every process, whether it has one block or none
+                assert count is not None
+                count = processes.add_up(torch.as_tensor(count, device=total.device))
+            total = sum_over_processes(total, gathered=batch.references, group=processes.group)
+        object.__setattr__(self, "last", evaluation.record())  # no parameter: a module need not look whether it is one
+        if counted:
+            assert count is not None
+            return total / (count.clamp_min(1) if isinstance(count, Tensor) else max(1, count))
+        if self.reduction == "anchors":
+            return total / max(1, batch.total)
+        return (
+            total
+            if self.reduction == "sum"
+            else total / max(1, self.objective_size(batch.total, len(batch.references)))
+        )
+
+    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Selectors | Given, Draws | None]:
+        """What chooses for this batch, and the random numbers it needs."""
+        strategy = self.strategy
+        if indices is not None:
+            return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
+        draws = None
+        if strategy.random or self.disjoint == "random":
+            draws = Draws(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
+            self.key[1].add_(1)
+        if self.disjoint:
+            anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
+            columns = (anchor, positive, anchor, negative)
+            return Given(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
+        return strategy, draws

@@ -1,0 +1,363 @@
+"""What a formula sees of the distance matrix, a block of its rows, and what it gives back: terms, or their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from trivet.mining.counter_rng import Draws
+from trivet.mining.distance_block import Block
+from trivet.mining.gradients import Gradients
+from trivet.mining.index_tuples import Given
+from trivet.mining.selected_set import Choice
+from trivet.mining.strategy import Selectors
+from trivet.mining.trimming import Cut
+from trivet.runtime.lazy import lazy
+
+MOST_AGAIN = 2**18  # differences that are taken again, so that one list holds all
+
+
+class Rows:
+    """What a formula sees: B anchors, their chosen positives and negatives, and differentiable distances to them.
+
+    Attributes:
+        labels: `(B,)` labels of the anchors.
+        ids: `(B,)` the items of the anchors, or None.
+        reference_labels: `(M,)` labels of the references.
+        paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
+        positive_chosen: `(B, S)` bool, which positive slots are filled.
+        every: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
+    """
+
+    def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
+        with torch.set_grad_enabled(False):
+            self.selection = selection = strategy.select(block, draws)
+        self.labels, self.ids = block.labels, block.ids
+        self.reference_labels = block.reference_labels
+        self.paired = isinstance(selection.negatives, Choice)
+        self.positive_chosen, self.every = selection.positives.chosen, selection.positives.every
+        self._block = block
+        self._zeros_settled = False
+
+    @property
+    def candidates(self) -> tuple[Tensor, Tensor | int]:
+        """Which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)`,
+        or one number if all anchors have as many.
+
+        Chosen or not.
+        """
+        return self._block.positive, self._block.negative_count
+
+    @property
+    def matched(self) -> tuple[Tensor, bool]:
+        """Which anchors have a positive and a negative to choose from, `(B, 1)` bool, and whether it is known that all
+        have."""
+        block = self._block
+        if block.filled and block.opposed and block.own.shape[1]:
+            return block.everywhere(1), True
+        return block.positive.any(dim=1, keepdim=True) & (block.negatives > 0), False
+
+    @lazy
+    def to_positive(self) -> Tensor:
+        """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
+        if self._pairs is not None:
+            return self._pairs[0]
+        return self._block.listed(self.selection.positives.index)
+
+    @lazy
+    def to_negative(self) -> Tensor:
+        """Distances `(B, S)` to the negative of each positive slot if paired; where none is chosen they mean nothing.
+
+        Otherwise `(B, M)` to all references, infinite for those that are not chosen negatives.
+        """
+        block, negatives = self._block, self.selection.negatives
+        if isinstance(negatives, Choice):
+            if self._pairs is not None:
+                return self._pairs[1]
+            return block.listed(negatives.index)
+        # A root multiplies what rounding makes of a distance of 0.
+        if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
+            block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
+        return block.to_set(negatives.penalty)
+
+    def settle(self, limits: Tensor) -> None:
+        """Make `to_negative` exact where rounding might decide on which side of the distances `limits (B, S)` it lies.
+
+        For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
+        """
+        if not self.paired and self._block.rounds:
+            limits = self._squared(limits)
+            if self._block.distance == "euclidean":
+                limits = pad(limits, (0, 1))  # with 0, for `to_negative`
+                self._zeros_settled = True
+            self._block.settle_negatives(limits)
+
+    def settle_between(self, low: Tensor, high: Tensor) -> None:
+        """Make `to_negative` exact where it may lie between the distances `low` and `high (B, 1)`; before it is read.
+
+        For a set of negatives.
+        """
+        if self._block.rounds:
+            self._block.settle_between(self._squared(low), self._squared(high))
+
+    def _squared(self, limits: Tensor) -> Tensor:
+        if self._block.distance == "euclidean":
+            return limits.detach().clamp_min(0).square()
+        return 2 * limits.detach() if self._block.distance == "cosine" else limits.detach()
+
+    def settle_nearest(self) -> None:
+        """Make `to_negative` exact for the nearest of a set; before it is read."""
+        if not isinstance(self.selection.negatives, Choice):
+            self._block.settle_nearest(self.selection.negatives.penalty)
+
+    @lazy
+    def _pairs(self) -> tuple[Tensor, Tensor] | None:
+        """Distances to positives and to negatives, `(B, S)` each, from one list, where both are short."""
+        positives, negatives = self.selection.positives, self.selection.negatives
+        if not isinstance(negatives, Choice):
+            return None
+        rows, slots = positives.index.shape
+        numbers = 2 * slots * self._block.dimension
+        again = positives.index is self._block.own_columns  # these differences are known, or will be
+        if numbers > 4096 or (again and numbers * rows > MOST_AGAIN):
+            return None
+        columns = torch.cat([positives.index, negatives.index], dim=1)
+        to_positive, to_negative = self._block.listed(columns).view(rows, 2, slots).unbind(dim=1)
+        return to_positive, to_negative
+
+    @lazy
+    def negative_chosen(self) -> Tensor:
+        """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
+        negatives = self.selection.negatives
+        return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block.to_negatives)
+
+    @property
+    def positive_count(self) -> Tensor | int:
+        """How many positives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        return self.positive_chosen.shape[1] if self.every else self.positive_chosen.sum(dim=1)
+
+    @property
+    def negative_count(self) -> Tensor | int:
+        """How many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        negatives = self.selection.negatives
+        if isinstance(negatives, Choice):
+            return self.positive_count
+        return negatives.count if isinstance(negatives.count, int) else negatives.count[:, 0]
+
+    @property
+    def opposed(self) -> Tensor | bool:
+        """Which anchors have a chosen negative, `(B, 1)`, or True if it is known that all have."""
+        count = self.negative_count
+        if isinstance(count, int):
+            return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
+        return (count > 0)[:, None]
+
+    def once(self) -> Rows:
+        """These rows with each chosen item of an anchor in one slot: for a loss of the set of what was chosen.
+
+        One positive comes in several slots where it has several negatives, and one negative where several positives do.
+        """
+        selection = self.selection
+        positives, negatives = selection.positives, selection.negatives
+        if not isinstance(negatives, Choice) or positives.index.shape[1] < 2:
+            return self
+        _ = self.to_positive, self.to_negative  # the same for both
+        rows = copy(self)
+        rows.every = False
+        rows.positive_chosen, rows.negative_chosen = (_first_of_each(each) for each in (positives, negatives))
+        return rows
+
+    def at_positives(self, values: Tensor, otherwise: float) -> Tensor:
+        """The `values (B, S)` where a positive is chosen, elsewhere that number."""
+        return values if self.every else values.masked_fill(~self.positive_chosen, otherwise)
+
+    @lazy
+    def negative_total(self) -> Tensor:
+        """The sum `(B,)` of the distances to the chosen set of negatives, 0 without one; not for paired negatives."""
+        return finite_sums(self.to_negative)
+
+    @property
+    def anchor_norms(self) -> Tensor:
+        """Squared Euclidean norms `(B,)` of the anchors, differentiable."""
+        return self._block.anchors.square().sum(dim=1)
+
+    @lazy
+    def reference_norms(self) -> Tensor:
+        """Squared Euclidean norms `(M,)` of the references, differentiable."""
+        return self._block.reference_squares
+
+    @property
+    def positive_norms(self) -> Tensor:
+        """Squared Euclidean norms `(B, S)` of the positives, differentiable; where none is chosen they mean nothing."""
+        index = self.selection.positives.index
+        return (
+            self.reference_norms[index] if len(self.reference_norms) else self._block.references.new_zeros(index.shape)
+        )
+
+    def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:
+        """Add the gradient of `total`, which was computed from these rows, to `sums`."""
+        self._block.add_gradients(total, parameters, sums)
+
+    @property
+    def positive_to_negative(self) -> Tensor:
+        """Distances from each chosen positive to its negative: `(B, S)` if paired, else `(B, S, M)`."""
+        block, positives, negatives = self._block, self.selection.positives, self.selection.negatives
+        shape = positives.index.shape
+        if block.size == 0:
+            return block.references.new_zeros(shape if self.paired else (*shape, 0))
+        if isinstance(negatives, Choice):
+            return block.between(positives.index, negatives.index)
+        return block.between_all(positives.index)
+
+
+def _first_of_each(choice: Choice) -> Tensor:
+    """Which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
+    index, order = choice.index.masked_fill(~choice.chosen, -1).sort(dim=1, stable=True)
+    first = index[:, 1:] != index[:, :-1]
+    return choice.chosen.scatter(1, order[:, 1:], first) & choice.chosen
+
+
+def finite_sums(distances: Tensor) -> Tensor:
+    """The sum `(B,)` of the finite entries of each row `(B, M)`."""
+    if distances.shape[1] == 0:
+        return distances.sum(dim=1)
+    total: Tensor = _FiniteSum.apply(distances)
+    return total
+
+
+class _FiniteSum(torch.autograd.Function):
+    """In float arithmetic: a mask takes ten times as long on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, distances: Tensor) -> Tensor:
+        ctx.save_for_backward(distances)
+        return distances.nan_to_num(posinf=0.0).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (distances,) = ctx.saved_tensors
+        return torch.lt(distances, torch.inf, out=torch.empty_like(distances)) * grad[:, None]
+
+
+@dataclass(frozen=True)
+class RowTerms:
+    """The terms of a loss, one by one.
+
+    Attributes:
+        values: `(B, T)` the terms; where `chosen` is False the value means nothing.
+        chosen: `(B, T)` bool.
+        parts: how many parts a term is the sum of.
+        active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
+            is what is above 0.
+        pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
+            without one. None if the terms have no such part.
+        push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
+        every: whether it is known that all are chosen, so that nothing need be masked.
+    """
+
+    values: Tensor
+    chosen: Tensor
+    parts: int = 1
+    active: Tensor | None = None
+    pull: Tensor | None = None
+    push: Tensor | None = None
+    every: bool = False
+
+    def trim(self, cut: Cut, *, positives_only: bool) -> RowTerms:
+        """Without the terms, or positives, that do not survive the cut."""
+        if not positives_only:
+            return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen), every=False)
+        assert self.pull is not None
+        pulled = self.chosen & (self.pull.detach() > -torch.inf)
+        gone = pulled & ~cut.keep(self.pull.detach(), pulled)
+        if self.push is None:
+            return replace(self, chosen=self.chosen & ~gone, every=False)
+        active = None if self.active is None else torch.where(gone, (self.push.detach() > 0).long(), self.active)
+        return replace(self, values=torch.where(gone, self.push, self.values), active=active)
+
+    @property
+    def largest(self) -> Tensor:
+        """The largest chosen term, a scalar without a graph; infinitely low if none is chosen."""
+        values = self.values.detach().where(self.chosen, -torch.inf)
+        return values.amax() if values.numel() else values.new_full((), -torch.inf)
+
+    def hardest(self, *, here: Tensor) -> RowTerms:
+        """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
+        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here, every=False)
+
+    @lazy
+    def total(self) -> Tensor:
+        """The sum of the chosen terms, differentiable."""
+        return (self.values if self.every else self.values.masked_fill(~self.chosen, 0)).sum()
+
+    @lazy
+    def count(self) -> Tensor | int:
+        """How many are chosen."""
+        return self.values.numel() if self.every else self.chosen.sum()
+
+    @lazy
+    def count_active(self) -> Tensor:
+        """How many parts of the chosen terms are not zero."""
+        if self.active is None:
+            active = self.values.detach() > 0
+            return (active if self.every else active & self.chosen).sum()
+        return (self.active if self.every else self.active.where(self.chosen, 0)).sum()
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        return self.chosen.any(dim=1)
+
+    def detach(self) -> RowTerms:
+        """What a record needs of them."""
+        return RowTerms(self.values.detach(), self.chosen, self.parts, self.active, every=self.every)
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """The terms of a block added up.
+
+    Attributes:
+        total: their sum, differentiable.
+        counts: `(B,)` how many each anchor has, or one number if all have as many.
+        active: how many of their parts are not zero: the sum of these tensors; None if none is zero.
+        anchors: B.
+        parts: how many parts a term is the sum of.
+    """
+
+    total: Tensor
+    counts: Tensor | int
+    active: Tensor | tuple[Tensor, ...] | None
+    anchors: int
+    parts: int = 1
+
+    @lazy
+    def count(self) -> Tensor | int:
+        """How many there are."""
+        return self.anchors * self.counts if isinstance(self.counts, int) else self.counts.sum()
+
+    @lazy
+    def count_active(self) -> Tensor | int:
+        """How many of their parts are not zero."""
+        if self.active is None:
+            return self.count
+        parts = (self.active,) if isinstance(self.active, Tensor) else self.active
+        first, *rest = (part.sum(dtype=torch.float64).long() for part in parts)
+        return sum(rest, first)
+
+    @property
+    def used(self) -> Tensor:
+        """The anchors `(B,)` that have a term."""
+        if isinstance(self.counts, int):
+            return torch.full((self.anchors,), self.counts > 0, device=self.total.device)
+        return self.counts > 0
+
+    def detach(self) -> RowSum:
+        """What a record needs of it."""
+        return RowSum(self.total.detach(), self.counts, self.active, self.anchors, self.parts)

@@ -1,0 +1,29 @@
+"""Retrieval and clustering measures of `(N, d)` embeddings with one or more label levels."""
+
+from trivet.io.query_gallery import QueryGallery
+from trivet.metrics.clustering import Clustering, cluster, nmi, nmi_plus
+from trivet.metrics.label_levels import ALL, LevelResult, evaluate, standard
+from trivet.metrics.nearest import NearestPairs, Neighbours, nearest_pairs, neighbours
+from trivet.metrics.retrieval import Retrieval, recall_at_k, retrieve, retrieve_levels
+from trivet.metrics.tie_expectations import MEASURES
+
+__all__ = [
+    "ALL",
+    "MEASURES",
+    "Clustering",
+    "LevelResult",
+    "NearestPairs",
+    "Neighbours",
+    "QueryGallery",
+    "Retrieval",
+    "cluster",
+    "evaluate",
+    "nearest_pairs",
+    "neighbours",
+    "nmi",
+    "nmi_plus",
+    "recall_at_k",
+    "retrieve",
+    "retrieve_levels",
+    "standard",
+]

@@ -1,0 +1,370 @@
+"""All measures of one set of embeddings, at each of its label levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trivet.distances import Array, as_classes
+from trivet.metrics.clustering import ITERATIONS, Information, ami, cluster, nmi
+from trivet.metrics.intervals import Interval, Over, bootstrap, clipped
+from trivet.metrics.points import Metric, as_points
+from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
+from trivet.metrics.tie_expectations import MEASURES, check_measures
+from trivet.metrics.verification import Verification, verify
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import work
+from trivet.runtime.text import counted
+
+CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
+VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
+ALL = (*MEASURES, *CLUSTERING, *VERIFICATION)
+OPERATIONS = 2e13  # of all restarts of k-means: minutes on two cores
+
+
+def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
+    """The measures of a run: recall at each K, R-precision, MAP@R, mAP, mean reciprocal rank, NMI, AMI, NMI+."""
+    return (*(f"recall@{k}" for k in ks), "r-precision", "map@r", "map", "mrr", "nmi", "ami", "nmi+")
+
+
+def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) -> list[str]:
+    """Why some of the measures say nothing, a sentence each: they are the same for every embedding.
+
+    Args:
+        classes: level -> number of classes among what may be retrieved.
+        retrievable: items that each query may retrieve.
+        measures: names of `evaluate`.
+    """
+    ranked = [name for name in measures if name not in CLUSTERING and name not in VERIFICATION]
+    found = [
+        f"{level} has one class, so every neighbour is right: retrieval at this level is the same for every embedding."
+        for level, count in classes.items()
+        if count == 1 and ranked
+    ]
+    found += [
+        f"{level} has a class of its own for each item, so no neighbour is right: retrieval at this level is 0 for "
+        "every embedding."
+        for level, count in classes.items()
+        if count == retrievable + 1 and ranked
+    ]
+    cut = [name for name in ranked if name.startswith(("recall@", "precision@", "found@"))]
+    beyond = [name for name in cut if int(name.partition("@")[2]) >= retrievable]
+    if beyond:
+        found.append(
+            f"{', '.join(beyond)}: a query can retrieve {counted(retrievable, 'item')} in all, so this is the same for "
+            "every embedding."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Of the classes with k-means clusters of the same items."""
+
+    nmi: float | None  # None where it was not asked for, as the next two
+    nmi_geometric: float | None
+    ami: float | None
+    clusters: int
+    clusters_in_use: int
+    restarts: int
+    inertia: float  # in the squared unit of the embeddings
+    seconds: float
+    classes: Integers  # (N,) class of each item, 0 .. C - 1
+    assignment: Integers  # (N,) its cluster
+
+
+@dataclass(frozen=True, eq=False)
+class LevelResult:
+    """The measures at one label level; shares in [0, 1]."""
+
+    items: int
+    classes: int
+    retrieval: Retrieval | None
+    clustering: Agreement | None  # with as many clusters as classes
+    clustering_plus: Agreement | None  # NMI+: with several times as many
+    verification: Verification | None
+    missing: dict[str, str] = field(default_factory=dict)  # measure that was asked for -> why there is none
+    labels: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))  # (C,) the label of each class
+
+    def as_json(self, average: Average = "micro") -> dict[str, Any]:
+        """A flat record: each measure that was asked for (None where there is none), and counts.
+
+        "macro" averages over the classes, each by itself, what `per_class` gives.
+        """
+        record: dict[str, Any] = {"items": self.items, "classes": self.classes}
+        means = self.mean(average)
+        if self.retrieval is not None:
+            record |= {name: means[name] for name in self.retrieval.measures}
+            record |= {f"chance_{name}": share for name, share in self.retrieval.chance.items()}
+            record["without_positive"] = self.retrieval.without_positive
+        record |= {name: means[name] for name in self._agreements() if name != "nmi+"}
+        if self.clustering_plus is not None:
+            record |= {"nmi+": means["nmi+"], "nmi+_clusters": self.clustering_plus.clusters}
+        if self.verification is not None:
+            record |= {name: means[name] for name in self.verification.measures()}
+            record["verification-threshold"] = self.verification.threshold
+            record["verification_pairs"] = self.verification.positive_pairs + self.verification.negative_pairs
+            record["verification_sampled"] = self.verification.sampled
+        for name, reason in self.missing.items():
+            record |= {name: None, f"{name}_missing": reason}
+        return record
+
+    def mean(self, average: Average = "micro") -> dict[str, float | None]:
+        """Each measure; with "macro" the mean over the classes that have it, None where none has."""
+        means: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
+        if average == "micro":
+            means |= {name: value for name, (_, _, value) in self._agreements().items()}
+            return means if self.verification is None else means | self.verification.measures()
+        for name, values in self._by_class().items():
+            kept = values[~np.isnan(values)]
+            means[name] = float(kept.mean()) if len(kept) else None
+        return means
+
+    def per_class(self) -> dict[Any, dict[str, float]]:
+        """Label -> the measures of that class; those it has no queries or pairs for are left out.
+
+        Of retrieval the means over its queries; of clustering and verification see `Information` and `Verification`.
+        """
+        rows: dict[Any, dict[str, float]] = {} if self.retrieval is None else self.retrieval.per_class()
+        by_class = self._by_class()
+        for number, label in enumerate(self.labels.tolist()):
+            row = {name: float(values[number]) for name, values in by_class.items() if not np.isnan(values[number])}
+            if row:
+                rows[label] = rows.get(label, {}) | row
+        return rows
+
+    def intervals(
+        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, dict[str, Interval]]:
+        """Measure -> bootstrap intervals over "queries" and over "classes"; see `bootstrap`.
+
+        Those of clustering, with the clusters held fixed, and of verification are over the items and their classes; see
+        `Information` and `Verification`. They are computed when this is called.
+        """
+        overs: tuple[Over, ...] = ("queries", "classes")
+        all_intervals: dict[str, dict[str, Interval]] = {}
+        if self.retrieval is not None:
+            of = self.retrieval
+            by_over = {
+                over: bootstrap(
+                    of.values, of.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
+                )
+                for over in overs
+            }
+            all_intervals = {
+                name: {over: by_over[over][column] for over in overs} for column, name in enumerate(of.measures)
+            }
+        agreed = self.agreement_values(average)
+        for over in overs:
+            for name, (values, classes) in agreed.items():
+                (interval,) = bootstrap(
+                    values, classes, over=over, average=average, resamples=resamples, level=level, seed=seed
+                )
+                # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
+                low = -np.inf if name == "ami" else 0.0
+                all_intervals.setdefault(name, {})[over] = clipped(interval, low, 1.0 if average == "micro" else np.inf)
+        if self.verification is not None:
+            all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
+        return all_intervals
+
+    def agreement_values(self, average: Average = "micro") -> dict[str, tuple[Floats, Integers]]:
+        """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
+        return {
+            name: (Information(one.classes, one.assignment).values(kind, average), one.classes)
+            for name, (one, kind, _) in self._agreements().items()
+        }
+
+    def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
+        """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
+        one, plus = self.clustering, self.clustering_plus
+        agreements = {}
+        if one is not None:
+            agreements = {"nmi": (one, "nmi", one.nmi), "nmi-geometric": (one, "nmi-geometric", one.nmi_geometric)}
+            agreements["ami"] = one, "ami", one.ami
+        if plus is not None:
+            agreements["nmi+"] = plus, "nmi", plus.nmi
+        return {name: (of, kind, value) for name, (of, kind, value) in agreements.items() if value is not None}
+
+    def _by_class(self) -> dict[str, Floats]:
+        """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
+        values = {
+            name: Information(one.classes, one.assignment).per_class(kind)
+            for name, (one, kind, _) in self._agreements().items()
+        }
+        if self.verification is not None:
+            shares = self.verification.per_class()
+            values |= {name: shares.get(name, np.full(self.classes, np.nan)) for name in self.verification.measures()}
+        return values
+
+
+def evaluate(
+    embeddings: Array,
+    labels: Mapping[str, Array],
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = standard(),
+    nmi_plus_multiple: int | Mapping[str, int] = 10,
+    restarts: int | None = None,
+    seed: int = 0,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, LevelResult]:
+    """The measures that are asked for, at every label level; the distances are computed once for all levels.
+
+    Clustering and verification are of the queries among themselves. NMI and AMI take as many k-means clusters as
+    classes, NMI+ `nmi_plus_multiple` times as many; what needs more clusters than there are items is missing, with the
+    reason.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        labels: level -> `(N,)` integers; at least one level.
+        measures: those of `retrieve`; "nmi", "nmi-geometric", "ami", "nmi+"; "roc-auc", "tar@far" and
+            "verification-accuracy", see `verify`.
+        nmi_plus_multiple: one for all levels, or level -> multiple; a level left out has 10.
+        restarts: of k-means; by default 10, fewer where ten would take more than 2e13 operations.
+        seed: of the k-means starts and of the pairs that are verified.
+        distance: of the neighbours; with "cosine" k-means too runs on unit rows.
+        gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, without_positive, distributed, progress:
+            as in `retrieve`, and for retrieval alone.
+
+    Raises:
+        ValueError: as `retrieve` and `cluster`; or if there is no level, a measure is not known, or a multiple is below
+            1 or for no level.
+    """
+    asked = check_measures(measures, (*CLUSTERING, *VERIFICATION))
+    if not labels:
+        raise ValueError("labels must hold at least one level: got none; give {'class': labels}.")
+    if len(embeddings) < 2:
+        raise ValueError(f"evaluation needs at least two items: got {len(embeddings)}.")
+    multiples = _multiples(nmi_plus_multiple, list(labels))
+    levels = {
+        level: as_classes(values, count=len(embeddings), name=f"labels[{level!r}]") for level, values in labels.items()
+    }
+    retrieved: Mapping[str, Retrieval | None] = dict.fromkeys(labels)
+    ranking = [name for name in asked if name not in CLUSTERING and name not in VERIFICATION]
+    if ranking:
+        retrieved = retrieve_levels(
+            embeddings,
+            labels,
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            sample=sample,
+            cameras=cameras,
+            gallery_cameras=gallery_cameras,
+            own=own,
+            junk=junk,
+            measures=ranking,
+            distance=distance,
+            without_positive=without_positive,
+            distributed=distributed,
+            progress=progress,
+        )
+    clusters = _Clusters(embeddings, distance, restarts, seed)
+    results = {}
+    for level, classes in levels.items():
+        missing: dict[str, str] = {}
+        count = int(classes.max()) + 1
+        plain = [name for name in ("nmi", "nmi-geometric", "ami") if name in asked]
+        results[level] = LevelResult(
+            items=len(classes),
+            classes=count,
+            retrieval=retrieved[level],
+            clustering=clusters.agreement(classes, count, plain, missing),
+            clustering_plus=clusters.agreement(classes, multiples[level] * count, ["nmi+"], missing)
+            if "nmi+" in asked
+            else None,
+            verification=_verified(embeddings, classes, distance, seed, missing)
+            if any(name in asked for name in VERIFICATION)
+            else None,
+            missing=missing,
+            labels=_labels(labels[level]),
+        )
+    return results
+
+
+def _labels(values: Array) -> npt.NDArray[Any]:
+    """The labels that occur, in the order of the class numbers."""
+    return np.unique(values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values))
+
+
+class _Clusters:
+    """K-means of one set of embeddings, once for each number of clusters."""
+
+    def __init__(self, embeddings: Array, distance: Metric, restarts: int | None, seed: int) -> None:
+        self._embeddings, self._distance, self._restarts, self._seed = embeddings, distance, restarts, seed
+        self._found: dict[int, tuple[Any, int]] = {}
+
+    def agreement(
+        self, classes: torch.Tensor, k: int, names: Sequence[str], missing: dict[str, str]
+    ) -> Agreement | None:
+        if not names:
+            return None
+        if k > len(classes):
+            missing |= dict.fromkeys(names, f"{k} clusters need as many items: there are {len(classes)}.")
+            return None
+        if k not in self._found:
+            points = as_points(self._embeddings, distance=self._distance)
+            restarts = self._restarts or _restarts(len(points), points.shape[1], k)
+            self._found[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
+        clustering, restarts = self._found[k]
+        return Agreement(
+            nmi=nmi(classes, clustering.assignment) if {"nmi", "nmi+"} & {*names} else None,
+            nmi_geometric=nmi(classes, clustering.assignment, average="geometric")
+            if "nmi-geometric" in names
+            else None,
+            ami=ami(classes, clustering.assignment) if "ami" in names else None,
+            clusters=k,
+            clusters_in_use=clustering.clusters_in_use,
+            restarts=restarts,
+            inertia=clustering.inertia,
+            seconds=clustering.seconds,
+            classes=classes.numpy(),
+            assignment=clustering.assignment,
+        )
+
+
+def _verified(
+    embeddings: Array, classes: torch.Tensor, distance: Metric, seed: int, missing: dict[str, str]
+) -> Verification | None:
+    sizes = torch.bincount(classes)
+    if len(sizes) < 2 or int(sizes.max()) < 2:
+        missing |= dict.fromkeys(VERIFICATION, "verification needs a same-class pair and a different-class pair.")
+        return None
+    with work("verification"):
+        verified = verify(embeddings, classes, distance=distance, seed=seed)
+    if verified.accuracy is None:
+        missing["verification-accuracy"] = "too few classes to choose a threshold on half of them."
+    for far, share in verified.tar_at_far.items():
+        if share is None:
+            missing[f"tar@far={far:g}"] = f"{verified.negative_pairs} different-class pairs cannot resolve it."
+    return verified
+
+
+def _restarts(items: int, width: int, k: int) -> int:
+    """10, or as many as are paid for; an iteration is two operations for every coordinate of every pair."""
+    return max(1, min(10, int(OPERATIONS / (2 * ITERATIONS * items * width * k))))
+
+
+def _multiples(multiple: int | Mapping[str, int], levels: list[str]) -> dict[str, int]:
+    if isinstance(multiple, int):
+        multiple = dict.fromkeys(levels, multiple)
+    unknown = sorted(set(multiple) - set(levels))
+    if unknown:
+        raise ValueError(f"nmi_plus_multiple must name levels of the labels ({', '.join(levels)}): got {unknown}.")
+    multiples = {level: multiple.get(level, 10) for level in levels}
+    if min(multiples.values()) < 1:
+        raise ValueError(f"nmi_plus_multiple must be at least 1: got {multiples}.")
+    return multiples

@@ -1,0 +1,524 @@
+"""The rank of each positive of a query, found by counting the items that are closer, without lists of neighbours."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.distances.threads import share
+from trivet.metrics.points import Points, distances_of_pairs, spans, twins
+from trivet.metrics.rank_counting import ROWS, Codes, count_rows, many_within_reach, sorted_counts, true_places
+from trivet.runtime.lazy import lazy
+
+T = TypeVar("T")
+
+TIE = 1e-13  # of a distance: some hundred times its own rounding error
+TILE = (1024, 4096)  # queries and gallery rows compared at once: 16 MiB of float32 for each thread
+ENTRIES = 2**21  # of an array (queries, positives) of a block: 16 MiB
+FEW = 32  # positives up to which float32 products are worth their doubtful pairs
+SHORT = 256  # queries of a block at least, for which the gallery is centred anew
+SPAN = 32  # gallery rows that are sorted for each of many positives: to look one up takes longer
+MANY = 64  # of a class with more items the distances are taken as a matrix
+SHARE = 16  # a tile of which more than 1/16 is in doubt is decided as a whole
+WIDTH = 128  # coordinates of a float32 product: rounding errors grow with them
+SMALLEST = 1e-150  # squares of a smaller spread are lost anyway
+PREPARED = 2**27  # numbers of a gallery that is kept centred in float32: 512 MiB
+DIFFERENCES = "donot_use_mm_for_euclid_dist"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The positives of a block of Q queries, nearest first; fields `(Q, R)` int64.
+
+    R is the most positives of a query, or 1 where the nearest is enough.
+
+    A distance is tied with that of a positive when they differ by at most 1e-13 of the latter, however small that is
+    beside the spread of all items. Both are those of the float64 rows, by differences of coordinates: equal rows are
+    at distance 0, which ties with nothing else. In cosine, rows along one ray are equal; equal angles below about 0.01
+    may differ by more than 1e-13 of themselves, since unit rows are rounded. Distances below 1e-150, which only float64
+    holds, lose digits, and below 1e-162 they are 0.
+    """
+
+    sizes: Tensor  # (Q,) positives of each query; beyond them the columns mean nothing
+    nearer: Tensor  # items strictly nearer than the positive, of those the query may retrieve
+    tied: Tensor  # items as far as the positive, itself among them
+    positives_nearer: Tensor
+    positives_tied: Tensor
+    retrievable: Tensor  # (Q,) items each query may retrieve
+
+
+@dataclass(frozen=True)
+class Level:
+    """Classes of queries and gallery at one label level, numbered alike."""
+
+    queries: Tensor  # (Q,) int64, 0 .. C - 1
+    gallery: Tensor  # (M,)
+
+
+class Search:
+    """Queries, a gallery, and what a query may not retrieve.
+
+    Args:
+        own: `(Q,)` the gallery row that is the query itself, -1 where there is none.
+        groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
+        first: whether the standing of the nearest positive is enough.
+    """
+
+    def __init__(
+        self,
+        queries: Points,
+        gallery: Points,
+        levels: Sequence[Level],
+        *,
+        own: Tensor | None = None,
+        groups: tuple[Tensor, Tensor] | None = None,
+        first: bool = False,
+    ) -> None:
+        self.queries, self.gallery, self.levels, self.first = queries, gallery, list(levels), first
+        self.own, self.groups = own, groups
+        self.same = [SameClass(level) for level in self.levels]
+        self.prepared = _Gallery(gallery, queries)
+        self.query_twins = twins(queries)
+        self.gallery_twins = self.query_twins if gallery is queries else twins(gallery)
+        self._scratch = threading.local()
+        self.has_twins = bool((self.gallery_twins != torch.arange(len(gallery))).any())
+
+    def scratch(self, name: str, dtype: torch.dtype, rows: int, columns: int) -> Tensor:
+        """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
+        held = getattr(self._scratch, name, torch.empty(0))
+        if held.numel() < rows * columns:
+            held = torch.empty(rows * columns, dtype=dtype)
+            setattr(self._scratch, name, held)
+        return held[: rows * columns].view(rows, columns)
+
+    def stand_all(
+        self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T], take: Callable[[Tensor, T], None]
+    ) -> None:
+        """Call `take` with each block and what `work` makes of its standing, in order; see `share`."""
+        onednn = torch.backends.mkldnn.enabled
+        self.prepared.rows(0, 0)
+        # It takes float32 products in bfloat16 where torch.set_float32_matmul_precision is "medium".
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
+        try:
+            share(blocks, lambda block: work(self.stand(block)), take)
+        finally:
+            torch.backends.mkldnn.enabled = onednn
+
+    def blocks(self) -> list[Tensor]:
+        """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
+        order = torch.arange(len(self.queries))
+        for same in self.same:  # the last key is the first to decide
+            order = order[torch.argsort(same.of_query[order], stable=True)]
+            order = order[torch.argsort(same.counts[same.of_query[order]], stable=True)]
+        most = torch.stack([same.counts[same.of_query[order]] for same in self.same]).amax(dim=0).clamp_min(1)
+        tall = TILE[0] if self.first else _queries(len(self.gallery), int(most.max()))
+        blocks, start = [], 0
+        while start < len(order):
+            stop = min(start + tall, len(order))
+            rows = most[start:stop].cummax(dim=0).values * torch.arange(1, stop - start + 1)
+            stop = start + max(1, int((rows <= ENTRIES).sum()))
+            blocks.append(order[start:stop])
+            start = stop
+        return blocks
+
+    def stand(self, block: Tensor) -> list[Standing]:
+        """The standing of the positives of some queries, at each level."""
+        queries = _Queries(self, block)
+        wanted = [self._wanted(same, block, queries.rows) for same in self.same]
+        most = max(one.width for one in wanted)
+        wide = most > FEW  # then its sorted products serve all levels
+        for start, stop in spans(len(self.gallery), _columns(len(block), most)):
+            tile = _Tile(self, queries, start, stop)
+            for one in wanted:
+                if one.width:
+                    tile.count(one, sort=wide)
+        return [one.standing(len(self.gallery)) for one in wanted]
+
+    def _wanted(self, same: SameClass, block: Tensor, queries: Tensor) -> _Wanted:
+        classes = same.of_query[block]
+        sizes = same.counts[classes]
+        rows = torch.arange(len(block)).repeat_interleave(sizes)
+        columns = same.members(classes, sizes)
+        distances = torch.full(columns.shape, torch.inf, dtype=torch.float64)
+        some = may_retrieve(self.own, self.groups, block[rows], columns)
+        some[(sizes > MANY)[rows]] = False
+        distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
+        starts = sizes.cumsum(0) - sizes
+        for number in torch.unique(classes[sizes > MANY]).tolist():
+            of_class = (classes == number).nonzero()[:, 0]
+            places = starts[of_class, None] + torch.arange(int(same.counts[number]))
+            members = columns[places[0]]
+            apart = _distances_between(queries[of_class], self.gallery, members)
+            allowed = may_retrieve(self.own, self.groups, block[of_class, None], members)
+            distances[places] = apart.masked_fill_(~allowed, torch.inf)
+        if self.own is not None:  # the query itself, where the gallery gives it another class
+            own = self.own[block]
+            other = ((own >= 0) & (same.of_item[own] != classes)).nonzero()[:, 0]
+            rows, columns = torch.cat([rows, other]), torch.cat([columns, own[other]])
+            left_out = torch.bincount(other, minlength=len(block))
+        else:
+            left_out = torch.zeros_like(sizes)
+        return _Wanted(sizes, left_out, distances, rows, columns, first=self.first)
+
+
+def may_retrieve(own: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor) -> Tensor:
+    """Which pairs of a query and a gallery row of its class count: not itself, and none of its own group."""
+    allowed = torch.ones((queries + items).shape, dtype=torch.bool)
+    if own is not None:
+        allowed &= own[queries] != items
+    if groups is not None:
+        allowed &= groups[0][queries] != groups[1][items]
+    return allowed
+
+
+class SameClass:
+    """The gallery rows of each class."""
+
+    def __init__(self, level: Level) -> None:
+        self.of_query, self.of_item = level.queries, level.gallery
+        classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (level.queries, level.gallery))
+        self.counts = torch.bincount(level.gallery, minlength=classes)
+        self._order = torch.argsort(level.gallery, stable=True)
+        self._ends = self.counts.cumsum(0)
+
+    def members(self, classes: Tensor, sizes: Tensor) -> Tensor:
+        """Gallery rows of each of some classes, one after the other; `sizes` are their counts."""
+        starts = (self._ends - self.counts)[classes]
+        return self._order[
+            (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
+        ]
+
+
+class _Wanted:
+    """The positives of a block of queries at one level: their distances, and what is counted of the negatives.
+
+    Args:
+        members: `(Q,)` gallery rows of the class of each query.
+        others: `(Q,)` rows of other classes that it may not retrieve either.
+        distances: to the members, query by query, infinite for a pair that is left out.
+        rows, columns: of all these pairs, the members first, the place in the block and the gallery row.
+        first: keep the nearest positive only.
+    """
+
+    def __init__(
+        self, members: Tensor, others: Tensor, distances: Tensor, rows: Tensor, columns: Tensor, *, first: bool
+    ) -> None:
+        self._rows, self._columns = rows, columns
+        self.sizes = torch.bincount(rows[: len(distances)][distances.isfinite()], minlength=len(members))
+        self.left_out = members + others - self.sizes
+        # Set into a rectangle: row by row, as they come.
+        places = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
+        places[torch.arange(places.shape[1]) < members[:, None]] = distances
+        self.width = int(self.sizes.max())
+        if first and self.width:
+            self.width = 1
+            self.distances = places.amin(dim=1, keepdim=True)
+        else:
+            self.distances = torch.from_numpy(np.sort(places.numpy(), axis=1)[:, : self.width].copy())
+        self.below, self.above = self.distances * (1 - TIE), self.distances * (1 + TIE)
+        if first and self.width:
+            self._nearer = torch.zeros_like(self.sizes)[:, None]
+            self._tied = (places <= self.above).sum(dim=1, keepdim=True)
+        else:
+            self._nearer = torch.searchsorted(self.distances, self.below)
+            self._tied = torch.searchsorted(self.distances, self.above, right=True) - self._nearer
+        self.nearer = torch.zeros(self.distances.shape, dtype=torch.int64)
+        self.tied = torch.zeros_like(self.nearer)
+
+    def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """These pairs among gallery rows start .. stop: place in the block, column from `start`."""
+        some = (self._columns >= start) & (self._columns < stop)
+        return self._rows[some], self._columns[some] - start
+
+    def standing(self, gallery: int) -> Standing:
+        """The result, once all `gallery` rows have been counted."""
+        return Standing(
+            sizes=self.sizes,
+            nearer=self.nearer + self._nearer,
+            tied=self.tied + self._tied,
+            positives_nearer=self._nearer,
+            positives_tied=self._tied,
+            retrievable=gallery - self.left_out,
+        )
+
+
+class _Gallery:
+    """The gallery centred, scaled to norms of at most 1 and rounded to float32, kept where it is not too large.
+
+    Centred on their mean, as rounding errors grow with the norms; scaled, like the queries, by a power of two.
+    """
+
+    def __init__(self, points: Points, queries: Points) -> None:
+        self._points = points
+        some = points.rows(torch.arange(0, len(points), max(1, len(points) // 4096)))
+        self.centre = some.mean(dim=0)
+        farthest = max(
+            float(torch.linalg.vector_norm(some.rows(slice(*span)) - self.centre, dim=1).max())
+            for some in ((points,) if queries is points else (points, queries))
+            for span in some.pieces()
+        )
+        self.scale = 2.0 ** -math.ceil(math.log2(farthest)) if farthest > SMALLEST else 1.0
+        self._kept: Tensor | None = None
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows and half their norm^2 `(n, width + 1)`."""
+        if len(self._points) * self._points.width > PREPARED:
+            return self._prepare(start, stop)
+        if self._kept is None:
+            self._kept = torch.empty(len(self._points), self._points.width + 1, dtype=torch.float32)
+            for span in self._points.pieces():
+                self._kept[slice(*span)] = self._prepare(*span)
+        return self._kept[start:stop]
+
+    def _prepare(self, start: int, stop: int) -> Tensor:
+        exact = (self._points.rows(slice(start, stop)) - self.centre) * self.scale
+        return torch.cat([exact, exact.square().sum(dim=1, keepdim=True) / 2], dim=1).float()
+
+
+class _Queries:
+    """The queries of a block as the products need them: `(B, d)` rows and their norm^2 `(B,)`."""
+
+    def __init__(self, search: Search, block: Tensor) -> None:
+        self.numbers, self.rows = block, search.queries.rows(block)
+        self.centre = self.rows.mean(dim=0)  # for float64: rows of one class may lie close together
+        self.doubles = self.rows - self.centre
+        self.doubles_squares = self.doubles.square().sum(dim=1)
+        scaled = (self.rows - search.prepared.centre) * search.prepared.scale
+        self.singles = torch.cat([scaled, torch.full((len(block), 1), -1.0)], dim=1).float()
+        self.singles_squares = scaled.square().sum(dim=1)
+
+
+class _Tile:
+    """Queries of a block against a span of the gallery.
+
+    What is compared are keys v = |y|^2 / 2 - q y of centred rows, which grow with the distance, D^2 = |q|^2 + 2 v.
+    A key is wrong by rounding; where that could decide, the pair is in doubt, and its distance is taken by differences.
+    """
+
+    def __init__(self, search: Search, queries: _Queries, start: int, stop: int) -> None:
+        self.search, self.queries, self.block, self.start, self.stop = search, queries, queries.numbers, start, stop
+        self.entries = len(self.block) * (stop - start)
+
+    def count(self, wanted: _Wanted, *, sort: bool) -> None:
+        """Add the negatives of this span that are nearer than each positive, and those as far.
+
+        Args:
+            sort: whether float64 products are sorted for another level anyway.
+        """
+        if not self._few_distinct:
+            if not sort and self._count_by_singles(wanted):
+                return
+            if self._count_by_doubles(wanted):
+                return
+        rows, columns = wanted.pairs(self.start, self.stop)
+        distances = self._distances.index_put((rows, columns), torch.tensor(torch.inf, dtype=torch.float64))
+        nearer, reached = sorted_counts(distances, wanted.below, wanted.above)
+        wanted.nearer += nearer
+        wanted.tied += reached - nearer
+
+    def _count_by_singles(self, wanted: _Wanted) -> bool:
+        """By float32 products; False, and nothing counted, if in doubt."""
+        keys, squares, error = self._singles
+        middle = ((wanted.distances * self.search.prepared.scale).square() - squares[:, None]) / 2
+        error = error[:, None] + 4 * TIE * (middle.abs() + squares[:, None])
+        # A positive that is not there stands where the last of the row does.
+        absent = middle.isinf()
+        low, high = ((middle + sign * error).masked_fill_(absent, -torch.inf) for sign in (-1, 1))
+        low, high = (bound.cummax(dim=1).values.float() for bound in (low, high))
+        low, high = torch.nextafter(low, torch.tensor(-torch.inf)), torch.nextafter(high, torch.tensor(torch.inf))
+        high.masked_fill_(high == torch.finfo(torch.float32).min, -torch.inf)  # the row has none
+        rows, columns = wanted.pairs(self.start, self.stop)
+        if many_within_reach(keys.numpy(), high.numpy()):
+            return self._count_sorted(wanted, low, high, rows, columns)
+        hidden = keys[rows, columns]
+        keys[rows, columns] = torch.inf
+        counted = [
+            count_rows(keys[start:stop].numpy(), low[start:stop].numpy(), high[start:stop].numpy(), start)
+            for start, stop in spans(len(keys), ROWS)
+        ]
+        doubtful_pairs = [one for _, doubtful in counted for one in doubtful]
+        few = sum(len(row) for row, *_ in doubtful_pairs) * SHARE <= self.entries
+        if few:
+            wanted.nearer += torch.from_numpy(np.concatenate([counts for counts, _ in counted]))
+            row, column = (torch.from_numpy(np.concatenate([one[side] for one in doubtful_pairs])) for side in (0, 1))
+            start, stop = (
+                torch.from_numpy(np.concatenate([np.full(len(one[0]), one[side]) for one in doubtful_pairs]))
+                for side in (2, 3)
+            )
+            key = keys[row, column, None]
+            first = torch.maximum((key > high[row]).sum(dim=1), start)
+            end = torch.minimum((key >= low[row]).sum(dim=1), stop)
+            self._decide(wanted, row, column, first, end)
+        keys[rows, columns] = hidden
+        return few
+
+    def _count_sorted(self, wanted: _Wanted, low: Tensor, high: Tensor, rows: Tensor, columns: Tensor) -> bool:
+        """By the sorted codes of the float32 products, but for the pairs `rows`, `columns` of positives."""
+        codes = self._codes
+        below, above = codes.of_bounds(low, high)
+        nearer = torch.searchsorted(codes.sorted, below)
+        reached = torch.searchsorted(codes.sorted, above, right=True)
+        # Places in the sorted rows that are in doubt for some positive, each once.
+        before = torch.cat([torch.zeros_like(reached[:, :1]), reached[:, :-1]], dim=1)
+        first = torch.maximum(nearer, before)
+        counts = (reached - first).clamp_min_(0).ravel()
+        if int(counts.sum()) * SHARE > self.entries:
+            return False
+        row = torch.arange(len(nearer)).repeat_interleave(wanted.width).repeat_interleave(counts)
+        place = torch.arange(len(row)) - (counts.cumsum(0) - counts - first.ravel()).repeat_interleave(counts)
+        doubtful = codes.sorted[row, place]
+        kept = ~torch.isin(row * self.stop + codes.columns(doubtful), rows * self.stop + columns)
+        row, doubtful = row[kept], doubtful[kept]
+        own = codes.of_pairs(self._singles[0], rows, columns)
+        # Of the positives themselves those are taken off that are below a bound.
+        after = (below[rows] <= own[:, None]).sum(dim=1)
+        taken = torch.bincount(rows * (wanted.width + 1) + after, minlength=len(nearer) * (wanted.width + 1))
+        wanted.nearer += nearer - taken.view(len(nearer), -1).cumsum(dim=1)[:, :-1]
+        passed, open_ = ((bound[row] < doubtful[:, None]).sum(dim=1) for bound in (above, below - 1))
+        self._decide(wanted, row, codes.columns(doubtful), passed, open_)
+        return True
+
+    def _count_by_doubles(self, wanted: _Wanted) -> bool:
+        """By float64 products and sorting, for any number of positives; False, and nothing counted, if in doubt."""
+        keys, squares = self._doubles
+        squared = wanted.distances.square()
+        slack = _slack(self.queries.rows.shape[1], squares[:, None], squared) / 2
+        middle = (squared - squares[:, None]) / 2
+        absent = middle.isinf()
+        largest = torch.finfo(torch.float64).max  # a positive that is not there: surely farther than any
+        low, high = ((middle + sign * slack).masked_fill_(absent, largest) for sign in (-1, 1))
+        low, high = low.cummax(dim=1).values, high.cummax(dim=1).values
+        rows, columns = wanted.pairs(self.start, self.stop)
+        hidden = keys[rows, columns]
+        keys[rows, columns] = torch.inf
+        counted = self._count_hidden(wanted, keys, low, high)
+        keys[rows, columns] = hidden
+        return counted
+
+    def _count_hidden(self, wanted: _Wanted, keys: Tensor, low: Tensor, high: Tensor) -> bool:
+        """Where no key `(B, n)` is that of a positive."""
+        nearer, reached = sorted_counts(keys, low, high)
+        doubtful = (nearer != reached).any(dim=1).nonzero()[:, 0]
+        if int((reached - nearer).amax(dim=1).sum()) * SHARE > self.entries:
+            return False
+        doubtful_pairs = []
+        for start, stop in spans(len(doubtful), max(1, ENTRIES // (self.stop - self.start))):
+            some = doubtful[start:stop]
+            first = torch.searchsorted(high[some], keys[some])
+            end = torch.searchsorted(low[some], keys[some], right=True)
+            row, column = true_places(first < end)
+            doubtful_pairs.append((some[row], column, first[row, column], end[row, column]))
+        if sum(len(row) for row, *_ in doubtful_pairs) * SHARE > self.entries:
+            return False
+        wanted.nearer += nearer
+        for row, column, first, end in doubtful_pairs:
+            self._decide(wanted, row, column, first, end)
+        return True
+
+    def _decide(self, wanted: _Wanted, rows: Tensor, columns: Tensor, first: Tensor, end: Tensor) -> None:
+        """Count pairs `(P,)` for their positives first .. end - 1, by differences of coordinates."""
+        search = self.search
+        places = torch.arange(wanted.width)
+        for start, stop in spans(len(rows), max(1, ENTRIES // max(1, wanted.width))):
+            row, column = rows[start:stop], columns[start:stop]
+            distance = distances_of_pairs(search.queries, self.block[row], search.gallery, column + self.start)[:, None]
+            open_ = (places >= first[start:stop, None]) & (places < end[start:stop, None])
+            nearer = distance < wanted.below[row]
+            tied = (distance <= wanted.above[row]) ^ nearer
+            wanted.nearer.index_add_(0, row, (open_ & nearer).long())
+            wanted.tied.index_add_(0, row, (open_ & tied).long())
+
+    @lazy
+    def _few_distinct(self) -> bool:
+        if not self.search.has_twins:
+            return False
+        rows = len(torch.unique(self.search.query_twins[self.block]))
+        columns = len(torch.unique(self.search.gallery_twins[self.start : self.stop]))
+        return rows * columns * SHARE <= self.entries
+
+    @lazy
+    def _singles(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys `(B, n)` float32, and of each query norm^2 and a bound of the error of its keys, float64.
+
+        Half the norm^2 of y is one more coordinate. A sum of w products is wrong by at most (w + 1) u s, u = 2^-24 and
+        s = |q| |y| + |y|^2 / 2, and the sum of parts of them by u s for each; rounding the rows adds 2 u s.
+        """
+        gallery = self.search.prepared.rows(self.start, self.stop)
+        queries, squares = self.queries.singles, self.queries.singles_squares
+        keys = self.search.scratch("keys", torch.float32, len(queries), len(gallery))
+        width = queries.shape[1]
+        parts = max(1, width // WIDTH)
+        for part in range(parts):
+            left, right = width * part // parts, width * (part + 1) // parts
+            torch.addmm(keys, queries[:, left:right], gallery[:, left:right].T, beta=min(left, 1), alpha=-1, out=keys)
+        farthest, unit = float((2 * gallery[:, -1].max()).sqrt()) * 1.001, 2.0**-24
+        steps = -(-width // parts) + parts + 6
+        error = unit * (steps * (squares.sqrt() * farthest + farthest**2 / 2) + 3 * farthest**2)
+        error += torch.finfo(torch.float64).eps * (width + 8) * (squares.sqrt() + farthest).square()
+        return keys, squares, 1.01 * error + width * torch.finfo(torch.float32).tiny
+
+    @lazy
+    def _codes(self) -> Codes:
+        """Of all keys of `_singles`."""
+        keys, squares, _ = self._singles
+        gallery = self.search.prepared.rows(self.start, self.stop)
+        farthest, query = float((2 * gallery[:, -1].max()).sqrt()), float(squares.max().sqrt())
+        slack = (query + farthest) ** 2 / 100 + 1e-30  # the products are rounded; all rows may be equal
+        codes = self.search.scratch("codes", torch.int32, *keys.shape)
+        return Codes(keys, codes, -(query**2) / 2 - slack, query * farthest + farthest**2 / 2 + slack)
+
+    @lazy
+    def _doubles(self) -> tuple[Tensor, Tensor]:
+        """Keys `(B, n)` float64 of rows centred on these queries, and norm^2 of each query."""
+        points = self.search.gallery
+        keys = torch.empty(len(self.block), self.stop - self.start, dtype=torch.float64)
+        for start, stop in spans(self.stop - self.start, points.piece):
+            gallery = points.rows(slice(self.start + start, self.start + stop)) - self.queries.centre
+            halves = gallery.square().sum(dim=1) / 2
+            keys[:, start:stop] = torch.addmm(halves, self.queries.doubles, gallery.T, alpha=-1)
+        return keys, self.queries.doubles_squares
+
+    @lazy
+    def _distances(self) -> Tensor:
+        """Distances `(B, n)` by differences; equal rows are compared once."""
+        twins = self.search.query_twins[self.block], self.search.gallery_twins[self.start : self.stop]
+        rows, row = torch.unique(twins[0], return_inverse=True)
+        columns, column = torch.unique(twins[1], return_inverse=True)
+        distances = _distances_between(self.search.queries.rows(rows), self.search.gallery, columns)
+        return distances.index_select(0, row).index_select(1, column)
+
+
+def _distances_between(rows: Tensor, points: Points, numbers: Tensor) -> Tensor:
+    """Distances `(B, n)` of rows `(B, width)` to the points of these numbers `(n,)`, by differences of coordinates."""
+    distances = torch.empty(len(rows), len(numbers), dtype=torch.float64)
+    for start, stop in spans(len(numbers), points.piece):
+        distances[:, start:stop] = torch.cdist(rows, points.rows(numbers[start:stop]), compute_mode=DIFFERENCES)
+    return distances
+
+
+def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
+    """A bound of the rounding error of squared distances near `squared` from rows of norm^2 `squares`, in float64.
+
+    An xy of d products is wrong by at most (d + 8) / 2 eps |x| |y|, D by (d + 8) / 2 eps (|x| + |y|)^2, and
+    (|x| + |y|)^2 <= 8 (|x|^2 + D). Twice the width of a tie is added.
+    """
+    return (4 * (width + 8) * torch.finfo(torch.float64).eps + 4 * TIE) * (squares + squared)
+
+
+def _columns(queries: int, width: int) -> int:
+    """Gallery rows of a tile: more for many positives, as each is looked up in every tile."""
+    return max(TILE[1], min(SPAN * width, 2 * ENTRIES // queries))
+
+
+def _queries(gallery: int, width: int) -> int:
+    """Queries of a block: fewer for many positives, so that a tile holds as much of the gallery as it should."""
+    if width <= FEW:
+        return TILE[0]
+    return max(1, min(TILE[0], max(SHORT, 2 * ENTRIES // min(gallery, SPAN * width))))

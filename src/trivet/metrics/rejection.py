@@ -1,0 +1,251 @@
+"""Out-of-scope rejection: does the distance to the nearest gallery item detect queries of unknown classes?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.distances import Array, as_classes
+from trivet.metrics.intervals import Average, Interval, Over, check_options, draws, middle
+from trivet.metrics.points import Metric, as_points
+from trivet.metrics.roc import Roc, false_at
+from trivet.runtime.arrays import Floats, Integers
+
+TILE = (256, 4096)  # queries and gallery rows compared at once: 8 MiB
+PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """How well the distance to the nearest gallery item tells queries in scope from queries out of scope.
+
+    Queries whose distances differ by at most 1e-13 of themselves are tied, and tied queries count as if put in random
+    order: a constant embedding has `auroc` 0.5 and `fpr_at_95_tpr` 0.95, which is chance.
+    """
+
+    auroc: float  # chance that a query out of scope is farther than one in scope, in [0, 1]
+    fpr_at_95_tpr: float  # share of queries out of scope accepted where 95 % of those in scope are; small is good
+    in_scope: int  # queries
+    out_of_scope: int
+    scores: Scores | None = field(default=None, compare=False, repr=False)  # what follows is found from
+
+    @property
+    def macro(self) -> float | None:
+        """Mean over the classes in scope of the AUROC of their queries; None where the labels were not given."""
+        classes = self.per_class()
+        return math.fsum(classes.values()) / len(classes) if classes else None
+
+    def per_class(self) -> dict[Any, float]:
+        """Label -> AUROC of the queries in scope of that class against all out of scope; empty without labels."""
+        return {} if self.scores is None else self.scores.per_class()
+
+    def intervals(
+        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, dict[str, Interval]]:
+        """Measure -> percentile bootstrap intervals over "queries" and over "classes".
+
+        Queries in scope and queries out of scope are drawn each within their own kind. Over "classes" those in scope
+        are drawn as whole classes, and those out of scope, which are of none, one by one; without labels that interval
+        is NaN, as is one with fewer than two units in scope. With "macro" there is the mean of the AUROC of the classes
+        alone.
+
+        Raises:
+            ValueError: if an option is out of range.
+        """
+        check_options("queries", average, resamples, level)
+        names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
+        by_name: dict[str, dict[str, Interval]] = {name: {} for name in names}
+        overs: tuple[Over, ...] = ("queries", "classes")
+        for over in overs:
+            drawn = None if self.scores is None else self.scores.resampled(over, average, resamples, seed)
+            for column, name in enumerate(names):
+                by_name[name][over] = (
+                    Interval(math.nan, math.nan) if drawn is None else middle(drawn[:, column], level=level)
+                )
+        return by_name
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Ranks of the distances of queries to their nearest gallery item, tied ones equal."""
+
+    groups: int  # distances that do not tie
+    inside: Integers  # (I,) ranks in scope, class by class
+    outside: Integers  # (O,)
+    sizes: Integers | None  # (C,) queries of each class in scope; None where the labels are not known
+    labels: npt.NDArray[Any] | None  # (C,)
+
+    def per_class(self) -> dict[Any, float]:
+        if self.sizes is None or self.labels is None:
+            return {}
+        accepted = self._up_to(self.outside, None)
+        farther = 1 - (accepted[:-1] + accepted[1:])[self.inside] / (2 * len(self.outside))
+        means = np.add.reduceat(farther, np.cumsum(self.sizes) - self.sizes) / self.sizes
+        return dict(zip(self.labels.tolist(), means.tolist(), strict=True))
+
+    def resampled(self, over: Over, average: Average, resamples: int, seed: int) -> Floats | None:
+        """AUROC and FPR at 95 % TPR `(resamples, 2)`; None with fewer than two units, or without labels for them."""
+        sizes = self.sizes
+        if sizes is None:
+            if over == "classes" or average == "macro":
+                return None
+            sizes = np.array([len(self.inside)])
+        if (len(sizes) if over == "classes" else len(self.inside)) < 2:
+            return None
+        weights = np.ones(len(self.inside)) if average == "micro" else 1 / np.repeat(sizes, sizes)
+        kinds = (
+            draws(sizes, over, average, resamples, seed),
+            draws(np.array([len(self.outside)]), "queries", "micro", resamples, seed + 1),
+        )
+        values = np.empty((resamples, 2))
+        inside, outside = ((row for batch in batches for row in batch) for batches in kinds)
+        for number, (known, unknown) in enumerate(zip(inside, outside, strict=True)):
+            true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))
+            false = self._up_to(self.outside, unknown)
+            area = np.diff(false) @ (true[1:] + true[:-1]) / (2 * true[-1] * false[-1])
+            values[number] = area, false_at(true, false, 0.95)
+        return values
+
+    def _up_to(self, ranks: Integers, weights: Floats | None) -> Floats:
+        """`(T + 1,)` the weight of the queries accepted, from none to all."""
+        counts = np.bincount(ranks, weights, self.groups)
+        return np.concatenate([[0.0], np.cumsum(counts)])
+
+
+def rejection(
+    queries: Array,
+    out_of_scope: Array,
+    gallery: Array,
+    *,
+    labels: Array | None = None,
+    own: Array | None = None,
+    distance: Metric = "euclidean",
+) -> Rejection:
+    """Rejection of queries by their distance to the nearest gallery item.
+
+    The gallery holds items of the known classes, for instance the training items. A query that is in it too would be
+    nearest to itself: name its row in `own`. The distances are exact in float64: products of centred rows find the
+    nearest candidates, whose distances are taken by differences. Memory O(Q + M).
+
+    Args:
+        queries: `(Q, d)` floating point.
+        out_of_scope: `(Q,)` bool, whether a query belongs to none of the classes of the gallery.
+        gallery: `(M, d)` floating point, M >= 1.
+        labels: `(Q,)` of any integer dtype, the class of each query, for the values and intervals of classes; those of
+            queries out of scope are not read.
+        own: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it is not
+            there.
+        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, the gallery is empty or holds nothing but a query
+            itself, or the queries are all in scope or all out of it.
+
+    Source:
+        Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction", EMNLP 2019 (the
+        task); Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+        Networks", ICLR 2017 (AUROC); Liang, Li, Srikant, "Enhancing the Reliability of Out-of-distribution Image
+        Detection in Neural Networks", ICLR 2018 (FPR at 95 % TPR).
+
+    Example:
+        >>> rejection(np.array([[0.1], [0.9], [7.0]]), np.array([False, False, True]), np.array([[0.0], [1.0]]))
+        Rejection(auroc=1.0, fpr_at_95_tpr=0.0, in_scope=2, out_of_scope=1)
+    """
+    asked, known = as_points(queries, distance=distance), as_points(gallery, distance=distance)
+    if asked.shape[1] != known.shape[1]:
+        raise ValueError(
+            f"queries and gallery must have the same dimension: got shapes {tuple(queries.shape)} and "
+            f"{tuple(gallery.shape)}; embed both with the same model."
+        )
+    if not len(known):
+        raise ValueError("the gallery must hold at least one item: got none; give the items of the known classes.")
+    outside = out_of_scope.detach().cpu().numpy() if isinstance(out_of_scope, Tensor) else np.asarray(out_of_scope)
+    if outside.shape != (len(asked),) or outside.dtype != np.bool_:
+        raise ValueError(
+            f"out_of_scope must hold True or False for each of the {len(asked)} queries: got {outside.dtype} of shape "
+            f"{outside.shape}; compare the labels of the queries with the label of out-of-scope queries."
+        )
+    if outside.all() or not outside.any():
+        raise ValueError(
+            f"queries must include both in-scope and out-of-scope ones: got {int((~outside).sum())} and "
+            f"{int(outside.sum())}; add queries of the missing kind."
+        )
+    inside = np.flatnonzero(~outside)
+    sizes = names = None
+    if labels is not None:
+        as_classes(labels, count=len(asked))
+        column = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        names, classes, sizes = np.unique(column[inside], return_inverse=True, return_counts=True)
+        inside = inside[np.argsort(classes.ravel(), kind="stable")]
+    nearest = _nearest(asked, known, None if own is None else _own(own, len(asked), len(known))).cpu().numpy()
+    if np.isinf(nearest).any():
+        raise ValueError(
+            "the gallery must hold an item beside itself for each query: query "
+            f"{int(np.flatnonzero(np.isinf(nearest))[0])} is all of it; add items of the known classes."
+        )
+    curve = Roc.of(nearest, ~outside)
+    return Rejection(
+        auroc=curve.area,
+        fpr_at_95_tpr=curve.false_at(0.95),
+        in_scope=int(curve.true[-1]),
+        out_of_scope=int(curve.false[-1]),
+        scores=Scores(len(curve.least), curve.group[inside], curve.group[outside], sizes, names),
+    )
+
+
+def _own(own: Array, queries: int, gallery: int) -> Integers:
+    rows = own.detach().cpu().numpy() if isinstance(own, Tensor) else np.asarray(own)
+    if rows.shape != (queries,) or rows.dtype.kind not in "iu" or ((rows < -1) | (rows >= gallery)).any():
+        raise ValueError(
+            f"own must hold the gallery row of each query, or -1: got {rows.dtype} of shape {rows.shape} for {queries} "
+            f"queries and {gallery} gallery rows."
+        )
+    return rows.astype(np.int64)
+
+
+def _nearest(queries: Tensor, gallery: Tensor, own: Integers | None = None) -> Tensor:
+    """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows.
+
+    The gallery row `own` of a query is passed over; where there is no other, the distance is infinite.
+    """
+    # Equal rows once: their distances, all candidates, would be taken one by one.
+    gallery, place, copies = torch.unique(gallery, dim=0, return_inverse=True, return_counts=True)
+    without = torch.full((len(queries), 1), -1, dtype=torch.int64, device=queries.device)
+    if own is not None:
+        at = torch.from_numpy(own).to(queries.device)
+        itself = place[at.clamp_min(0)]
+        without[:, 0] = torch.where((at >= 0) & (copies[itself] == 1), itself, -1)  # a copy of it is another item
+    both, group = torch.unique(torch.cat([queries, without.to(queries)], dim=1), dim=0, return_inverse=True)
+    queries, without = both[:, :-1], both[:, -1:].to(torch.int64)
+    centre = gallery.mean(dim=0)
+    nearest = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=queries.device)
+    start = 0
+    for columns in torch.split(gallery, TILE[1]):
+        right = columns - centre
+        norms = right.square().sum(dim=1)
+        numbers = torch.arange(start, start + len(columns), device=gallery.device)
+        start += len(columns)
+        tiles = (torch.split(one, TILE[0]) for one in (queries, without, nearest))
+        for rows, left_out, best in zip(*tiles, strict=True):
+            left = rows - centre
+            squares = left.square().sum(dim=1)
+            squared = torch.addmm(norms, left, right.T, alpha=-2).add_(squares[:, None])
+            masked = left_out == numbers
+            squared.masked_fill_(masked, torch.inf)
+            least = squared.amin(dim=1).clamp_min(0)
+            # Of D = |x|^2 + |y|^2 - 2xy with d products the error is at most (d + 8) / 2 eps (|x| + |y|)^2, and
+            # (|x| + |y|)^2 <= 8 (|x|^2 + D); so the nearest of these columns is within two errors of the least.
+            error = 4 * (rows.shape[1] + 8) * torch.finfo(torch.float64).eps * (squares + least)
+            close = (squared <= (least + 2 * error)[:, None]) & ~masked
+            row, column = close.nonzero(as_tuple=True)
+            step = max(1, PAIR_ENTRIES // rows.shape[1])
+            for i, j in zip(torch.split(row, step), torch.split(column, step), strict=True):
+                apart = torch.linalg.vector_norm(rows.index_select(0, i) - columns.index_select(0, j), dim=1)
+                best.scatter_reduce_(0, i, apart, "amin")
+    return nearest[group]

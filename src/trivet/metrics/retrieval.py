@@ -1,0 +1,277 @@
+"""Retrieval measures: per query, their means over queries and over classes, and their values by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trivet.distances import Array
+from trivet.metrics.points import Metric
+from trivet.metrics.positive_ranks import Standing
+from trivet.metrics.protocols import Task, task_of
+from trivet.metrics.tie_expectations import MEASURES, chance_of, check_measures, first_decides, measures_of
+from trivet.mining.gather import sum_over_processes
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import report
+
+WithoutPositive = Literal["miss", "drop"]
+Average = Literal["micro", "macro"]
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """Retrieval measures at one label level; Q queries, m measures, C classes of queries."""
+
+    measures: tuple[str, ...]
+    values: Floats  # (Q, m) of each query, in [0, 1]; NaN for a query that is dropped
+    classes: Integers  # (Q,) class of each query, 0 .. C - 1
+    labels: npt.NDArray[Any]  # (C,) the label of each class
+    positives: Integers  # (Q,) items of its class that a query may retrieve
+    gallery: int  # items that are retrieved from
+    chance: dict[str, float]  # mean over the queries when all distances are equal
+
+    @property
+    def without_positive(self) -> int:
+        """Queries with nothing to be found."""
+        return int((self.positives == 0).sum())
+
+    def mean(self, average: Average = "micro") -> dict[str, float]:
+        """Each measure, averaged over the queries (micro), or over the means of the classes (macro).
+
+        Raises:
+            ValueError: if every query is dropped.
+        """
+        kept = ~np.isnan(self.values[:, 0])
+        if not kept.any():
+            raise ValueError(
+                "retrieval needs a query that has a positive when those without are dropped: none has one; give more "
+                "items of a class, or count them as misses."
+            )
+        if average == "micro":
+            means = self.values[kept].mean(axis=0)
+        else:
+            means = np.array([list(row.values()) for row in self.per_class().values()]).mean(axis=0)
+        return dict(zip(self.measures, means.tolist(), strict=True))
+
+    def per_class(self) -> dict[Any, dict[str, float]]:
+        """Label -> the means over the queries of the class; classes of which every query is dropped are left out."""
+        kept = ~np.isnan(self.values[:, 0])
+        counts = np.bincount(self.classes[kept], minlength=len(self.labels))
+        sums = [
+            np.bincount(self.classes[kept], weights=column[kept], minlength=len(self.labels))
+            for column in self.values.T
+        ]
+        means = np.stack(sums, axis=1)[counts > 0] / counts[counts > 0, None]
+        labels = self.labels[counts > 0].tolist()
+        return {
+            label: dict(zip(self.measures, row, strict=True)) for label, row in zip(labels, means.tolist(), strict=True)
+        }
+
+
+def retrieve(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = MEASURES,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Retrieval:
+    """Exact retrieval measures of every query: among the other items of one set, or from a gallery.
+
+    Items as far as a positive count as if put in random order, and each measure is its exact expectation, so a constant
+    embedding scores chance. What counts as tied: see `Standing`. Ranks are found by counting, block by block, in
+    memory O(N); float32 products decide where their rounding cannot, and float64 differences elsewhere.
+
+    Args:
+        embeddings: `(Q, d)` floating point, the queries; numpy, also memory-mapped, or torch.
+        labels: `(Q,)` of any integer dtype.
+        gallery: `(M, d)` to retrieve from; without it the queries are, each but itself.
+        gallery_labels: `(M,)`.
+        sample: without a gallery, the row numbers `(S,)` that are asked; the others are only retrieved.
+        cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
+            neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
+        own: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out, whatever class the
+            gallery gives it: then it counts neither as a positive nor as a wrong item.
+        junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
+        measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
+            "r-precision", "map@r", "map", "mrr", "ndcg".
+        distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
+        without_positive: a query with nothing to be found is a miss, or is dropped.
+        distributed: share the queries among the processes of torch.distributed; each must call with the same input,
+            and each gets the result that one process would get, bit for bit.
+        progress: called with the queries done and their number.
+
+    Raises:
+        ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two items.
+
+    Source:
+        Musgrave et al., ECCV 2020 (MAP@R, R-precision); Zheng et al., "Scalable Person Re-identification", ICCV 2015
+        (cameras and junk).
+
+    Example:
+        >>> result = retrieve(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), measures=("recall@1",))
+        >>> result.mean()
+        {'recall@1': 0.5}
+    """
+    by_level = retrieve_levels(
+        embeddings,
+        {"labels": labels},
+        gallery=gallery,
+        gallery_labels=None if gallery_labels is None else {"labels": gallery_labels},
+        sample=sample,
+        cameras=cameras,
+        gallery_cameras=gallery_cameras,
+        own=own,
+        junk=junk,
+        measures=measures,
+        distance=distance,
+        without_positive=without_positive,
+        distributed=distributed,
+        progress=progress,
+    )
+    return by_level["labels"]
+
+
+def retrieve_levels(
+    embeddings: Array,
+    labels: Mapping[str, Array],
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    own: Array | None = None,
+    junk: Array | None = None,
+    measures: Sequence[str] = MEASURES,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Retrieval]:
+    """`retrieve` at every label level; the distances are computed once for all.
+
+    Args:
+        labels: level -> `(Q,)` integers; at least one level.
+        gallery_labels: the same levels -> `(M,)`.
+    """
+    names = check_measures(measures)
+    if without_positive not in ("miss", "drop"):
+        raise ValueError(f"without_positive must be 'miss' or 'drop': got {without_positive!r}.")
+    task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
+    search, queries = task.search(first=first_decides(names)), len(task.queries)
+    values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
+    counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
+    first, step = _share() if distributed else (0, 1)
+    blocks, done = search.blocks()[first::step], 0
+
+    def measured(standings: list[Standing]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        return [(measures_of(standing, names), standing.sizes, standing.retrievable) for standing in standings]
+
+    def take(block: Tensor, results: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+        nonlocal done
+        for level, result in enumerate(results):
+            values[level, block], counts[0, level, block], counts[1, level, block] = result
+        done += len(block)
+        report("queries", min(done * step, queries), queries)
+        if progress:
+            progress(min(done * step, queries), queries)
+
+    report("queries", 0, queries)
+    search.stand_all(blocks, measured, take)
+    if distributed and step > 1:
+        values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros
+    return {
+        level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
+        for i, level in enumerate(labels)
+    }
+
+
+def recall_at_k(
+    embeddings: Array,
+    labels: Array,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    *,
+    distance: Metric = "euclidean",
+    without_positive: WithoutPositive = "miss",
+) -> dict[int, float]:
+    """Share of items with at least one same-class item among their K nearest other items.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        labels: `(N,)` of any integer dtype.
+        ks: each at least 1; a K beyond N - 1 takes all others.
+        distance, without_positive: as in `retrieve`, which also says how ties count.
+
+    Returns:
+        {K: share in [0, 1]}, in the order of `ks`.
+
+    Raises:
+        ValueError: as `retrieve`; or if a K is below 1, or nothing is left to average over.
+
+    Source:
+        Levi et al., ICCV 2021, section 5, after Jegou et al., "Product quantization for nearest neighbor search".
+
+    Example:
+        >>> recall_at_k(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), ks=(1, 2))
+        {1: 0.5, 2: 0.75}
+    """
+    if not ks or any(k < 1 for k in ks):
+        raise ValueError(f"ks must name at least one K, each at least 1: got {tuple(ks)}.")
+    names = [f"recall@{k}" for k in ks]
+    means = retrieve(embeddings, labels, measures=names, distance=distance, without_positive=without_positive).mean()
+    return {k: means[name] for k, name in zip(ks, names, strict=True)}
+
+
+def to_retrieval(
+    names: tuple[str, ...],
+    values: Tensor,
+    positives: Tensor,
+    retrievable: Tensor,
+    task: Task,
+    level: int,
+    without_positive: WithoutPositive,
+) -> Retrieval:
+    """What is known of each query `(Q,)` at the level of that number, with what chance gives."""
+    without = positives == 0
+    values[without] = 0.0 if without_positive == "miss" else torch.nan
+    chance = torch.zeros(len(names), dtype=torch.float64)
+    asked = ~without
+    kinds, counts = torch.unique(torch.stack([retrievable[asked], positives[asked]]), dim=1, return_counts=True)
+    for items, relevant, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+        chance += count * chance_of(items, relevant, names)
+    total = len(without) if without_positive == "miss" else int(asked.sum())
+    classes, labels = task.labels[level]
+    return Retrieval(
+        measures=names,
+        values=values.numpy(),
+        classes=classes,
+        labels=labels,
+        positives=positives.numpy(),
+        gallery=len(task.gallery),
+        chance=dict(zip(names, (chance / max(1, total)).tolist(), strict=True)),
+    )
+
+
+def _share() -> tuple[int, int]:
+    if not torch.distributed.is_initialized():
+        raise ValueError(
+            "distributed evaluation needs an initialised process group: call torch.distributed.init_process_group "
+            "first, or start with torchrun --no-python trivet evaluate."
+        )
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -1,0 +1,225 @@
+"""Retrieval measures of each query: exact expectations when ties are broken at random.
+
+A positive with n items nearer and t as far, itself among them, has each of the ranks n + 1 .. n + t equally often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.metrics.positive_ranks import Standing
+
+SERIES_FROM = 32.0  # where the asymptotic series of the digamma function has all digits
+
+
+def recall_at_k(standing: Standing, k: int) -> Tensor:
+    """Chance `(Q,)` that one of the k nearest is a positive (CMC at rank k).
+
+    With r = k - n places left for the t as far as the nearest positive, p of them positive: 1 - C(t - p, r) / C(t, r).
+    """
+    nearer, tied, positives = standing.nearer[:, 0], standing.tied[:, 0], standing.positives_tied[:, 0]
+    places, negatives = k - nearer, tied - positives
+    miss = torch.ones(len(nearer), dtype=torch.float64)
+    for taken in range(int(torch.minimum(places, negatives).amax().clamp_min(0)) if len(nearer) else 0):
+        left = (negatives - taken).clamp_min(0).double() / (tied - taken).clamp_min(1)
+        miss = torch.where(taken < places, miss * left, miss)
+    miss = torch.where(places > negatives, 0, miss)
+    return torch.where(places > 0, 1 - miss, 0)
+
+
+def precision_at_k(standing: Standing, k: int) -> Tensor:
+    """Expected share `(Q,)` of positives among the k nearest; of k, also where fewer can be retrieved."""
+    return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / k
+
+
+def found_at_k(standing: Standing, k: int) -> Tensor:
+    """Expected share `(Q,)` of all positives that are among the k nearest: recall as information retrieval has it."""
+    return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / standing.sizes
+
+
+def r_precision(standing: Standing) -> Tensor:
+    """Expected share `(Q,)` of positives among the R nearest, R the number of positives."""
+    return _among(standing, standing.sizes).sum(dim=1) / standing.sizes
+
+
+def map_at_r(standing: Standing) -> Tensor:
+    """Mean average precision at R `(Q,)`: the precisions at the positives among the R nearest, summed, over R.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.
+    """
+    return _precisions(standing, standing.sizes).sum(dim=1) / standing.sizes
+
+
+def map_at_k(standing: Standing, k: int) -> Tensor:
+    """Average precision of the k nearest `(Q,)`: the precisions at the positives among them, summed, over min(k, R).
+
+    So the best ranking has 1, and k = R gives `map_at_r`.
+    """
+    limit = torch.full_like(standing.sizes, k)
+    return _precisions(standing, limit).sum(dim=1) / torch.minimum(limit, standing.sizes)
+
+
+def ndcg_at_k(standing: Standing, k: int) -> Tensor:
+    """Normalised discounted cumulative gain of the k nearest `(Q,)`, a positive gaining 1 and others 0.
+
+    A positive at rank i adds 1 / log2(i + 1), and the sum is divided by that of the best ranking.
+
+    Source:
+        Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002; ties as in McSherry, Najork,
+        "Computing information retrieval performance measures efficiently in the presence of tied scores", 2008.
+    """
+    last = standing.nearer + standing.tied
+    most = min(k, max(int(last.amax()), int(standing.sizes.amax()))) if last.numel() else 0
+    discounts = 1 / torch.arange(2, most + 2, dtype=torch.float64).log2()
+    totals = torch.cat([discounts.new_zeros(1), discounts.cumsum(dim=0)])  # of the ranks up to i
+    reached, before = last.clamp_max(most), standing.nearer.clamp_max(most)
+    gained = (totals[reached] - totals[before]) / standing.tied.clamp_min(1)
+    alone = (standing.tied == 1) & (before < reached)  # without the rounding of a difference
+    gained[alone] = discounts[before[alone]]
+    best = totals[standing.sizes.clamp_max(most)]
+    return torch.where(_present(standing), gained, 0).sum(dim=1) / best
+
+
+def ndcg(standing: Standing) -> Tensor:
+    """The same of the whole ranking `(Q,)`."""
+    return ndcg_at_k(standing, torch.iinfo(torch.int64).max)
+
+
+def average_precision(standing: Standing) -> Tensor:
+    """Average precision `(Q,)`: the mean over all positives of the precision at each; no interpolation."""
+    everything = torch.full_like(standing.sizes, torch.iinfo(torch.int64).max)
+    return _precisions(standing, everything).sum(dim=1) / standing.sizes
+
+
+def reciprocal_rank(standing: Standing) -> Tensor:
+    """Expected 1 / rank `(Q,)` of the first positive.
+
+    The first of p among t random places is the i-th with probability C(t - i, p - 1) / C(t, p).
+    """
+    kinds, which = torch.unique(
+        torch.stack([standing.nearer[:, 0], standing.tied[:, 0], standing.positives_tied[:, 0]], dim=1),
+        dim=0,
+        return_inverse=True,
+    )
+    values: Tensor = 1 / (kinds[:, 0].double() + 1)
+    for kind in (kinds[:, 1] > 1).nonzero()[:, 0].tolist():
+        n, t, p = kinds[kind].tolist()
+        ranks = np.arange(1, t - p + 2)
+        left = (t - ranks[:-1] - p + 1) / (t - ranks[:-1])
+        values[kind] = float((p / t * np.cumprod(np.concatenate([[1.0], left])) / (n + ranks)).sum())
+    return values[which]
+
+
+FIXED: dict[str, Callable[[Standing], Tensor]] = {
+    "r-precision": r_precision,
+    "map@r": map_at_r,
+    "map": average_precision,
+    "mrr": reciprocal_rank,
+    "ndcg": ndcg,
+}
+AT_K: dict[str, Callable[[Standing, int], Tensor]] = {
+    "recall": recall_at_k,
+    "precision": precision_at_k,
+    "found": found_at_k,
+    "map": map_at_k,
+    "ndcg": ndcg_at_k,
+}
+WHOLE = ("map", "mrr", "ndcg")  # they need the rank of every positive
+MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
+
+
+def measures_of(standing: Standing, names: Sequence[str]) -> Tensor:
+    """The named measures `(Q, len(names))` float64 of each query, in [0, 1]; NaN where a query has no positive.
+
+    Args:
+        names: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r", "map", "mrr", "ndcg".
+    """
+    values = torch.full((len(standing.sizes), len(names)), torch.nan, dtype=torch.float64)
+    some = (standing.sizes > 0).nonzero()[:, 0]
+    if len(some):
+        part = Standing(*(getattr(standing, field.name)[some] for field in fields(standing)))
+        for column, name in enumerate(names):
+            measure, _, k = name.partition("@")
+            values[some, column] = FIXED[name](part) if name in FIXED else AT_K[measure](part, int(k))
+    return values
+
+
+def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
+    """The named measures `(len(names),)` when all `retrievable` items are equally far, `positives` of them positive."""
+    items = torch.full((1, max(1, positives)), retrievable)
+    standing = Standing(
+        sizes=torch.tensor([positives]),
+        nearer=torch.zeros_like(items),
+        tied=items,
+        positives_nearer=torch.zeros_like(items),
+        positives_tied=torch.full_like(items, positives),
+        retrievable=torch.tensor([retrievable]),
+    )
+    return measures_of(standing, names)[0]
+
+
+def first_decides(names: Sequence[str]) -> bool:
+    """Whether the named measures depend on the nearest positive alone."""
+    return all(name == "mrr" or name.startswith("recall@") for name in names)
+
+
+def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names without repetition, if each is one of a retrieval measure or of `others`.
+
+    Raises:
+        ValueError: if one is not, or there is none.
+    """
+    known = {*FIXED, *others}
+    at_k = re.compile(rf"({'|'.join(AT_K)})@[1-9]\d*")
+    unknown = [name for name in names if name not in known and not at_k.fullmatch(name)]
+    if unknown or not names:
+        raise ValueError(
+            f"measures must be among {', '.join(f'{name}@K' for name in AT_K)} (K at least 1), "
+            f"{', '.join([*FIXED, *others])}: got "
+            f"{repr(unknown[0]) if unknown else 'none'}."
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _present(standing: Standing) -> Tensor:
+    return torch.arange(standing.nearer.shape[1]) < standing.sizes[:, None]
+
+
+def _among(standing: Standing, k: Tensor) -> Tensor:
+    """Chance `(Q, R)` that each positive is among the `k (Q,)` nearest."""
+    places = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), standing.tied).double()
+    return torch.where(_present(standing), places / standing.tied, 0)
+
+
+def _precisions(standing: Standing, k: Tensor) -> Tensor:
+    """Expected precision `(Q, R)` at each positive, 0 where it is not among the `k (Q,)` nearest.
+
+    At rank n + i of t tied, with m positives nearer and p among the tied, it is on average
+    (m + 1 + (i - 1) (p - 1) / (t - 1)) / (n + i); the sum of 1 / (n + i), i = 1 .. c, is psi(n + c + 1) - psi(n + 1).
+    """
+    tied = standing.tied.clamp_min(1)
+    count = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), tied).double()
+    ranks = standing.nearer.double() + 1
+    inverse = torch.where(count > 0, 1 / ranks, 0)
+    several = count > 1
+    inverse[several] = _digamma_difference(ranks[several], count[several])
+    others = (standing.positives_tied - 1).double() / (tied - 1).clamp_min(1)
+    later = torch.where(count > 1, count - ranks * inverse, 0)
+    precisions = ((standing.positives_nearer + 1) * inverse + others * later) / tied
+    return torch.where(_present(standing), precisions, 0)
+
+
+def _digamma_difference(start: Tensor, step: Tensor) -> Tensor:
+    """psi(start + step) - psi(start) without cancellation, for start >= 1."""
+    stop = start + step
+    series = torch.log1p(step / start) + step / (2 * start * stop)
+    for power, coefficient in ((2, 12), (4, -120), (6, 252), (8, -240)):
+        series -= (stop**-power - start**-power) / coefficient
+    return torch.where(start < SERIES_FROM, torch.digamma(stop) - torch.digamma(start), series)

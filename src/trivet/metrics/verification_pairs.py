@@ -1,0 +1,361 @@
+"""Per-item and per-class parts of verification: the intervals of its measures, and its values for each class.
+
+To the first order a measure follows the weights of its pairs. Of n draws that take item i w_i times, the pair (i, j)
+weighs w_i + w_j - 1, whatever its kind; of draws of classes a pair within class c weighs w_c, and one of c and c'
+w_c + w_c' - 1 (the Hajek projection of a statistic of pairs). So an item, or a class, counts by its own pairs.
+
+Source:
+    Hoeffding, "A class of statistics with asymptotically normal distribution", Annals of Mathematical Statistics 1948;
+    Hajek, "Asymptotic normality of simple linear rank statistics", Annals of Mathematical Statistics 1968.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.metrics.intervals import Average, Difference, Interval, Over, bootstrap, clipped, draws, middle
+from trivet.runtime.arrays import Booleans, Floats, Integers
+
+Rows = npt.NDArray[np.int32]
+
+AREA, ACCURACY = "roc-auc", "verification-accuracy"
+STEPS = 160  # distances at which accepted pairs are counted: about 7 % apart in FAR where pairs abound
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of N items of C classes that were compared, the positive ones first; items stand class by class.
+
+    Every measure of a class is of its positive pairs against the negative pairs that one of its items is in: its ROC
+    AUC, the share of its positive pairs accepted at the distance of the FAR of all, and the mean of the shares of
+    both that are right at the threshold.
+    """
+
+    left: Rows  # (P,) places of the two items, in the order of classes
+    right: Rows
+    positives: int  # the first so many pairs are of one class
+    group: Rows  # (P,) rank of the distance, equal for tied pairs
+    accepted: Booleans | None  # (P,) up to the threshold; None where there is none
+    order: Integers  # (N,) the item at each place
+    sizes: Integers  # (C,) items of each class
+    judging: Booleans  # (N,) the half that the accuracy is of
+    fars: tuple[float, ...]  # those the negative pairs resolve
+
+    @property
+    def classes(self) -> Integers:
+        """`(N,)` class of the item at each place."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def per_class(self) -> dict[str, Floats]:
+        """Each measure of each class `(C,)`; NaN for a class without the pairs it takes."""
+        classes = self.classes
+        own = classes[self.left[: self.positives]]
+        shares_of = {AREA: self._area("macro").of_classes()}
+        counts = np.bincount(own, minlength=len(self.sizes))
+        for far, (group, part) in zip(self.fars, self._points(), strict=True):
+            ranks = self.group[: self.positives]
+            let_in = (ranks <= group) + part * (ranks == group + 1)
+            shares = np.full(len(self.sizes), math.nan)
+            np.divide(np.bincount(own, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
+            shares_of[rate_name(far)] = shares
+        if self.accepted is not None:
+            shares_of[ACCURACY] = self._accuracy("macro").of_classes()
+        return shares_of
+
+    def values(self, over: Over, average: Average) -> dict[str, Floats]:
+        """ROC AUC and accuracy, each as a value `(U,)` of every item or class, whose mean is the measure.
+
+        The threshold of the accuracy is held fixed. The mean of the values of items is over all of them ("micro"), or
+        over the means of the classes ("macro"), as their `bootstrap` takes it; classes count alike.
+        """
+        tables = {AREA: self._area(average).values(over, average)}
+        if self.accepted is not None:
+            tables[ACCURACY] = self._accuracy(average).values(over, average)
+        return tables
+
+    def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values of items `(N,)` in the order of places, put in the order that the items were given in."""
+        given = np.empty_like(values)
+        given[self.order] = values
+        return given
+
+    def intervals(
+        self, over: Over, average: Average, *, resamples: int, level: float, seed: int
+    ) -> dict[str, Interval]:
+        """The bootstrap interval of each measure, in [0, 1].
+
+        The distance of a FAR is found anew in each resample. One in which the pairs of a kind weigh nothing is left
+        out.
+        """
+        values = self.values(over, average)
+        table = np.stack([*values.values()], axis=1)
+        if over == "queries":
+            ends = bootstrap(
+                table, self.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
+            )
+        else:
+            alike = np.arange(len(table))
+            ends = bootstrap(table, alike, over=over, average="macro", resamples=resamples, level=level, seed=seed)
+        intervals = dict(zip(values, ends, strict=True))
+        rates = self.resampled_rates(over, average, resamples=resamples, seed=seed)
+        intervals |= {
+            rate_name(far): middle(column, level=level) for far, column in zip(self.fars, rates.T, strict=True)
+        }
+        return {name: clipped(interval, 0, 1) for name, interval in intervals.items()}
+
+    def resampled_rates(self, over: Over, average: Average, *, resamples: int, seed: int) -> Floats:
+        """TAR at each FAR `(resamples, F)`, drawn as in `bootstrap`; NaN where the pairs of a kind weigh nothing.
+
+        With "macro" TAR is the mean over the classes that have positive pairs. Up to 160 distances, and some about each
+        FAR, are looked at, between which the counts are interpolated; fewer than that are looked at one by one.
+        """
+        units = len(self.order) if over == "queries" else len(self.sizes)
+        if not self.fars:
+            return np.full((resamples, len(self.fars)), math.nan)
+        classes, split = self.classes, self.positives
+        own = classes[self.left[:split]]
+        weights = np.ones(split) if average == "micro" else 1 / np.bincount(own, minlength=len(self.sizes))[own]
+        last = self._looked_at()
+        step = np.searchsorted(last, self.group)
+        places = self.left, self.right
+        left, right = places if over == "queries" else (classes[side] for side in places)
+
+        def counts(which: slice, unit: Rows | Integers, weight: Floats | None) -> Floats:
+            places = unit[which].astype(np.int64) * len(last) + step[which]
+            return np.bincount(places, weight, units * len(last)).astype(np.float64, copy=False).reshape(units, -1)
+
+        true = counts(slice(split), left, weights)
+        false = counts(slice(split, None), left, None) + counts(slice(split, None), right, None)
+        if over == "queries":
+            true = true + counts(slice(split), right, weights)
+        table = np.concatenate([true, false], axis=1)
+        np.cumsum(true, axis=1, out=table[:, : len(last)])
+        np.cumsum(false, axis=1, out=table[:, len(last) :])
+        del true, false
+        # An item's pairs weigh w_i + w_j - 1, and so do negative pairs of classes; the sum over all units counts twice.
+        twice = table.sum(axis=0) / 2
+        if over == "classes":
+            twice[: len(last)] = 0
+        sums = np.concatenate([drawn @ table for drawn in draws(self.sizes, over, average, resamples, seed)]) - twice
+        return _rates(sums[:, : len(last)], sums[:, len(last) :], self.fars)
+
+    def rate_differences(
+        self, other: Pairs, rows: Integers, over: Over, *, resamples: int, level: float, seed: int
+    ) -> dict[str, Difference]:
+        """TAR of `other` less TAR of this at each FAR both resolve, under the same draws.
+
+        Args:
+            rows: `(N,)` for each item of this, in the order they were given in, its number among those of `other`.
+        """
+        place = np.empty(len(rows), dtype=np.int32)
+        place[rows[self.order]] = np.arange(len(rows), dtype=np.int32)  # of the items of the other, in this
+        moved = place[other.order]
+        match = Pairs(
+            moved[other.left], moved[other.right], other.positives, other.group, other.accepted, self.order,
+            self.sizes, self.judging, other.fars,
+        )  # fmt: skip
+        mine, yours = (
+            dict(zip(one.fars, one.resampled_rates(over, "micro", resamples=resamples, seed=seed).T, strict=True))
+            for one in (self, match)
+        )
+        values = [dict(zip(one.fars, one._rates(), strict=True)) for one in (self, other)]
+        return {
+            rate_name(far): Difference(values[1][far] - values[0][far], middle(yours[far] - mine[far], level=level))
+            for far in mine
+            if far in yours
+        }
+
+    def _rates(self) -> list[float]:
+        ranks = self.group[: self.positives]
+        return [float(np.mean((ranks <= group) + part * (ranks == group + 1))) for group, part in self._points()]
+
+    def _points(self) -> list[tuple[int, float]]:
+        """For each FAR the last group accepted whole, -1 for none, and the part of the next that is."""
+        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
+        points = []
+        for far in self.fars:
+            wanted = far * false[-1] * (1 + 1e-12)  # a whole number may be rounded down
+            group = int(np.searchsorted(false, wanted, side="right")) - 1
+            before = false[group] if group >= 0 else 0
+            points.append((group, float(min(1.0, max(0.0, (wanted - before) / (false[group + 1] - before))))))
+        return points
+
+    def _looked_at(self) -> Integers:
+        """The last group accepted at each of the distances that count, rising; after the last of them all are."""
+        groups = int(self.group.max()) + 1
+        if groups <= STEPS:
+            return np.arange(groups)
+        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=groups))
+        levels = false[-1] * np.geomspace(max(min(self.fars) / 8, 0.5 / false[-1]), 1, STEPS)
+        spaced = np.searchsorted(false, levels, side="right") - 1
+        exact = [group + more for group, _ in self._points() for more in (0, 1)]
+        return np.unique([*(group for group in [*spaced.tolist(), *exact] if 0 <= group < groups), groups - 1])
+
+    def _area(self, average: Average) -> _Scores:
+        """Of a positive pair the share of negative ones farther, of a negative pair that of positive ones nearer."""
+        classes, split = self.classes, self.positives
+        own, one, other = classes[self.left[:split]], classes[self.left[split:]], classes[self.right[split:]]
+        near, far = self.group[:split].astype(np.int64), self.group[split:].astype(np.int64)
+        if average == "micro":
+            right, wrong = _placements(near, far, int(self.group.max()) + 1)
+            both = wrong, wrong
+        else:
+            groups = int(self.group.max()) + 1
+            negatives = np.concatenate([one * groups + far, other * groups + far])
+            right, wrong = _placements(own * groups + near, negatives, groups)
+            both = wrong[: len(far)], wrong[len(far) :]
+        return _Scores(self, slice(split), slice(split, None), right, both, 1.0)
+
+    def _accuracy(self, average: Average) -> _Scores:
+        assert self.accepted is not None
+        judged = self.judging[self.left] & self.judging[self.right]
+        numbers = np.flatnonzero(judged)
+        positive, negative = numbers[numbers < self.positives], numbers[numbers >= self.positives]
+        rejected = (~self.accepted[negative]).astype(np.float64)
+        right = self.accepted[positive].astype(np.float64)
+        return _Scores(self, positive, negative, right, (rejected, rejected), 0.5)
+
+
+class _Scores:
+    """How right each pair is, where the measure is the mean of the means of positive and of negative pairs.
+
+    Args:
+        positive, negative: the pairs that count.
+        right: of each positive pair; with "macro" within its class.
+        both: of each negative pair, in the measure of the class of its left and of its right item.
+        factor: by how much the measure grows with the mean of either kind when a pair weighs more. One half, but one
+            for the ROC AUC, where the scores of each kind are over the pairs of the other.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        positive: slice | Integers,
+        negative: slice | Integers,
+        right: Floats,
+        both: tuple[Floats, Floats],
+        factor: float,
+    ) -> None:
+        classes = pairs.classes
+        self.sizes, self.right, self.both, self.factor = pairs.sizes, right, both, factor
+        self.places = pairs.left[positive], pairs.right[positive]
+        self.other_places = pairs.left[negative], pairs.right[negative]
+        self.own = classes[self.places[0]]
+        self.sides = classes[self.other_places[0]], classes[self.other_places[1]]
+
+    def of_classes(self) -> Floats:
+        """`(C,)` NaN for a class that lacks a kind."""
+        return self._means()[0]
+
+    def values(self, over: Over, average: Average) -> Floats:
+        """Of each item or class, with the mean that `Pairs.values` says."""
+        count, items = len(self.sizes), int(self.sizes.sum())
+        if average == "micro":
+            means = self.right.mean(), self.both[0].mean()
+            measure = (means[0] + means[1]) / 2
+            own = self.factor * (self.right - means[0]) / len(self.right)
+            one = self.factor * (self.both[0] - means[1]) / len(self.both[0])
+            other, added = one, np.zeros(count)
+            together = one
+        else:
+            shares, (of_own, of_others), counts = self._means()
+            kept = ~np.isnan(shares)
+            if not kept.any():
+                return np.full(items if over == "queries" else count, math.nan)
+            measure = shares[kept].mean()
+            weights = [np.where(kept, self.factor / np.maximum(n, 1) / kept.sum(), 0.0) for n in counts]
+            own = weights[0][self.own] * (self.right - of_own[self.own])
+            one, other = (
+                weights[1][side] * (score - of_others[side]) for side, score in zip(self.sides, self.both, strict=True)
+            )
+            added = np.where(kept, shares - measure, 0.0) / kept.sum()
+            together = one + other
+        if over == "queries":
+            change = np.zeros(items)
+            for places, part in ((self.places, own), (self.other_places, together)):
+                for side in places:
+                    change += np.bincount(side, part, items)
+            scale = items if average == "micro" else count * np.repeat(self.sizes, self.sizes)
+            return np.asarray(measure + scale * change)
+        # A class is drawn with its own value; the negative pairs it is in change that of the other class.
+        change = added + np.bincount(self.sides[1], one, count) + np.bincount(self.sides[0], other, count)
+        if average == "micro":
+            change += np.bincount(self.own, own, count)
+        return np.asarray(measure + count * change)
+
+    def _means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
+        """The measure of each class `(C,)`; the mean scores of either kind, 0 without any; the pairs of either kind."""
+        count = len(self.sizes)
+        counts = (
+            np.bincount(self.own, minlength=count),
+            sum((np.bincount(side, minlength=count) for side in self.sides), np.zeros(count, dtype=np.int64)),
+        )
+        kept = (counts[0] > 0) & (counts[1] > 0)
+        right = np.where(kept[self.own], self.right, 0.0)
+        sums = (
+            np.bincount(self.own, right, count),
+            sum(
+                (
+                    np.bincount(side, np.where(kept[side], score, 0.0), count)
+                    for side, score in zip(self.sides, self.both, strict=True)
+                ),
+                np.zeros(count),
+            ),
+        )
+        means = sums[0] / np.maximum(counts[0], 1), sums[1] / np.maximum(counts[1], 1)
+        return np.where(kept, (means[0] + means[1]) / 2, math.nan), means, counts
+
+
+def rate_name(far: float) -> str:
+    """The name of the TAR at this FAR."""
+    return f"tar@far={far:g}"
+
+
+def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Floats]:
+    """Of each positive pair the share of negative ones of its part farther, of each negative that of positives nearer.
+
+    A part is a class, or all: cell `part * groups + group` for each pair; a tie counts half. Where a part lacks the
+    other kind the shares mean nothing.
+    """
+    cells, numbers = np.unique(np.concatenate([near, far]), return_inverse=True)
+    of_near, of_far = numbers[: len(near)], numbers[len(near) :]
+    starts = np.flatnonzero(np.diff(cells // groups, prepend=-1))
+    part = np.cumsum(np.diff(cells // groups, prepend=-1) != 0) - 1
+
+    def up_to(of: Integers) -> tuple[Floats, Integers]:
+        """Of this kind and part nearer than each cell, a tie counting half; of this kind in the part."""
+        here = np.bincount(of, minlength=len(cells))
+        totals = np.add.reduceat(here, starts)
+        before = np.cumsum(here) - here - (np.cumsum(totals) - totals)[part]
+        return before + here / 2, totals[part]
+
+    nearer, positives = up_to(of_near)
+    others, negatives = up_to(of_far)
+    return (1 - others / np.maximum(negatives, 1))[of_near], (nearer / np.maximum(positives, 1))[of_far]
+
+
+def _rates(true: Floats, false: Floats, fars: tuple[float, ...]) -> Floats:
+    """TAR `(B, F)` by the pairs of each kind accepted at rising distances `(B, K)`, at the last of which all are.
+
+    A pair may weigh less than nothing, so a count may fall; what was accepted stays accepted.
+    """
+    totals = true[:, -1:], false[:, -1:]
+    usable = (totals[0] > 1e-9) & (totals[1] > 1e-9)
+    y, x = (
+        np.pad(np.where(usable, counts / np.where(usable, total, 1), 0), ((0, 0), (1, 0)))
+        for counts, total in zip((true, false), totals, strict=True)
+    )
+    y, x = (np.clip(np.maximum.accumulate(side, axis=1), 0, 1) for side in (y, x))
+    rows, rates = np.arange(len(x)), np.empty((len(x), len(fars)))
+    for column, far in enumerate(fars):
+        point = (x <= far * (1 + 1e-12)).sum(axis=1) - 1
+        after = np.minimum(point + 1, x.shape[1] - 1)
+        width = x[rows, after] - x[rows, point]
+        part = np.clip((far - x[rows, point]) / np.where(width > 0, width, 1), 0, 1)
+        rates[:, column] = y[rows, point] + part * (y[rows, after] - y[rows, point])
+    return np.where(usable, rates, math.nan)

@@ -1,0 +1,106 @@
+"""A strategy at work: positives and negatives chosen for a block of anchors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from trivet.distances import Distance
+from trivet.mining.batch import Batch
+from trivet.mining.counter_rng import Draws
+from trivet.mining.distance_block import MOST_KEPT, Block
+from trivet.mining.negatives import NegativeSelector
+from trivet.mining.positives import PositiveSelector
+from trivet.mining.selected_set import Choice, Everyone, nothing
+
+
+class Selection(NamedTuple):
+    """What was chosen for a block of anchors.
+
+    Attributes:
+        positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
+        negatives: one per positive slot `(B, S)`, or a set of references per anchor.
+    """
+
+    positives: Choice
+    negatives: Choice | Everyone
+
+
+@dataclass(frozen=True)
+class Selectors:
+    """Positives x negatives, and the distance and margin they are chosen by.
+
+    Attributes:
+        random: whether anything is drawn.
+        listed: whether it gives a set of negatives for each anchor.
+        unit_rows_for: the name of the selector that means something for unit rows only, or None.
+
+    Raises:
+        ValueError: if each of the two selectors needs the choice of the other.
+    """
+
+    positives: PositiveSelector
+    negatives: NegativeSelector
+    distance: Distance
+    margin: float
+    random: bool = field(init=False, repr=False)
+    listed: bool = field(init=False, repr=False)
+    unit_rows_for: str | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        after, given = self.positives.after_negative, self.negatives.given_positive
+        if after and (given or self.negatives.listed or self.negatives.k > 1):
+            raise ValueError(
+                f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
+                f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
+            )
+        selectors = (self.positives, self.negatives)
+        unit_rows_for = next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
+        object.__setattr__(self, "random", self.positives.random or self.negatives.random)
+        object.__setattr__(self, "listed", self.negatives.listed)
+        object.__setattr__(self, "unit_rows_for", unit_rows_for)
+
+    def numbers(self, batch: Batch) -> int:
+        """About how many numbers the choice for one anchor holds, for the size of a block."""
+        references, dimension = batch.references.shape
+        return max(references, min(MOST_KEPT, batch.largest_class * dimension))
+
+    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
+        """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
+        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.listed)
+
+    def select(self, block: Block, draws: Draws | None) -> Selection:
+        """Choose for a block; `draws` is needed where something is random."""
+        if self.positives.after_negative:
+            one = Choice(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
+            if one.index.shape[1] == 0:
+                one = nothing(block.labels[:, None])
+            negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
+            assert isinstance(negatives, Choice)
+            positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
+        else:
+            positives = self.positives.choose(block, self._positive_numbers(block, draws), None)
+            slots = positives.index.shape[1]
+            negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
+        if isinstance(negatives, Choice):
+            if self.negatives.k > 1:
+                fields = (positives.index, positives.chosen)
+                index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)
+                positives = Choice(index, chosen, positives.every)
+            if not (positives.every and negatives.every):
+                both = positives.chosen & negatives.chosen
+                positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
+        return Selection(positives, negatives)
+
+    def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
+        if draws is None or not self.positives.random:
+            return block.column
+        return draws.uniform(block.place, self.positives.slots(block), stream=0)
+
+    def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
+        slots *= self.negatives.k
+        if draws is None or not self.negatives.random:
+            return block.column.expand(-1, slots)
+        return draws.uniform(block.place, slots, stream=1)

@@ -1,0 +1,76 @@
+"""The label noise part of a run's record."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from trivet.reports.shared_records import Estimate
+
+
+class Skew(TypedDict):
+    """How uneven the picks were, see `trivet.label_noise.SkewEstimate`."""
+
+    picks: int | None
+    active: int | None
+    relative: list[float | None]
+    skew: Estimate | None
+    easy_skew: Estimate | None
+    wrong_skew: Estimate | None
+    active_wrong_skew: Estimate | None
+    positive_skew: Estimate | None
+    negative_skew: Estimate | None
+    gamma: Estimate | None
+
+
+class Tolerance(TypedDict):
+    """The share of wrong labels that a strategy tolerates, `by` its skew or by gamma, and that of `uniform` picking."""
+
+    by: str
+    rate: Estimate
+    uniform: float
+
+
+Phase = TypedDict(
+    "Phase",
+    {
+        "from": int,
+        "to": int,
+        "picks": int | None,
+        "active": int | None,
+        "skew": Estimate | None,
+        "wrong_skew": Estimate | None,
+        "gamma": Estimate | None,
+        "tolerance": Tolerance | None,
+    },
+)
+"""A part of the training."""
+
+
+class Picks(TypedDict):
+    """What the strategy of a run picked, or the `reason` why that is not known."""
+
+    reason: str | None
+    looks: int | None
+    skew: Skew | None
+    tolerance: Tolerance | None
+    along: list[Phase]
+
+
+class LabelNoise(TypedDict):
+    """How many wrong labels the strategy tolerates."""
+
+    strategy: Picks
+
+
+class CleaningLook(TypedDict):
+    """A look at the labels while training: the share of wrong ones, where it can be told, and the `least` it can be.
+
+    Neither where no label was judged.
+    """
+
+    step: int
+    suspects: int
+    noise_rate: float | None
+    least: float | None
+    left_out: int
+    relabelled: int

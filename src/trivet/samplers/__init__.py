@@ -1,0 +1,38 @@
+"""Which items share a batch, in how many pieces it is embedded, and which past ones it is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trivet.samplers.memory import CrossBatchMemory, References
+from trivet.samplers.micro import embed_in_pieces, micro_batches
+from trivet.samplers.mined import MinedBatches
+from trivet.samplers.pk import Coverage, PKBatches
+from trivet.samplers.shuffled import BatchPlan, ShuffledBatches
+from trivet.samplers.subset import PartBatches
+
+if TYPE_CHECKING:
+    from trivet.samplers.config import BatchConfig
+
+__all__ = [
+    "BatchConfig",
+    "BatchPlan",
+    "Coverage",
+    "CrossBatchMemory",
+    "MinedBatches",
+    "PKBatches",
+    "PartBatches",
+    "References",
+    "ShuffledBatches",
+    "embed_in_pieces",
+    "micro_batches",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Settings need pydantic; a training loop of one's own does not.
+    if name == "BatchConfig":
+        from trivet.samplers.config import BatchConfig
+
+        return BatchConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

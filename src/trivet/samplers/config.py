@@ -1,0 +1,78 @@
+"""Settings of a training batch."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from trivet.config.base import Config
+
+
+class BatchConfig(Config):
+    """A training batch: `samples_per_class` items of each of `num_classes` classes, or `size` items as they come."""
+
+    num_classes: int = Field(
+        16, ge=2, description="Number of classes per batch, at most the number of training classes."
+    )
+    samples_per_class: int = Field(
+        4,
+        ge=1,
+        description="Items of each class per batch. With two there is only one positive, so easy positives have no "
+        "effect; they need several. One is for losses on proxies only, which compare no two items.",
+    )
+    balance: str | None = Field(
+        None,
+        description="A coarser label level: the classes of each batch are divided as evenly as can be among the "
+        "classes of that level, however many each has.",
+    )
+    size: int | None = Field(
+        None,
+        ge=2,
+        description="Shuffled batches of so many items, with whatever classes they have, in place of num_classes and "
+        "samples_per_class. Where there are many classes, most items then meet no positive.",
+    )
+    mined: Path | None = Field(
+        None,
+        description="A file of trivet mine: each batch then holds anchors, each with its positive and all its mined "
+        "negatives, as many as size items hold, in place of items at random. Its ids are those of the training items.",
+    )
+    micro: int | None = Field(
+        None,
+        ge=1,
+        description="The most items that are embedded at once: a larger batch is embedded in pieces, twice, in the "
+        "memory of one piece and with the gradient of the whole batch. Default: the whole batch.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fields = type(self).model_fields
+        unused = ("num_classes", "samples_per_class", "balance")
+        given = [key for key in unused if getattr(self, key) != fields[key].default]
+        if self.size is not None and given:
+            raise ValueError(f"size shuffles all items, so {given[0]} has no effect: remove one of the two.")
+        if self.mined is not None and self.size is None:
+            raise ValueError("mined needs size, the most items of a batch: set it too, such as batch.size = 128.")
+        return self
+
+    @property
+    def batch_size(self) -> int:
+        """Items of a whole batch."""
+        return self.num_classes * self.samples_per_class if self.size is None else self.size
+
+    @property
+    def piece_size(self) -> int:
+        """Items of the largest piece that is embedded at once, of pieces as `embed_in_pieces` cuts them."""
+        return math.ceil(self.batch_size / math.ceil(self.batch_size / (self.micro or self.batch_size)))
+
+    @property
+    def needed_classes(self) -> int:
+        """The fewest classes that can be trained on."""
+        return self.num_classes if self.size is None else 2
+
+    @property
+    def in_classes(self) -> bool:
+        """Whether each class of a batch has a positive by design."""
+        return self.size is None and self.samples_per_class > 1

@@ -1,0 +1,383 @@
+"""Which step of a run is its result: the last, or the best on items held out, if that is better than the start."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+from torch import Tensor
+
+from trivet.config.base import Config
+from trivet.datasets import Dataset, Inputs, Splits, load
+from trivet.metrics import Retrieval, retrieve, retrieve_levels
+from trivet.metrics.points import Metric
+from trivet.models import Embedder, Tokenize, tokenize_of
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import reporter
+from trivet.training.class_sample import evaluation_sample
+from trivet.training.embed_dataset import embed
+
+if TYPE_CHECKING:
+    from trivet.training.config import RunConfig
+
+SPLITS = ("validation", "val")  # by which a step is chosen, the first that is there
+RECALL = "recall@1"
+Embed = Callable[[Embedder, Inputs, Callable[[int, int], None]], Floats]
+LEVEL = 0.95  # of the one-sided interval of a gain over classes
+
+
+class ChoosingConfig(Config):
+    """Which step is the result of a run, and when training ends early."""
+
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
+        "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
+        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
+        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
+        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
+    )
+    measure: str = Field(
+        "map@r",
+        description="The measure that is highest at the best step: recall@K for a K of evaluation.k, r-precision, "
+        "map@r, map, mrr or one of evaluation.further.",
+    )
+    level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="Training ends early after this many looks, one every evaluation.every steps, without a higher "
+        'measure. It needs what keep = "best" needs. Default: never.',
+    )
+
+    @property
+    def counted_measure(self) -> str | None:
+        """The measure on which the result of a run depends; None where the last step is the result in any case."""
+        return None if self.keep == "last" and self.patience is None else self.measure
+
+
+def load_splits(
+    config: RunConfig,
+    data_root: Path | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    tokenize: Tokenize | None = None,
+) -> Splits:
+    """The data of a run; what a step is chosen by comes last, so that the main evaluation split is one that is not.
+
+    Args:
+        tokenize: of a network of texts that was trained already; the default is that of the settings.
+
+    Raises:
+        ValueError: as `trivet.datasets.load`; also if there is nothing to choose by, or to evaluate beside it.
+    """
+    splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
+    choosing = config.choosing
+    if choosing.counted_measure is None:
+        return splits
+    split = chosen_by(splits)
+    if split is None or len(splits.evaluation) < 2:
+        found = ", ".join(splits.evaluation)
+        setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
+        raise ValueError(
+            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {found}; set "
+            "data.folds = 4, which holds out a quarter of the training classes."
+        )
+    others = {name: part for name, part in splits.evaluation.items() if name != split}
+    evaluation = {**others, split: splits.evaluation[split]}
+    return replace(splits, evaluation=evaluation)
+
+
+def chosen_by(splits: Splits) -> str | None:
+    """The split that a step can be chosen by; None where there is none."""
+    return next((name for name in SPLITS if name in splits.evaluation), None)
+
+
+def followed(splits: Splits) -> str:
+    """The split that is looked at during training: the one that a step can be chosen by, else the main one."""
+    return chosen_by(splits) or next(iter(splits.evaluation))
+
+
+class Seen(NamedTuple):
+    """What a look finds.
+
+    Attributes:
+        values: `(Q, 2)` the measure and recall@1 of each query; 0 where embeddings are not finite.
+        classes: `(Q,)` the class of each query.
+        recall: level -> mean recall@1; empty where embeddings are not finite.
+    """
+
+    values: Floats
+    classes: Integers
+    recall: dict[str, float]
+
+
+class Choosing:
+    """The best step so far. A checkpoint keeps its state, and its weights.
+
+    A network in training is better than the start if the gain of the measure, a mean over the classes of the items, has
+    a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
+    counts, and of equal ones the first.
+
+    Items of classes that are not trained on retrieve from each other and from training items, none of which is right:
+    in use, too, a new class is looked for among those that are known. Among a few new classes alone nearly all is right
+    before training, and what is gained among many does not show.
+
+    Args:
+        config: see `ChoosingConfig`.
+        items: what is looked at.
+        known: training items to retrieve from as well, of other classes than the items; None for none.
+        level: the label level that counts.
+        distance: how embeddings are compared.
+        active: whether the items are such that a step can be chosen by them; if not, a look notes nothing.
+
+    Attributes:
+        items, known, level: see above.
+        shared: embeds the items of a look in several processes, where all of them look; as `embed` does in one.
+        looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
+            lower end of the interval of the gain, None for a single class.
+        step: of the best.
+        since: the step that a repair returned to, from which patience counts; 0 before one.
+        weights: of the best; empty before the first look, and where nothing is chosen.
+    """
+
+    def __init__(
+        self,
+        config: ChoosingConfig,
+        items: Dataset,
+        known: Dataset | None,
+        level: str,
+        distance: Metric,
+        *,
+        active: bool,
+    ) -> None:
+        self.config, self.active = config, active
+        self.level = level
+        self.items, self.known, self._distance = items, known, distance
+        self.shared: Embed | None = None
+        self._untrained: Embedder | None = None
+        self._start: Seen | None = None
+        self.looks: list[dict[str, Any]] = []
+        self.step = self.since = 0
+        self.weights: dict[str, Tensor] = {}
+
+    def begin(self, untrained: Embedder, *, first: bool) -> None:
+        """See the network before its first step, which all others are compared with.
+
+        Args:
+            first: whether this is the first look of the run, as it does not go on from a checkpoint.
+        """
+        if self.active:
+            self._untrained, self._start = untrained, self._seen(untrained)
+            if first:
+                self._note(0, untrained, self._start)
+
+    def look(self, step: int, model: Embedder) -> dict[str, float]:
+        """See the network after so many steps; returns the mean recall@1 by level, see `Seen`."""
+        seen = self._seen(model, self.shared)
+        if self.active:
+            self._note(step, model, seen)
+        return seen.recall
+
+    def go_back(self, step: int, model: Embedder) -> None:
+        """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds.
+
+        The start stays the first candidate, unless a repair has changed its shape.
+        """
+        self.looks, self.since = [], step
+        if not self.active:
+            return
+        assert self._untrained is not None
+        assert self._start is not None
+        start, seen = self._untrained, self._start
+        if step and _shapes(start) == _shapes(model):
+            if start.normalize != model.normalize:  # as a repair may set it
+                start = copy.copy(start)
+                start.normalize = model.normalize
+                seen = self._seen(start)
+            self._note(0, start, seen)
+        self._note(step, model, self._seen(model))  # alone: other processes are not between two steps now
+
+    @property
+    def ended(self) -> int | None:
+        """The step at which training ends, as patience is at its end; None while it is not."""
+        return ended(self.config.patience, self.looks, self.step, self.since)
+
+    def best(self) -> dict[str, Any] | None:
+        """The look at the best step; None before the first."""
+        return next((look for look in self.looks if look["step"] == self.step), None)
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights, as JSON."""
+        return {"step": self.step, "looks": self.looks, "since": self.since, "measure": self._measure}
+
+    def restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
+        """Go on from a `state`; returns False for one that holds no choice, or one by another measure."""
+        if not state.get("looks") or state.get("measure", self._measure) != self._measure:
+            return False
+        self.step, self.looks, self.weights = state["step"], list(state["looks"]), dict(weights)
+        self.since = state.get("since", 0)  # not in the checkpoints of a run whose looks began with it
+        return True
+
+    def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
+        """The section "choosing" of the run record; None where there is nothing to choose by.
+
+        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from as well,
+        "patience", "step": the best, "ended": the step at which patience ended the training before the last one, or
+        None, "looks"}.
+        """
+        if not self.active:
+            return None
+        return {
+            "keep": self.config.keep,
+            "measure": self.config.measure,
+            "level": self.level,
+            "split": split,
+            "items": len(self.items),
+            "classes": len(np.unique(self.items.labels[self.level])),
+            "known": 0 if self.known is None else len(self.known),
+            "patience": self.config.patience,
+            "step": self.step,
+            "ended": self.ended if self.ended != steps else None,
+            "looks": self.looks,
+        }
+
+    @property
+    def _measure(self) -> list[str | int]:
+        return [self.config.measure, self.level, 0 if self.known is None else len(self.known)]
+
+    def _note(self, step: int, model: Embedder, seen: Seen) -> None:
+        assert self._start is not None
+        start = self._start.values
+        gains = seen.values[:, 0] - start[:, 0]
+        means = seen.values.mean(axis=0)
+        look: dict[str, Any] = {
+            "step": step,
+            "value": float(means[0]),
+            RECALL: float(means[1]),
+            "gain": float(gains.mean()),
+            "low": lower_end(gains, seen.classes),
+        }
+        highest = max((one["value"] for one in self.looks if _better(one, start)), default=-math.inf)
+        if not self.looks or (_better(look, start) and look["value"] > highest):
+            self.step = step
+            self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+        self.looks.append(look)
+
+    def embedded(self, model: Embedder, shared: Embed | None) -> tuple[Floats, Floats | None]:
+        """The embeddings of the items, and of the training items that they retrieve from as well.
+
+        Args:
+            shared: see the class; None where this process embeds all of them.
+        """
+        made = shared or embed
+        embeddings = made(model, self.items.inputs, reporter("embedding held-out items"))
+        known = None if self.known is None else made(model, self.known.inputs, reporter("embedding training items"))
+        return embeddings, known
+
+    def _seen(self, model: Embedder, shared: Embed | None = None) -> Seen:
+        embeddings, known = self.embedded(model, shared)
+        finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
+        if not finite:
+            embeddings = np.zeros_like(embeddings)
+            known = None if known is None else np.zeros_like(known)
+        measures = list(dict.fromkeys((self.config.measure, RECALL)))
+        asked = self.items.asked(embeddings)
+        if known is None:
+            found = retrieve_levels(**asked, measures=measures if self.active else (RECALL,), distance=self._distance)
+            own, recall = found[self.level], found
+        else:
+            own = self._retrieved(embeddings, known, measures)
+            recall = retrieve_levels(**asked, measures=(RECALL,), distance=self._distance)
+        values = own.values[:, [own.measures.index(name) for name in (measures if self.active else [RECALL])]]
+        if values.shape[1] == 1:  # the measure is recall@1, or nothing is chosen
+            values = np.repeat(values, 2, axis=1)
+        if not finite:
+            return Seen(np.zeros_like(values), own.classes, {})
+        return Seen(values, own.classes, {level: one.mean()[RECALL] for level, one in recall.items()})
+
+    def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
+        """The items retrieved from each other and from the training items, none of which is of their classes."""
+        labels = self.items.labels[self.level]
+        others = np.full(len(known), len(self.items.names[self.level]))
+        return retrieve(
+            embeddings,
+            labels,
+            gallery=np.concatenate([embeddings, known]),
+            gallery_labels=np.concatenate([labels, others]),
+            own=np.arange(len(labels)),
+            measures=measures,
+            distance=self._distance,
+        )
+
+
+def make_choosing(config: RunConfig, splits: Splits) -> Choosing:
+    """What chooses a step of a run by a sample of the items that are followed."""
+    items = evaluation_sample(splits.evaluation[followed(splits)], config.evaluation.sample, seed=config.seed)
+    level, distance = config.choosing.level or splits.level, config.evaluation.distance
+    known = None
+    if chosen_by(splits) is not None and items.protocol is None and _apart(items, splits.train, level):
+        known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
+    return Choosing(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
+
+
+def _apart(items: Dataset, others: Dataset, level: str) -> bool:
+    """Whether two sets of items have no class of a level in common."""
+    one, two = ({part.names[level][label] for label in np.unique(part.labels[level])} for part in (items, others))
+    return not one & two
+
+
+def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The section "choosing" of the record of a run whose checkpoint has this state; None where nothing was chosen."""
+    choosing = make_choosing(config, splits)
+    choosing.restore(state, {})
+    return choosing.as_json(followed(splits), config.training.num_steps) if choosing.looks else None
+
+
+def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, since: int = 0) -> int | None:
+    """The step of the look at which patience was at its end; None where it is not.
+
+    Args:
+        patience: looks without a higher measure; None for no end.
+        looks: see `Choosing`.
+        best: the step of the best.
+        since: the step from which patience counts.
+    """
+    if patience is None or not looks:
+        return None
+    values = [look["value"] for look in looks]
+    last = max(values.index(max(values)), *(place for place, look in enumerate(looks) if look["step"] in (best, since)))
+    return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
+
+
+def _shapes(model: Embedder) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+
+
+def _better(look: Mapping[str, Any], start: Floats) -> bool:
+    return look["low"] is not None and look["low"] > 0 and bool(look[RECALL] >= start[:, 1].mean())
+
+
+def lower_end(gains: Floats, classes: Integers) -> float | None:
+    """The lower end of the one-sided 95 % interval of a mean gain, by Student's t over the means of the classes.
+
+    Args:
+        gains: `(N,)` of each item.
+        classes: `(N,)` of each item.
+
+    Returns:
+        None for a single class, of which nothing can be told.
+    """
+    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    means = np.bincount(members, weights=gains) / sizes
+    if len(means) < 2:
+        return None
+    half = stats.t.ppf(LEVEL, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+    return float(means.mean() - half)

@@ -1,0 +1,55 @@
+"""Whether an embedding is too narrow for the classes of a batch."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from trivet.collapse.packing import most_points
+from trivet.losses import ContrastiveLoss, MarginLoss, MatryoshkaLoss, TripletLoss
+from trivet.losses.engine import RowLoss
+from trivet.losses.matryoshka import of_whole
+from trivet.training.components import Parts
+
+
+def check_width(parts: Parts) -> str | None:
+    """What `too_narrow` says of a run."""
+    settings = parts.settings
+    if not settings.model.normalize or settings.batch.size is not None or parts.model.headless:
+        return None
+    loss, classes = parts.loss, settings.batch.num_classes
+    if isinstance(loss, MatryoshkaLoss):  # the shortest has the least room
+        for one, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
+            if said := too_narrow(cast(RowLoss, one), classes, prefix, setting="loss.prefixes"):
+                return said
+    return too_narrow(of_whole(loss), classes, settings.model.embedding_dim)
+
+
+def too_narrow(loss: RowLoss, num_classes: int, dim: int, *, setting: str = "model.embedding_dim") -> str | None:
+    """Says that not all classes of a batch can lie so far apart as the loss wants them; None if they may.
+
+    Each class takes one point at least, and the points of two classes must be a margin apart for a loss of 0; twice
+    the margin with the margin loss, whose boundary lies a margin above the distances within a class.
+
+    Args:
+        loss: of embeddings of length 1.
+        num_classes: of a batch.
+        dim: length of an embedding.
+        setting: that gives it.
+    """
+    apart = loss.margin if isinstance(loss, ContrastiveLoss) else 0.0
+    if isinstance(loss, TripletLoss) and not loss.soft:
+        apart = loss.margin
+    if isinstance(loss, MarginLoss):
+        apart = 2 * loss.margin
+    distance = apart if loss.strategy.distance == "euclidean" else math.sqrt(apart)
+    if loss.strategy.distance == "cosine":
+        distance = math.sqrt(2 * apart)
+    most = most_points(dim, min(distance, 2.0))
+    if num_classes <= most:
+        return None
+    return (
+        f"the {num_classes} classes of a batch cannot all lie {apart:g} apart ({loss.strategy.distance}), as the loss "
+        f"wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise {setting}, "
+        "or lower batch.num_classes or loss.margin."
+    )

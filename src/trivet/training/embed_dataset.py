@@ -1,0 +1,98 @@
+"""Embeds a whole data set with a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from trivet.datasets import Dataset, Inputs, TextInputs
+from trivet.models import Embedder, in_unit_range
+
+IMAGES_PER_BATCH = 256
+
+
+@torch.no_grad()
+def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+    """Embeddings `(N, d)` float32 in evaluation mode; the mode the model was in is restored."""
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    parts = []
+    for start in range(0, len(inputs), IMAGES_PER_BATCH):
+        index = np.arange(start, min(start + IMAGES_PER_BATCH, len(inputs)))
+        parts.append(model(inputs.batch(index).to(device)).float().cpu().numpy())
+        if progress:
+            progress(int(index[-1]) + 1, len(inputs))
+    model.train(was_training)
+    assert parts, "a data set is never empty"
+    return np.concatenate(parts)
+
+
+def check_embedded(embeddings: np.ndarray, ids: Sequence[str]) -> None:
+    """Raise ValueError that names the items whose embeddings `(N, d)` are not finite."""
+    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if len(broken):
+        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        raise ValueError(
+            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            "check these inputs, or train again with a lower learning rate."
+        )
+
+
+def raw_inputs(inputs: Inputs) -> np.ndarray:
+    """The images themselves, in [0, 1], as rows `(N, C * H * W)` float32: what any embedding has to beat.
+
+    Texts have no numbers of their own: theirs are the vectors of their character n-grams, fitted on the training texts.
+    """
+    if isinstance(inputs, TextInputs):
+        return inputs.ngrams()
+    batches = np.array_split(np.arange(len(inputs)), -(-len(inputs) // IMAGES_PER_BATCH))
+    return np.concatenate([in_unit_range(inputs.batch(index)).flatten(1).numpy() for index in batches])
+
+
+def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    """Level -> the class name of each item."""
+    return {
+        level: tuple(dataset.names[level][label] for label in labels.tolist())
+        for level, labels in dataset.labels.items()
+    }
+
+
+def kept_columns(parts: Sequence[Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
+    """Column -> the value `(N,)` of each item of all parts: class names, other columns, queries and gallery.
+
+    Where one part has queries and a gallery, an item of a part without is neither.
+
+    Args:
+        spans: of each part, the items that are meant; all, if not given.
+    """
+    spans = [slice(None)] * len(parts) if spans is None else spans
+    columns: dict[str, list[Any]] = {}
+    for level in parts[0].labels:
+        columns[level] = [
+            part.names[level][label]
+            for part, span in zip(parts, spans, strict=True)
+            for label in part.labels[level][span].tolist()
+        ]
+    for name in parts[0].columns:
+        columns[name] = [value for part, span in zip(parts, spans, strict=True) for value in part.columns[name][span]]
+    if any(part.protocol is not None for part in parts):
+        for key in ("query", "gallery", "junk"):
+            columns[f"is_{key}"] = [
+                value
+                for part, span in zip(parts, spans, strict=True)
+                for value in (np.zeros(len(part), bool) if part.protocol is None else getattr(part.protocol, key))[span]
+            ]
+    if any(part.protocol is not None and part.protocol.cameras is not None for part in parts):
+        columns["camera"] = [
+            value
+            for part, span in zip(parts, spans, strict=True)
+            for value in (
+                np.full(len(part), -1)
+                if part.protocol is None or part.protocol.cameras is None
+                else part.protocol.cameras
+            )[span]
+        ]
+    return {name: np.array(values) for name, values in columns.items()}

@@ -1,0 +1,196 @@
+"""Cleaning: drops or relabels items during training whose label is probably wrong in the present embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from trivet.config.base import Config
+from trivet.label_noise import find_suspects
+from trivet.label_noise.estimate import FEW
+
+EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
+
+
+class CleaningConfig(Config):
+    """What is done while training about labels that are probably wrong, judged in the present embedding."""
+
+    action: Literal["drop", "relabel"] = Field(
+        description="drop: train without suspects. relabel: train on them with their most probable class."
+    )
+    after: int | None = Field(
+        None,
+        ge=0,
+        description="The step of the first check; until then labels are used as given. A later check has a better "
+        "embedding, but labels seen many times are memorised. Default: two epochs, at most 200 steps.",
+    )
+    every: int = Field(100, ge=1, description="Steps between checks; each judges all labels as given.")
+    until: int | None = Field(
+        None,
+        ge=1,
+        description="The step at which cleaning ends and all labels are used as given. With after = 0 and drop: a "
+        "warm-up on items whose labels look right. Default: never.",
+    )
+    above: float = Field(
+        0.5, gt=0, lt=1, description="A label counts as wrong if its probability of being wrong is above this."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.until is not None and self.after is not None and self.until <= self.after:
+            raise ValueError(
+                f"until must be greater than after, or no label is ever judged: got {self.until} and {self.after}."
+            )
+        return self
+
+
+class Cleaning:
+    """The items and labels that a run trains on. A checkpoint keeps its state.
+
+    Args:
+        config: None for labels as given.
+        labels: `(N,)` as given, of the training items.
+        batch_size: items of a batch.
+
+    Attributes:
+        labels: `(N,)` in force.
+        rows: ascending positions of the items in force; each class among them has two or more.
+    """
+
+    def __init__(self, config: CleaningConfig | None, labels: np.ndarray, *, batch_size: int) -> None:
+        self.config, self._given = config, labels
+        self._after = min(LATEST, EPOCHS * -(-len(labels) // batch_size))
+        if config is not None and config.after is not None:
+            self._after = config.after
+        if config is not None and config.until is not None and config.until <= self._after:
+            raise ValueError(
+                f"cleaning.until must be greater than the step of the first check, {self._after}, or no label is ever "
+                f"judged: got {config.until}; raise it, or set cleaning.after."
+            )
+        self._looks: list[dict[str, Any]] = []
+        self._put_in_force(labels, np.arange(len(labels)))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is not as given."""
+        return len(self.rows) < len(self.labels) or bool((self.labels != self._given).any())
+
+    def warnings(self, steps: int) -> list[str]:
+        """What would surprise the person who made the settings of a run of so many steps."""
+        if self.config is None:
+            return []
+        if self._after >= steps:
+            never = (
+                f"No label is judged: the first check would be at step {self._after}, but the run has {steps} steps."
+            )
+            return [never]
+        if len(self.labels) < FEW:
+            few = f"Cleaning may find no wrong label: of fewer than {FEW} items, here {len(self.labels)},"
+            return [f"{few} few can be told from right ones where classes overlap."]
+        return []
+
+    def take_as_given(self) -> None:
+        """Take all labels as given until the next look."""
+        self._put_in_force(self._given, np.arange(len(self._given)))
+
+    def due(self, step: int) -> bool:
+        """Whether there is something to be done between this many steps and the next one."""
+        if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self._after:
+            return False
+        return step == self.config.until or self.judges(step)
+
+    def judges(self, step: int) -> bool:
+        """Whether what is to be done needs embeddings."""
+        assert self.config is not None
+        within = self.config.until is None or step < self.config.until
+        return within and (step - self._after) % self.config.every == 0
+
+    def look(self, step: int, embeddings: np.ndarray | None, *, num_classes: int, seed: int) -> str:
+        """Judge all labels, or take those given again where none are due; returns a line that says what was done.
+
+        Args:
+            embeddings: `(N, d)` of all training items, if `judges(step)`.
+            num_classes: as many as batches need; nothing is changed where fewer classes would be left.
+            seed: of the estimate of the noise.
+        """
+        assert self.config is not None
+        if embeddings is None:
+            self.take_as_given()
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: cleaning ends; all labels are used as given"
+        if not np.isfinite(embeddings).all():
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: the embeddings are not finite, so no label is judged"
+        # A network hides what it has memorised; the labels as given stay as wrong as an earlier look has shown.
+        least = max((look.get("least") or 0.0 for look in self._looks), default=0.0)
+        judged = find_suspects(embeddings, self._given, seed=seed, least=least)
+        noise = judged.noise
+        if noise.verdict == "uninformative":
+            self._note(step, suspects=0, rate=None)
+            return f"step {step}: the embedding knows too little of the labels, so none is judged"
+        suspect = judged.probability_wrong > self.config.above
+        labels, kept = self._given, ~suspect
+        if self.config.action == "relabel":
+            suspect &= judged.proposed != self._given
+            labels, kept = np.where(suspect, judged.proposed, self._given), np.ones(len(suspect), bool)
+        rows = np.flatnonzero(kept)
+        rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+        said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
+        if len(np.unique(labels[rows])) < num_classes:
+            self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
+            return f"{said}; nothing is changed, as fewer classes would be left than batches need, {num_classes}"
+        self._put_in_force(labels, rows)
+        self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
+        return f"{said}; {len(labels) - len(rows)} items dropped, {(labels != self._given).sum()} relabelled"
+
+    def _put_in_force(self, labels: np.ndarray, rows: np.ndarray) -> None:
+        self.labels, self.rows = labels, rows
+
+    def _note(self, step: int, *, suspects: int, rate: float | None, least: float | None = None) -> None:
+        self._looks.append(
+            {
+                "step": step,
+                "suspects": suspects,
+                "noise_rate": rate,
+                "least": least,
+                "left_out": len(self.labels) - len(self.rows),
+                "relabelled": int((self.labels != self._given).sum()),
+            }
+        )
+
+    def decisions(self) -> list[tuple[int, str, int]]:
+        """(position, "drop" or "relabel", label) of the items that are not trained on as given."""
+        out = np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist()
+        changed = self.rows[self.labels[self.rows] != self._given[self.rows]].tolist()
+        dropped = [(i, "drop", int(self._given[i])) for i in out]
+        return sorted(dropped + [(i, "relabel", int(self.labels[i])) for i in changed])
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs, as JSON."""
+        changed = np.flatnonzero(self.labels != self._given)
+        return {
+            "looks": self._looks,
+            "left_out": np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
+            "relabelled": [changed.tolist(), self.labels[changed].tolist()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`; an empty one is that of a run that has not begun. Without settings it has no effect."""
+        labels, rows = self._given.copy(), np.arange(len(self._given))
+        self._looks = []
+        if state and self.config is not None:
+            places, values = state["relabelled"]
+            labels[places] = values
+            rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))
+            self._looks = list(state["looks"])
+        self._put_in_force(labels, rows)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """{"step", "suspects", "noise_rate", "least", "left_out", "relabelled"} of each look.
+
+        No rate: it could not be told. No least either: none was judged.
+        """
+        return self._looks

@@ -1,0 +1,374 @@
+"""The training loop itself: optimiser steps, until the last one, an event or a signal, which it handles.
+
+It is a loop of its own, as that of a framework takes a tenth of the time of a small network's step.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import FrameType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.collapse.probe import Probe
+from trivet.datasets import Augment, Dataset
+from trivet.datasets.image_decoding import Decoders
+from trivet.datasets.inputs import FileInputs
+from trivet.losses import MatryoshkaLoss
+from trivet.losses.engine import RowLoss
+from trivet.models import Embedder
+from trivet.runtime.signals import ending_signals
+from trivet.samplers import BatchPlan, embed_in_pieces
+from trivet.training.config import TrainingConfig
+from trivet.training.distributed.batch_norm import WholeBatchNorm, normalises_batches
+from trivet.training.distributed.process_group import World, lost_peers, parts_of
+from trivet.training.distributed.shared_batches import Arrivals, BatchMemory, Parcel
+from trivet.training.optimizer import make_optimizer, move_optimizer
+from trivet.training.precision import Precision, device_of
+from trivet.training.schedule import rate_factor
+from trivet.training.weight_average import decay_at, update_average
+
+AGAIN = 2.0  # seconds within which a second signal is the first one once more: from a terminal, and from a launcher
+RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
+
+
+class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
+    """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
+
+    Images are decoded one batch ahead, by threads of the process that iterates, which end with the iteration.
+    A worker of a DataLoader sends them as parcels, which arrive as the same tuples.
+
+    Args:
+        fine: a level inside the classes of `level`; its labels then follow as a third tensor.
+        world: the processes that share each batch: this one makes its part of the images, the same ones as one process
+            would make, and the labels of all.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        level: str,
+        batches: BatchPlan,
+        augment: Augment | None,
+        *,
+        seed: int,
+        start: int,
+        steps: int,
+        fine: str | None = None,
+        world: World | None = None,
+    ) -> None:
+        self.dataset, self.batches, self.augment = dataset, batches, augment
+        self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
+        self.levels = (level,) if fine is None else (level, fine)
+        self.seed, self.start, self.steps = seed, start, steps
+        self.arrivals = Arrivals()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...] | Parcel]:
+        worker = get_worker_info()
+        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        memory = None if worker is None else BatchMemory(self.arrivals.name)
+        with Decoders() as decoders:
+            begun: deque[Callable[[], tuple[Tensor, ...]]] = deque()
+            for step in range(self.start + first, self.steps, stride):
+                # Before the last one is waited for: threads that find nothing left of it go on with this one.
+                begun.append(self._begin(step, decoders))
+                if len(begun) == 2:
+                    yield _sent(begun.popleft()(), memory)
+            if begun:
+                yield _sent(begun.popleft()(), memory)
+
+    def _begin(self, step: int, decoders: Decoders) -> Callable[[], tuple[Tensor, ...]]:
+        """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
+        index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
+        part = parts_of(len(index), self.size)[self.rank]
+        inputs = self.dataset.inputs
+        if self.augment is not None:
+            generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
+            images = self.augment.begin(inputs, index, generator, decoders, part)
+        elif isinstance(inputs, FileInputs):
+            images = inputs.begin_batch(index[part], decoders)
+        else:
+            images = partial(inputs.batch, index[part])
+        return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
+
+
+def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | Parcel:
+    return batch if memory is None else memory.parcel(batch[0], batch[1:])
+
+
+class NotFiniteError(ValueError):
+    """Embeddings that are not finite, which no loss takes."""
+
+
+def step_seed(seed: int, step: int, stream: int) -> int:
+    """A number for the random choices of one step, different for each seed, step and stream."""
+    return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0]) >> 1
+
+
+class Task:
+    """A model, a loss and an optimiser, at a step of a run.
+
+    Attributes:
+        device: where it is trained; between two calls of `fit` all is on the CPU.
+        step: optimiser steps done, those before a resume included.
+        value: the loss of the last step.
+        after_step: called between two steps.
+        events: what the monitor said of the last batch.
+        should_stop: set it, and `fit` ends after the step in progress.
+
+    Args:
+        monitor: sees each batch; None for none.
+        probe: what the monitor may ask, see `CollapseMonitor.update`; the first time before the first step.
+        average: a copy of the model that becomes the moving average of its weights; None for none.
+        since: the step at which the optimiser began, from which the warm-up counts.
+        world: the processes that train together; None for this one alone.
+        micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
+    """
+
+    def __init__(
+        self,
+        model: Embedder,
+        loss: RowLoss | MatryoshkaLoss,
+        config: TrainingConfig,
+        *,
+        seed: int,
+        after_step: Callable[[], None] = lambda: None,
+        monitor: CollapseMonitor | None = None,
+        average: Embedder | None = None,
+        since: int = 0,
+        world: World | None = None,
+        micro: int | None = None,
+        probe: Probe | None = None,
+    ) -> None:
+        self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
+        self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
+        self.probe = probe
+        self.step = since
+        self.events: list[Event] = []
+        self.should_stop = False
+        self.device = device_of(config.accelerator)
+        self.precision = Precision(config.precision, self.device)
+        self.optimizer = make_optimizer(model, loss, config)
+        self.world = world
+        self._spread: nn.Module | None = None
+
+    @property
+    def value(self) -> float:
+        return float(self._value)
+
+    @property
+    def measured(self) -> Embedder:
+        """The network that is the result: the average of the weights, where there is one."""
+        return self.model if self.average is None else self.average
+
+    def train_on(self, batch: Sequence[Tensor]) -> None:
+        """Make one optimiser step with a batch on the device of the model.
+
+        Raises:
+            NotFiniteError: if the loss refuses embeddings that are not finite.
+        """
+        inputs, labels, *fine = batch
+        if self.monitor is not None and self.probe is not None:
+            self.monitor.begin(self.probe, step=self.step)  # here: a forward pass changes the statistics of batch norm
+        self.begin_step()
+        value, embeddings = (self.evaluate if self._spread is None else self._spread)(inputs, labels)
+        self._value = value.detach()
+        if self.monitor is not None:
+            self.events = self.monitor.update(
+                embeddings,
+                labels,
+                self._value,
+                fine=fine[0] if fine else None,
+                active=self._active,
+                step=self.step,
+                probe=self.probe,
+            )
+        self.precision.step(value, self.optimizer, clip_norm=self.config.clip_norm)
+        if self.average is not None:
+            assert self.config.ema is not None
+            update_average(self.average, self.model, decay_at(self.step, self.config.ema))
+        self.step += 1
+        self.after_step()
+
+    def evaluate(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and its embeddings `(N, d)` without a graph.
+
+        Args:
+            inputs: `(N, ...)`, or of several processes the part of this one.
+            labels: `(N,)`.
+
+        Raises:
+            NotFiniteError: if the loss refuses embeddings that are not finite.
+        """
+        with self.precision.autocast(), self._whole_batch_norm(len(labels)):
+            embeddings = embed_in_pieces(self.model, inputs, self.micro)
+        if self.world is not None:
+            embeddings = self.world.whole(embeddings, len(labels))
+        try:
+            value: Tensor = self.loss(embeddings, labels)
+        except ValueError as error:
+            if torch.isfinite(embeddings).all():
+                raise
+            raise NotFiniteError(*error.args) from None
+        return value, embeddings.detach()
+
+    def _whole_batch_norm(self, count: int) -> AbstractContextManager[object]:
+        """The context in which batch norm is over the batch of all processes; pieces of it are normalised alone."""
+        in_pieces = self.micro is not None and count > self.micro
+        together = self.world is not None and not in_pieces and normalises_batches(self.model)
+        return WholeBatchNorm() if together else nullcontext()
+
+    def begin_step(self) -> None:
+        """Seed the step, set its learning rates, and forget the last gradient."""
+        # Dropout and the like draw from the global generator: seeded by the step, they are the same after a resume.
+        stream = 2 if self.world is None or self.world.main else RANK_STREAM + self.world.rank
+        seed = step_seed(self.seed, self.step, stream)
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # seeding all devices takes a tenth of a small network's step
+        else:
+            torch.manual_seed(seed)
+        factor = rate_factor(self.step, self.config, since=self.since)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+        self.optimizer.zero_grad()
+
+    def move(self, device: torch.device) -> None:
+        """Bring all that is trained to a device; gradients are not added up there yet."""
+        self._spread = None
+        for module in (self.model, self.loss, self.average):
+            if module is not None:
+                module.to(device)
+        move_optimizer(self.optimizer, device)
+
+    def spread(self) -> None:
+        """Let the gradients of all processes be added up from now on, and begin with the weights of the main one."""
+        if self.world is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of a new name for what is not to be done
+                self._spread = DistributedDataParallel(_Evaluation(self), broadcast_buffers=False)
+
+    def _active(self) -> float:
+        assert self.loss.last is not None
+        return self.loss.last.active_fraction
+
+
+def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
+    """Train to the last step of `batches`, or until `after_step` sets `task.should_stop`.
+
+    Returns False if Ctrl-C, a termination or a hang-up came. The step in progress is then finished, so the model is
+    left between two steps. A second one ends at once.
+
+    Raises:
+        NotFiniteError: if the loss refused embeddings that are not finite.
+        KeyboardInterrupt: at a second signal.
+    """
+    on_gpu = task.device.type == "cuda"
+    loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
+    task.should_stop = False
+    with _Signals(task) as signals, lost_peers() if task.world is not None else nullcontext():
+        task.move(task.device)
+        task.spread()
+        try:
+            stop = signals.stop()
+            for batch in loader:
+                if task.world is None:
+                    stop = signals.stop()  # one may have come while the batch was made
+                if not stop:
+                    task.train_on([part.to(task.device, non_blocking=on_gpu) for part in batch])
+                    stop = signals.stop()
+                if stop:
+                    break
+        finally:
+            task.move(torch.device("cpu"))
+    return not signals.came
+
+
+class _Evaluation(nn.Module):
+    """What `Task.evaluate` does, as a module with all that learns.
+
+    DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
+    every step. They are looked for in the first one here, and get one that the optimiser does not see.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.model, self.loss = task.model, task.loss
+        self._evaluate, self._optimizer = task.evaluate, task.optimizer
+        self._unused: list[nn.Parameter] | None = None
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        value, embeddings = self._evaluate(inputs, labels)
+        if self._unused is None:
+            used = _reached(value)
+            self._unused = [one for one in self.parameters() if one.requires_grad and id(one) not in used]
+            if self._unused:
+                self._optimizer.register_step_pre_hook(self._forget)
+        for parameter in self._unused:
+            value = value + 0 * parameter.sum()
+        return value, embeddings
+
+    def _forget(self, *_: object) -> None:
+        for parameter in self._unused or ():
+            parameter.grad = None
+
+
+def _reached(value: Tensor) -> set[int]:
+    """The ids of the parameters that a value depends on."""
+    found, seen, left = set(), set(), [value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            left += [after for after, _ in node.next_functions]
+    return found
+
+
+class _Signals:
+    """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._own: float | None = None  # when one came to this process
+        self._others = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._stop) for number in ending_signals()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def came(self) -> bool:
+        """Whether one has come, to this process or, as far as is known, to another."""
+        return self._others or self._own is not None
+
+    def stop(self) -> bool:
+        """Whether to end here; every process must ask, and all get the same answer."""
+        task = self._task
+        if task.world is None:
+            return self.came or task.should_stop
+        stop, self._others = task.world.agree(self.came or task.should_stop, self.came)
+        return stop
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._own is None:
+            self._own = time.monotonic()
+        elif self._task.world is None or time.monotonic() - self._own > AGAIN:
+            raise KeyboardInterrupt

@@ -1,0 +1,101 @@
+"""Batches of mined hard negatives: the triplets of a file, found again among the training items by their ids."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trivet.datasets import Dataset
+from trivet.io.table import open_rows
+from trivet.runtime.arrays import Integers
+from trivet.runtime.text import counted
+from trivet.samplers import MinedBatches, PartBatches
+
+ROLES = ("anchor", "positive", "negative")
+
+
+def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: int) -> PartBatches:
+    """Batches of the mined triplets whose three items are among these and have the classes that make them triplets.
+
+    Each has as many pairs of an anchor and a positive, with all mined negatives of each, as `size` items hold.
+
+    Args:
+        path: as `trivet mine` writes it: any table with the columns anchor, positive and negative, which are ids.
+        items: to train on.
+        level: of the classes.
+        size: the most items of a batch.
+
+    Raises:
+        ValueError: if the file cannot be read, there is no such triplet, or `size` does not hold a pair.
+    """
+    places, labels = _places(path, items)[0], items.labels[level]
+    places = places[_agree(places, labels)]
+    if not len(places):
+        raise ValueError(
+            f"batch.mined must hold triplets of items that are trained on: none of {path} is; mine among those that "
+            "are, as in the file embeddings/train.parquet of a run."
+        )
+    counts = np.unique(places[:, :2], axis=0, return_counts=True)[1]
+    most = int(counts.max())
+    if size < 2 + most:
+        raise ValueError(
+            f"batch.size must hold an anchor with its positive and its {counted(most, 'mined negative')}: got {size}; "
+            f"set {2 + most} or more, or mine fewer."
+        )
+    plan = MinedBatches(places, size=min(size // (2 + most), len(counts)), seed=seed)
+    return PartBatches(plan, np.arange(len(items)), labels)
+
+
+def check_mined(path: Path, train: Dataset, level: str) -> str:
+    """How many mined triplets are left out as they are not of training items, in a sentence; empty where none is.
+
+    Raises:
+        ValueError: if the file cannot be read, or the classes of the training items contradict a triplet.
+    """
+    places, total = _places(path, train)
+    labels, names = train.labels[level], train.names[level]
+    wrong = np.flatnonzero(~_agree(places, labels))
+    if len(wrong):
+        anchor, *others = places[wrong[0]].tolist()
+        role, other = next(
+            (role, one)
+            for role, one in zip(ROLES[1:], others, strict=True)
+            if (labels[one] == labels[anchor]) != (role == "positive")
+        )
+        told = f"{names[labels[other]]!r}"
+        told = f"also of {told}" if role == "negative" else f"of {told}"
+        raise ValueError(
+            f"batch.mined must agree with the classes that are trained on: {path} has {train.ids[other]!r}, {told}, as "
+            f"a {role} of {train.ids[anchor]!r}, of {names[labels[anchor]]!r} ({counted(len(wrong), 'such triplet')}); "
+            f"mine the same items again, by {level!r}."
+        )
+    left = total - len(places)
+    said = f"{left} of {counted(total, 'mined triplet')} hold items that are not trained on, and are left out."
+    return said if left else ""
+
+
+def mined_fingerprint(path: Path, train: Dataset) -> str:
+    """Of the mined triplets of the training items, wherever the file lies."""
+    return hashlib.sha256(_places(path, train)[0].tobytes()).hexdigest()
+
+
+def _places(path: Path, items: Dataset) -> tuple[Integers, int]:
+    """The triplets of a file whose items are all among these, as their positions `(T, 3)`, and how many it has."""
+    table = open_rows(path, "batch.mined")
+    known = pa.array(items.ids, pa.large_string())
+    found = [
+        pc.index_in(table.column(role, f"the {role}s of batch.mined").cast(pa.large_string()), known) for role in ROLES
+    ]
+    places = np.stack([pc.fill_null(one, -1).to_numpy() for one in found], axis=1).astype(np.int64)
+    return places[(places >= 0).all(axis=1)], len(places)
+
+
+def _agree(places: Integers, labels: Integers) -> np.ndarray:
+    """Which triplets have a positive of the class of their anchor and a negative of another `(T,)`."""
+    anchor, positive, negative = labels[places].T
+    agree: np.ndarray = (anchor == positive) & (anchor != negative)
+    return agree

@@ -1,0 +1,103 @@
+"""Label noise of a run: how many wrong labels its strategy tolerates, measured while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trivet.datasets import Splits
+from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
+from trivet.losses import MatryoshkaLoss
+from trivet.losses.engine import RowLoss
+from trivet.losses.matryoshka import of_whole
+from trivet.training.config import RunConfig
+
+SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
+PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
+
+
+def spacing(steps: int) -> int:
+    """Steps between two looks: the same looks are made, or fewer of them, if the run is made longer."""
+    between = SPACING
+    while steps > between * LOOKS:
+        between *= 2
+    return between
+
+
+class PickLog:
+    """What the loss of a run picked, seen at some of its steps. A checkpoint keeps its looks.
+
+    Attributes:
+        looks: {"step": the optimiser steps done before, and the counts of `PickCounts`}, in order.
+    """
+
+    def __init__(self, splits: Splits, settings: RunConfig) -> None:
+        names, labels = splits.train.names[splits.level], splits.train.labels[splits.level]
+        sizes = np.unique(labels, return_counts=True)[1]
+        self._classes, self._typical = len(sizes), int(np.median(sizes))
+        self._spacing = spacing(settings.training.num_steps)
+        loss = settings.loss.build(
+            num_classes=len(names),
+            embedding_dim=settings.model.embedding_dim,
+            generator=torch.Generator().manual_seed(0),
+        )
+        self._reason = unpicked(loss)
+        self.looks: list[dict[str, Any]] = []
+
+    def restore(self, looks: Sequence[dict[str, Any]]) -> None:
+        """Go on from what a checkpoint kept; looks that are none any more, since steps were added, are left out."""
+        self.looks = [look for look in looks if look["step"] % self._spacing == 0]
+
+    def watch(
+        self, loss: RowLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
+    ) -> None:
+        """Look at batches of a loss, of whole embeddings where it has prefixes, right after it was evaluated.
+
+        Args:
+            step: gives the optimiser steps done.
+            truth: gives the true labels of the batch that follows so many steps, where they are known.
+        """
+        if self._reason is not None:
+            return
+
+        def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            done = step()
+            if done % self._spacing == 0:
+                embeddings, labels = inputs
+                counts = loss_picks(of_whole(loss), embeddings, labels, true_labels=truth(done))
+                self.looks.append({"step": done} | counts.as_json())
+
+        loss.register_forward_hook(look)
+
+    def as_json(self) -> dict[str, Any]:
+        """The part "strategy" of the section "label_noise" of a record; see docs/command_line.md.
+
+        {"looks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
+        "tolerance"}]}, or {"reason"} where there is no skew.
+        """
+        if self._reason is not None:
+            return {"reason": self._reason}
+        if not any(sum(look["picks"]) for look in self.looks):
+            return {"reason": "the loss picked no negatives"}
+        whole = self._told(self.looks)
+        phases = min(PHASES, len(self.looks) // FEWEST)
+        parts = np.array_split(np.arange(len(self.looks)), max(1, phases))
+        along = []
+        for part in parts if phases > 1 else []:
+            seen = [self.looks[i] for i in part]
+            told = self._told(seen)
+            along.append(
+                {"from": seen[0]["step"], "to": seen[-1]["step"]}
+                | {name: told["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
+                | {"tolerance": told["tolerance"]}
+            )
+        return {"looks": len(self.looks), **whole, "along": along}
+
+    def _told(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        skew = estimate_skew([PickCounts.from_json(look) for look in looks])
+        tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
+        return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}

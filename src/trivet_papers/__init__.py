@@ -1,0 +1,14 @@
+"""The papers: one room for each, with its `claims` (how each is checked, and when it holds) and its `figures`.
+
+| room | paper | `trivet simulate` | theory |
+|---|---|---|---|
+| `levi2021` | Rethinking preventing class-collapsing in metric learning | `risk` | `trivet_papers.levi2021.risk` |
+| `xuan2020` | Extreme triplet learning | `dynamics` | `trivet.collapse.dynamics` |
+| `le2018` | Theoretical guarantees of deep embedding losses under label noise | `noise` | `trivet.label_noise.theory` |
+| `xu2024` | Mathematical justification of hard negative mining | `isometry` | `trivet.collapse.isometry` |
+
+All four share `checks` (a checked statement), `figure` (a figure with its numbers) and `simulate` (the command).
+"""
+
+COMMANDS = {"Read the papers": {name: f"trivet_papers.{name}.options" for name in ("simulate", "reproduce")}}
+"""What the command line lists: heading -> command -> the module that has it."""

@@ -1,0 +1,353 @@
+"""An experiment of a paper as data: what it claims, what is run, what is measured, what is drawn of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trivet.metrics.intervals import Interval, across_folds
+from trivet.reports.figure import Figure
+from trivet.runtime.text import counted
+
+Size = Literal["here", "paper"]
+Factor = str | float
+Values = Mapping[str, Any]
+Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
+LEAST = 3  # seeds, below which no claim is judged
+LEVEL = 0.95  # of an interval
+DIGITS = 9  # after the point, of the number of a seed: what lies beyond is rounding
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One setting of an experiment, run with every seed.
+
+    Attributes:
+        factors: what tells it from the other arms: {"loss": "margin", "positives": "easy"}.
+        settings: those of a run, in sections, without the seed. "{models}" in a text is the folder of weights,
+            the text "{seed}" the seed of the run.
+        measures: names of `trivet_papers.measured.MEASURES`.
+        at: the steps, or epochs where the settings have these, after which it is measured; 0: before training, and an
+            arm that is measured there only is not trained. Default: after the last.
+        last: more measures, after the last of these steps only.
+    """
+
+    factors: Mapping[str, Factor]
+    settings: Values
+    measures: tuple[str, ...] = ("recall",)
+    at: tuple[int, ...] = ()
+    last: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps or epochs after which it is measured."""
+        training = self.settings["training"]
+        return tuple(sorted(set(self.at))) or (training.get("epochs", training.get("steps")),)
+
+
+def arms(
+    base: Values,
+    *,
+    measures: Sequence[str] = ("recall",),
+    at: Sequence[int] = (),
+    last: Sequence[str] = (),
+    **factors: Mapping[Any, Values],
+) -> tuple[Arm, ...]:
+    """An arm for each combination of the values of all factors.
+
+    Args:
+        base: settings that all share.
+        factors: name -> value -> what it changes in the settings; a section with a "name" takes the place of the one
+            that is there, others are joined with it.
+
+    Example:
+        >>> base = {"loss": {"name": "triplet"}, "training": {"steps": 5}}
+        >>> [arm.settings["loss"] for arm in arms(base, positives={"easy": {"loss": {"positives": "easy"}}})]
+        [{'name': 'triplet', 'positives': 'easy'}]
+    """
+    names = list(factors)
+    found = []
+    for values in itertools.product(*factors.values()):
+        settings: dict[str, Any] = {
+            key: dict(part) if isinstance(part, Mapping) else part for key, part in base.items()
+        }
+        for name, value in zip(names, values, strict=True):
+            settings = merged(settings, factors[name][value])
+        found.append(Arm(dict(zip(names, values, strict=True)), settings, tuple(measures), tuple(at), tuple(last)))
+    return tuple(found)
+
+
+def merged(settings: Values, changes: Values) -> dict[str, Any]:
+    """Settings with changes, section by section; see `arms`."""
+    whole = dict(settings)
+    for key, part in changes.items():
+        known = whole.get(key)
+        joined = isinstance(part, Mapping) and isinstance(known, Mapping) and "name" not in part
+        whole[key] = merged(known, part) if joined else part  # type: ignore[arg-type]  # both are sections
+    return whole
+
+
+class Results:
+    """What the runs of a recipe have measured.
+
+    Args:
+        rows: arm -> seed -> step -> measure -> value; what has not been run is not there.
+        failed: arm and seed of the runs that ended before their last step or without numbers.
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[int, Mapping[int, Mapping[int, Mapping[str, Any]]]],
+        arms: Sequence[Arm],
+        failed: Collection[tuple[int, int]] = (),
+    ) -> None:
+        self._rows, self.arms, self._failed = rows, tuple(arms), frozenset(failed)
+        self._index = {frozenset(arm.factors.items()): number for number, arm in enumerate(arms)}
+        assert len(self._index) == len(arms), "two arms have the same factors"
+        self.seeds = sorted({seed for seeds in rows.values() for seed in seeds})
+
+    def arm(self, **factors: Factor) -> Arm:
+        """The arm with these factors, all that it has."""
+        return self.arms[self._index[frozenset(factors.items())]]
+
+    def get(self, seed: int, measure: str, at: int | None = None, **factors: Factor) -> Any:
+        """What one run has measured, a number or a list; None if it has not been run, or ended without it.
+
+        Args:
+            at: the step or epoch; None for the last one.
+            factors: all those of the arm.
+        """
+        number = self._index[frozenset(factors.items())]
+        steps = self._rows.get(number, {}).get(seed, {})
+        return steps.get(self.arms[number].steps[-1] if at is None else at, {}).get(measure)
+
+    def numbers(self, measure: str, at: int | None = None, **factors: Factor) -> list[float]:
+        """The same of all seeds that have it."""
+        found = (self.get(seed, measure, at, **factors) for seed in self.seeds)
+        return [value for value in found if value is not None]
+
+    def ended_early(self, seed: int, **factors: Factor) -> bool:
+        """Whether the run of this seed ended before its last step, or without numbers."""
+        return (self._index[frozenset(factors.items())], seed) in self._failed
+
+    def of(self, seed: int) -> Callable[..., float]:
+        """`get` for one seed, where NaN stands for what is not there."""
+
+        def value(measure: str, at: int | None = None, **factors: Factor) -> float:
+            got = self.get(seed, measure, at, **factors)
+            return math.nan if got is None else got
+
+        return value
+
+
+Of = Callable[..., float]  # what the runs of one seed have measured: of(measure, at=None, **factors)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper that runs can hold or break.
+
+    Attributes:
+        sentence: what the paper says, in our words.
+        value: of the runs of one seed, a number that is above 0 if the claim is true of them; or several with their
+            names, which all have to be.
+        says: what that number is, such as "easy less usual positives, recall@1".
+        unit: "points" of a share, which are shown times 100, or "" for a plain number.
+        not_comparable: why the runs cannot speak for or against it; empty where they can.
+    """
+
+    sentence: str
+    value: Callable[[Of], float | Mapping[str, float]] = field(repr=False)
+    says: str
+    unit: Literal["points", ""] = "points"
+    not_comparable: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
+
+    name: str
+    values: tuple[float, ...]
+    mean: float
+    interval: Interval | None  # of two seeds at least
+
+    def below(self, count: int) -> bool:
+        """Whether it lies below 0 as one of so many, of which the lowest is looked for (Bonferroni)."""
+        return across_folds(self.values, level=1 - (1 - LEVEL) / count)[1].high < 0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim beside what was found.
+
+    Attributes:
+        parts: its numbers, the one that decides first; none where nothing was run.
+        why: what is to be said of the verdict.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    parts: tuple[Part, ...]
+    why: str = ""
+
+
+def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
+    """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it.
+
+    A claim of several numbers holds if the intervals of all lie above 0. That needs no correction for their count: all
+    have to be wrong for a wrong "holds" (Berger, "Multiparameter hypothesis testing and acceptance sampling",
+    Technometrics 1982). It does not hold if that of one lies below, at a level corrected for their count.
+
+    Args:
+        seeds: how many there are to be; a verdict on fewer says so.
+    """
+    found = [_value(claim, results, seed) for seed in results.seeds]
+    rows = [one.numbers for one in found if one.numbers]
+    names = list(rows[0]) if rows else []
+    parts = sorted((_part(name, [row[name] for row in rows]) for name in names), key=_lowest)
+    undefined, failed = (sum(getattr(one, what) for one in found) for what in ("undefined", "failed"))
+    if claim.not_comparable:
+        return Judged(claim, "not comparable", tuple(parts), claim.not_comparable)
+    if failed or undefined:
+        told = "a run of {} ended without a result" if failed else "its number is undefined for {}"
+        why = told.format(f"{failed or undefined} of {counted(len(found), 'seed')}")
+        return Judged(claim, "cannot tell", tuple(parts), why)
+    if not parts:
+        return Judged(claim, "not run", ())
+    if len(rows) < LEAST:
+        return Judged(claim, "cannot tell", tuple(parts), f"{len(rows)} of the {LEAST} seeds that it needs at least")
+    few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
+    if _ends(parts[0]).low > 0:
+        return Judged(claim, "holds", tuple(parts), few)
+    if any(part.below(len(parts)) for part in parts):
+        return Judged(claim, "does not hold", tuple(sorted(parts, key=lambda part: _ends(part).high)), few)
+    chance = f"it lies below 0, which one of {len(parts)} may by chance"
+    why = "it includes 0" if _ends(parts[0]).high >= 0 else chance
+    return Judged(claim, "cannot tell", tuple(parts), "; ".join(filter(None, (why, few))))
+
+
+def _lowest(part: Part) -> float:
+    """Where it may lie at the lowest; of seeds too few for a verdict, their mean."""
+    return part.mean if len(part.values) < LEAST else _ends(part).low
+
+
+def _ends(part: Part) -> Interval:
+    assert part.interval is not None, "an interval needs two seeds"
+    return part.interval
+
+
+def _part(name: str, values: Sequence[float]) -> Part:
+    rounded = tuple(round(value, DIGITS) for value in values)
+    mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
+    return Part(name, rounded, mean, interval)
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """The numbers of a claim of one seed: none if a run is not there, as the least of some is not the least of all."""
+
+    numbers: Mapping[str, float]
+    undefined: bool = False  # the runs are there, and the claim defines no number of them
+    failed: bool = False  # a run is there that ended without what was asked
+
+
+def _value(claim: Claim, results: Results, seed: int) -> _Seed:
+    of, failed = results.of(seed), False
+    read: list[float] = []
+
+    def noted(measure: str, at: int | None = None, **factors: Factor) -> float:
+        nonlocal failed
+        read.append(of(measure, at, **factors))
+        failed |= math.isnan(read[-1]) and results.ended_early(seed, **factors)
+        return read[-1]
+
+    value = claim.value(noted)
+    numbers = dict(value) if isinstance(value, Mapping) else {"": float(value)}
+    if failed or not read or not all(map(math.isfinite, read)):
+        return _Seed({}, failed=failed)
+    if not all(map(math.isfinite, numbers.values())):
+        return _Seed({}, undefined=True)
+    return _Seed(numbers)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a measure at a step, times 100 if it is a share."""
+
+    head: str
+    measure: str
+    at: int | None = None
+    share: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """Our numbers in the layout of the paper's table, the printed ones beside them.
+
+    Attributes:
+        rows: the factors of each row, and its head.
+        printed: head of the row -> head of the column -> what the paper prints, as text.
+    """
+
+    title: str
+    rows: tuple[tuple[str, Mapping[str, Factor]], ...]
+    columns: tuple[Column, ...]
+    printed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of ours, made of the results, in the layout of the paper's."""
+
+    draw: Callable[[Results], Figure] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is run for an experiment, in one size.
+
+    Attributes:
+        data: in words: sets and splits.
+        setting: network, batch, optimiser, length, in words.
+        arms: what is run.
+        seeds: how many; the seeds are 0, 1, ...
+        claims: of the paper, on these runs.
+        shows: the paper's tables and figures, of these runs.
+        chosen: what the paper does not give and was chosen, in sentences.
+        fair: of a stand-in, why it is a fair one, and what was looked at before it was fixed, in sentences.
+    """
+
+    data: str
+    setting: str
+    arms: tuple[Arm, ...]
+    seeds: int
+    claims: tuple[Claim, ...]
+    shows: tuple[Table | Drawing, ...]
+    chosen: str = ""
+    fair: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment of a paper: a table or figure, or a lettered part of its study.
+
+    Attributes:
+        key: "levi2021-table3".
+        title: what it is about.
+        ran: what the paper ran and found, in sentences, with its printed result.
+        here: a stand-in that two cores finish.
+        paper: the published protocol.
+    """
+
+    key: str
+    title: str
+    ran: str
+    here: Recipe
+    paper: Recipe
+
+    def recipe(self, size: Size) -> Recipe:
+        return self.here if size == "here" else self.paper

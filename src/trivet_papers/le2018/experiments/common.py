@@ -1,0 +1,267 @@
+"""What the experiments share: their data and runs, ratios to the topline, and what the paper leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Of, Recipe, Size, Table, merged
+from trivet_papers.le2018.noise_figures import METHODS
+from trivet_papers.runs import SEED
+from trivet_papers.stand_ins import AT_THE_END, BANKING, CIFAR, CUB, OMNIGLOT
+
+Cell = Mapping[str, Factor]
+
+RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+MIDDLE = (0.3, 0.4, 0.5, 0.6)  # where the paper sees the methods part
+LOSSES: dict[str, dict[str, Any]] = {
+    "random": {"name": "triplet", "negatives": "violating"},
+    "fixed": {"name": "triplet", "negatives": "semihard-hardest"},
+    "marginal": {"name": "margin", "beta": 1.4, "learn_beta": False, "negatives": "violating", "reduction": "mean"},
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set, the network trained on it and for how long.
+
+    Attributes:
+        split: "SPLIT/LEVEL" that is measured.
+        start: what an untrained network is called here.
+        classes, items: of a batch.
+        raw: whether inputs as they are say something, as they do not after a pretrained network.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    split: str
+    start: str
+    steps: int
+    rate: float
+    classes: int = 12
+    items: int = 5
+    raw: bool = False
+
+    @property
+    def recall(self) -> str:
+        return f"{self.split}/recall@1"
+
+    @property
+    def nmi(self) -> str:
+        return f"{self.split}/nmi-geometric"
+
+
+def _published(data: Mapping[str, Any], *, pretrained: bool) -> dict[str, Any]:
+    return {
+        "data": {"image_size": 224, "resize": 256, "augment": "crop-flip", **data},
+        "model": {"name": "timm:resnet34.tv_in1k", "pretrained": pretrained, "embedding_dim": 128},
+        "evaluation": AT_THE_END,
+    }
+
+
+SOURCES: dict[Size, dict[str, Source]] = {
+    "here": {
+        "SOP": Source("Omniglot", OMNIGLOT, "unseen/character", "untrained", 600, 1e-3, raw=True),
+        "CUB": Source("CUB-50", CUB, "unseen/class", "pretrained only", 120, 3e-5),
+        "Flowers": Source("BANKING77", BANKING, "unseen/intent", "pretrained only", 300, 3e-4),
+        "CIFAR": Source("CIFAR-10N", CIFAR, "seen/class", "untrained", 600, 1e-3, classes=10, items=6, raw=True),
+    },
+    "paper": {
+        "SOP": Source("SOP", _published({"name": "sop"}, pretrained=False), "unseen/class", "untrained", 40_000, 1e-3),
+        "CUB": Source(
+            "CUB", _published({"name": "cub"}, pretrained=True), "unseen/class", "pretrained only", 4000, 1e-5
+        ),
+        "Flowers": Source(
+            "Flowers-102",
+            _published({"name": "flowers102"}, pretrained=True),
+            "unseen/class",
+            "pretrained only",
+            4000,
+            1e-5,
+        ),
+        "CIFAR": Source(
+            "CIFAR-10N",
+            merged(
+                _published({"name": "cifar10", "image_size": 32, "resize": 32}, pretrained=False),
+                {"model": {"name": "timm:resnet34", "embedding_dim": 128}},
+            ),
+            "seen/class",
+            "untrained",
+            20_000,
+            1e-3,
+            classes=10,
+            items=6,
+        ),
+    },
+}
+HUMAN = {"aggregate": 0.09, "random1": 0.171, "worse": 0.406}  # labels of people, and the share that is wrong
+INPUTS = "pixels"
+CHOSEN = (
+    "The paper gives no dimension, rate or length, no split and no grid of p. Here: RMSProp, whose rate falls to a "
+    "tenth after two thirds of the steps, the same number of steps for all runs; p from 0 to 0.8 in steps of 0.1; "
+    "the classes of the test are others, where nothing else is said. All positive pairs, each with one negative; the "
+    "mean over pairs that have one. Random: any negative that violates the margin (equation 28 as printed, so also "
+    "those nearer than the positive). Fixed: the nearest beyond the positive (29). Marginal: random negatives, beta "
+    "1.4 as it is. Each seed has noise of its own. NMI has as many clusters as classes and the geometric "
+    "mean of the entropies. Bounds of ours, fixed beforehand: four fifths of the topline are doing well, and "
+    "five points less of the ratio are still as robust."
+)
+
+
+def cell(source: Source, method: str, kind: str = "noise", p: float = 0.0) -> Cell:
+    """The factors of a run; without noise there is no topline of its own."""
+    return {"data": source.name, "method": method, "labels": "noise" if p == 0 else kind, "p": p}
+
+
+def untrained(source: Source) -> Cell:
+    return {"data": source.name, "method": source.start, "labels": "none", "p": 0.0}
+
+
+def references(source: Source) -> list[tuple[str, Cell]]:
+    """What no run has trained, with its name: the network before training, and the inputs as they are."""
+    pixels: Cell = {"data": source.name, "method": INPUTS, "labels": "none", "p": 0.0}
+    return [(source.start, untrained(source)), *([(INPUTS, pixels)] if source.raw else [])]
+
+
+def arm(source: Source, one: Cell) -> Arm:
+    """The run of a cell, measured at the end; the untrained network before."""
+    method, kind, p = str(one["method"]), str(one["labels"]), float(one["p"])
+    loss = {"margin": 0.2, "distance": "euclidean", "positives": "all", **LOSSES.get(method, LOSSES["random"])}
+    settings = merged(
+        source.settings,
+        {
+            "batch": {"num_classes": source.classes, "samples_per_class": source.items},
+            "loss": loss,
+            "training": {
+                "steps": source.steps,
+                "optimizer": "rmsprop",
+                "learning_rate": source.rate,
+                "schedule": "multi-step",
+                "milestones": [2 * source.steps // 3],
+            },
+        },
+    )
+    if kind in HUMAN:
+        settings = merged(settings, {"data": {"level": kind}})
+    elif p > 0:
+        noise = {"kind": "symmetric", "rate": p, "seed": SEED} | ({"topline": True} if kind == "topline" else {})
+        settings = merged(settings, {"data": {"noise": noise}})
+    measures = ("recall", "clusters")
+    if kind == "none":
+        return Arm(one, settings, ("inputs",) if method == INPUTS else measures, (0,))
+    return Arm(one, settings, measures)
+
+
+def ratio(of: Of, source: Source, measure: str, method: str, p: float) -> float:
+    """What noise leaves of the measure that as many clean items reach."""
+    return of(measure, **cell(source, method, "noise", p)) / of(measure, **cell(source, method, "topline", p))
+
+
+def middle(of: Of, source: Source, measure: str, method: str) -> float:
+    """The mean of that over the rates where the methods part."""
+    return float(np.mean([ratio(of, source, measure, method, p) for p in MIDDLE]))
+
+
+OVER = "ratio to the topline, mean over p = 0.3 to 0.6"
+
+
+def cells(source: Source) -> list[Cell]:
+    """All runs of a data set, those without training first."""
+    found = [one for _, one in references(source)]
+    for p in RATES:
+        for method in METHODS:
+            found.append(cell(source, method, "noise", p))
+            if p > 0:
+                found.append(cell(source, method, "topline", p))
+    return found
+
+
+DATA: dict[Size, dict[str, str]] = {
+    "here": {
+        "SOP": "Omniglot, 28 x 28 pixels: 964 characters of 30 alphabets are trained on, those of 20 others tested",
+        "CUB": "CUB-50: the first 25 classes of CUB are trained on, the next 25 tested",
+        "Flowers": "BANKING77, sentences: every second of 77 intents is trained on, the others tested",
+        "CIFAR": "CIFAR-10N: 20,000 training images with labels of people, 10,000 test images of the same classes",
+    },
+    "paper": {
+        "SOP": "Stanford Online Products, half of the classes trained on, half tested",
+        "CUB": "CUB-200-2011, classes 1 to 100 trained on, 101 to 200 tested",
+        "Flowers": "Flowers-102, classes 1 to 51 trained on, 52 to 102 tested",
+        "CIFAR": "CIFAR-10N: 50,000 training images with labels of people, 10,000 test images of the same classes",
+    },
+}
+NETWORKS: dict[Size, dict[str, str]] = {
+    "here": {
+        "SOP": "conv4 from random weights, 128 dimensions",
+        "CUB": "the last stage of an EfficientNet-Lite0 of ImageNet, 1,280 dimensions",
+        "Flowers": "a linear map, at first the identity, on vectors of the sentence encoder MiniLM, 384 dimensions",
+        "CIFAR": "conv4 from random weights, 64 dimensions",
+    },
+    "paper": {
+        "SOP": "ResNet-34 from random weights, 128 dimensions",
+        "CUB": "ResNet-34 of ImageNet, 128 dimensions",
+        "Flowers": "ResNet-34 of ImageNet, 128 dimensions",
+        "CIFAR": "ResNet-34 from random weights, 128 dimensions",
+    },
+}
+SEEDS: dict[Size, int] = {"here": 5, "paper": 3}
+FAIR = {
+    "SOP": (
+        "Omniglot has, as SOP, many small classes (20 items each, 5 in SOP) and test classes of its own, and the "
+        "network starts from random weights, as in the paper. Rate and length are settings known to work from earlier "
+        "trials on these data (p = 0, 0.4 and 0.6, two seeds, a network like this one), in which fixed negatives fell "
+        "faster than random ones; they were not tuned. One more trial, of a seed that is not reported, had p "
+        "= 0 and 0.5."
+    ),
+    "CUB": (
+        "Its birds are of the paper's data set, with a pretrained network, of which the last stage learns. The rate "
+        "was the best of three (0.00001, 0.00003, 0.0001) in trials of one seed that is not reported, by NMI of six "
+        "of the 25 training classes, held out, at p = 0; the methods were seen there at p = 0 and 0.6, and on the "
+        "test classes as well. The gain over the pretrained network is small at any rate, so noise can take little."
+    ),
+    "Flowers": (
+        "No images of flowers are at hand: many classes that look alike, and a pretrained start, are what it keeps of "
+        "Flowers-102. The rate was one of three (0.0001, 0.0003, 0.001) in trials of one seed that is not reported, "
+        "with training classes held out: the highest that loses hardly any recall@1 at p = 0. All three methods were "
+        "seen there at p = 0 and 0.6, and on the test classes as well. Recall@1 is near its ceiling before training, "
+        "94 %, so NMI tells more."
+    ),
+    "CIFAR": (
+        "An addition of ours: the paper draws its noise. Classes are few and tested on other images of their own. "
+        "Earlier trials on these data had shown, with one seed, that recall@1 falls in the order of the "
+        "rates of these labels; one more, of a seed that is not reported, had the worst of them."
+    ),
+    "": "",
+}
+
+
+def recipe(
+    size: Size,
+    runs: Sequence[tuple[Source, Cell]],
+    claims: tuple[Claim, ...],
+    shows: tuple[Table | Drawing, ...],
+    data: str,
+    key: str,
+) -> Recipe:
+    sources = {one.name: one for one, _ in runs}
+    names = [name for name, one in SOURCES[size].items() if one.name in sources]
+    lengths = [f"{SOURCES[size][name].steps:,} steps at {SOURCES[size][name].rate:g}" for name in names]
+    one = SOURCES[size][names[0]]
+    setting = (
+        f"{'; '.join(NETWORKS[size][name] for name in names)}; unit rows; batches of {one.classes} x {one.items}; "
+        f"margin 0.2, beta 1.4; RMSProp, {'; '.join(lengths)}"
+    )
+    fair = FAIR[key] or " ".join(FAIR[name] for name in names)
+    return Recipe(
+        data=data,
+        setting=setting,
+        arms=tuple(arm(source, factors) for source, factors in runs),
+        seeds=SEEDS[size],
+        claims=claims,
+        shows=shows,
+        chosen=CHOSEN,
+        fair=fair if size == "here" else "",
+    )

@@ -1,0 +1,93 @@
+"""Labels of people in place of drawn noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trivet_papers.experiment import Claim, Column, Experiment, Of, Recipe, Size, Table
+from trivet_papers.le2018.experiments.common import (
+    DATA,
+    HUMAN,
+    SOURCES,
+    Cell,
+    Source,
+    cell,
+    recipe,
+    references,
+    untrained,
+)
+from trivet_papers.le2018.noise_figures import METHODS, human_figure
+
+UNIFORM = "uniform"
+
+
+def human_cell(source: Source, method: str, kind: str) -> Cell:
+    """The factors of a run on the labels of people, or on drawn noise as frequent as the worst of these."""
+    p = HUMAN.get(kind, HUMAN["worse"])
+    return {"data": source.name, "method": method, "labels": "noise" if kind == UNIFORM else kind, "p": p}
+
+
+def human_claims(source: Source) -> tuple[Claim, ...]:
+    def left(of: Of, method: str, kind: str) -> float:
+        p = HUMAN[kind]
+        return of(source.recall, **human_cell(source, method, kind)) / of(
+            source.recall, **cell(source, method, "topline", p)
+        )
+
+    def mean(of: Of, method: str) -> float:
+        return float(np.mean([left(of, method, kind) for kind in HUMAN]))
+
+    def slope(of: Of) -> float:
+        rates = [0.0, *HUMAN.values()]
+        cells = [cell(source, "random"), *(human_cell(source, "random", kind) for kind in HUMAN)]
+        values = [of(source.recall, **one) for one in cells]
+        return -float(np.polyfit(rates, values, 1)[0]) if np.isfinite(values).all() else math.nan
+
+    return (
+        Claim(
+            "The more labels of people are wrong, the lower is recall@1.",
+            slope,
+            "fall of recall@1 for each unit of the rate, random negatives",
+        ),
+        Claim(
+            "Under the labels of people, too, fixed semi-hard negatives lose recall@1 faster than random ones.",
+            lambda of: mean(of, "random") - mean(of, "fixed"),
+            "random less fixed, recall@1, ratio to the topline, mean over three sets of labels",
+        ),
+        Claim(
+            "Under the labels of people, too, the marginal loss from random weights loses recall@1 faster than both "
+            "triplet losses.",
+            lambda of: {method: mean(of, method) - mean(of, "marginal") for method in ("random", "fixed")},
+            "random and fixed less marginal, recall@1, ratio to the topline, mean over the same",
+        ),
+    )
+
+
+def made(size: Size) -> Recipe:
+    source = SOURCES[size]["CIFAR"]
+    rows: list[tuple[str, Cell]] = references(source)
+    for method, name in METHODS.items():
+        rows.append((f"{name}, clean", cell(source, method)))
+        for kind, p in HUMAN.items():
+            rows.append((f"{name}, {kind}, {100 * p:.0f} % wrong", human_cell(source, method, kind)))
+            rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source, method, "topline", p)))
+        rows.append((f"{name}, drawn, {100 * HUMAN['worse']:.0f} % wrong", human_cell(source, method, UNIFORM)))
+    columns = (Column("recall@1", source.recall), Column("NMI", source.nmi))
+    shows = (
+        human_figure(source.name, source.recall, HUMAN, untrained(source)),
+        Table(f"{source.name}: test images with clean labels", tuple(rows), columns),
+    )
+    runs = [(source, one) for _, one in rows]
+    return recipe(size, runs, human_claims(source), shows, DATA[size]["CIFAR"], "CIFAR")
+
+
+EXPERIMENT = Experiment(
+    "le2018-human",
+    "Labels of people in place of drawn noise",
+    "Not run by the paper, whose noise is drawn and uniform; it says that its analysis can be applied to other "
+    "noise. Its sentences on drawn noise, asked of the labels that people gave CIFAR-10.",
+    made("here"),
+    made("paper"),
+)

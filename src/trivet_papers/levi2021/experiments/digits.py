@@ -1,0 +1,118 @@
+"""MNIST trained by parity into the plane: table 1 and figure 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Factor, Of, Recipe, Size, Table, arms, merged
+from trivet_papers.levi2021.experiments import common, pictures
+from trivet_papers.levi2021.experiments.common import EASY, USUAL
+
+STEPS = {"here": 1000, "paper": 3000}
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "mnist", "image_size": 28, "level": "parity"},
+    "model": {"name": "conv2", "embedding_dim": 2, "normalize": False},
+    "batch": {"num_classes": 2, "samples_per_class": 30},
+    "training": {"learning_rate": 1e-3},
+    "evaluation": {"every": 10_000_000, "sample": 100, "k": [1, 5, 10]},
+    "loss": {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"},
+}
+SEEN, UNSEEN = "seen/digit/recall@{}", "unseen/digit/recall@{}"
+ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = (
+    ("triplet", {"positives": USUAL}),
+    ("triplet + EPS", {"positives": EASY}),
+    ("before training", {"positives": "before"}),
+    ("inputs as they are", {"positives": "inputs"}),
+)
+HEADS = tuple(
+    (f"{digits} R@{k}", split.format(k)) for digits, split in (("0-5", SEEN), ("6-9", UNSEEN)) for k in (1, 5, 10)
+)
+NUMBERS = {"triplet": "42.0 87.5 96.6 35.2 80.9 93.3", "triplet + EPS": "65.8 93.6 97.4 42.3 83.9 93.6"}
+PRINTED = {head: dict(zip([column for column, _ in HEADS], row.split(), strict=True)) for head, row in NUMBERS.items()}
+
+
+def _gain(measure: str) -> Callable[[Of], float]:
+    return lambda of: of(measure, positives=EASY) - of(measure, positives=USUAL)
+
+
+def _both_gain(k: int) -> Callable[[Of], dict[str, float]]:
+    return lambda of: {name: _gain(split.format(k))(of) for name, split in (("0 to 5", SEEN), ("6 to 9", UNSEEN))}
+
+
+FAIR = (
+    "It is the paper's experiment. Looked at before: three trials with another seed, judged by the recall of parity of "
+    "training images alone, and by nothing that is claimed. With random negatives, batches of 120 and a rate of 0.0003 "
+    "easy positives had not learned the parity after 300 steps (69 %, random positives 99 %); with semi-hard negatives "
+    "and batches of 60 it was 93 % after 600 steps, and 95 % with a rate of 0.001, which is used, for 1,000 steps."
+)
+CLAIMS = (
+    *(
+        Claim(
+            f"Trained on parity, easy positives retrieve the digit better among held-out {told}.",
+            _gain(pattern.format(1)),
+            "easy less random positives, recall@1",
+        )
+        for told, pattern in (
+            ("images of the digits trained on, 0 to 5", SEEN),
+            ("digits not trained on, 6 to 9", UNSEEN),
+        )
+    ),
+    *(
+        Claim(
+            f"Among the {k} nearest, too, there is one of the digit more often with easy positives, for digits trained "
+            "on and for others.",
+            _both_gain(k),
+            f"easy less random positives, recall@{k}",
+        )
+        for k in (5, 10)
+    ),
+    Claim(
+        "Random positives collapse a parity, and easy positives keep its digits apart.",
+        lambda of: of("seen/fine-coarse", positives=EASY) - 3 * of("seen/fine-coarse", positives=USUAL),
+        "fine/coarse index of held-out images, with easy less three times that with random positives",
+        unit="",
+    ),
+)
+
+
+def _recipe(size: Size) -> Recipe:
+    whole = merged(SETTINGS, {"training": {"steps": STEPS[size]}})
+    measures = ("recall", "collapse", "held-out-map")
+    return Recipe(
+        data="MNIST, 28 pixels: trained on the 36,017 training images of 0 to 5, measured on the test images of 0 to 5 "
+        "and of 6 to 9.",
+        setting="Two 3 x 3 convolutions of 32 and 64 channels with ReLU and batch norm, pooling, layers of 128 and 2; "
+        f"30 even and 30 odd images in a batch; squared triplet loss, margin .2; Adam, rate 0.001, {STEPS[size]:,} "
+        f"steps.",
+        arms=(
+            *arms(whole, measures=measures, positives={USUAL: {}, EASY: common.EASY_POSITIVES}),
+            *arms(whole, measures=("recall",), at=(0,), positives={"before": {}}),
+            *arms(whole, measures=("inputs",), at=(0,), positives={"inputs": {}}),
+        ),
+        seeds=5 if size == "here" else common.PAPER_SEEDS,
+        claims=CLAIMS,
+        shows=(
+            Table("Digits retrieved after training on parity", ROWS, tuple(Column(*head) for head in HEADS), PRINTED),
+            Drawing(
+                lambda found: pictures.class_maps(found, "seen/map", "digit", name="plane", figure="2", digits=True)
+            ),
+        ),
+        chosen="The paper gives the network, the data and the loss. Chosen are the batch, the optimiser, the length, "
+        "the distance, which is squared, the margin, and semi-hard negatives for both kinds of positives. That a "
+        "parity collapses is our reading of a picture: easy positives keep three times the distance of its digits.",
+        fair=FAIR if size == "here" else "",
+    )
+
+
+TABLE1 = Experiment(
+    key="levi2021-table1",
+    title="MNIST with odd or even as labels, in the plane: table 1 and figure 2",
+    ran="A network of two convolutions was trained on the parity of the digits 0 to 5 into two dimensions. With random "
+    "positives recall@1 of the digit was 42.0 % of images of 0 to 5 and 35.2 % of 6 to 9, with easy positives 65.8 and "
+    "42.3 %; the picture shows a blob for each parity, and one for each digit with easy positives.",
+    here=_recipe("here"),
+    paper=_recipe("paper"),
+)
+
+EXPERIMENTS = (TABLE1,)

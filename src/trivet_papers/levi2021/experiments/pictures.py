@@ -1,0 +1,207 @@
+"""Figures 2, 4, 5 and 6 of Levi et al., drawn of runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from trivet.metrics.intervals import across_folds
+from trivet.reports.figure import (
+    BLACK,
+    BLUE,
+    COLOURS,
+    GREEN,
+    ORANGE,
+    Figure,
+    in_percent,
+    label_outer,
+    legend_above,
+    name_ends,
+    panels,
+    plain_ticks,
+    tidy,
+)
+from trivet_papers.experiment import Factor, Results
+from trivet_papers.levi2021.experiments.common import EASY, LOSSES, PROXIES, USUAL
+
+MANY, MARKERS = COLOURS[:7], "o^"
+COLOUR_OF = {"triplet": BLUE, "margin": GREEN, "MS": ORANGE, PROXIES: BLACK}
+SOURCE = "Levi et al. 2021, figure {}"
+Line = list[tuple[float, list[float]]]  # place -> the values of the seeds
+
+
+def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-", label: str = "") -> None:
+    """The mean over seeds with its 95 % interval, and every seed as a faint mark."""
+    line = [(x, values) for x, values in line if values]
+    if not line:
+        return
+    places = [x for x, _ in line]
+    axes.plot(places, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes, label=label)
+    if all(len(values) > 1 for _, values in line):
+        ends = [across_folds(values)[1] for _, values in line]
+        axes.fill_between(places, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0)
+    for x, values in line:
+        axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
+
+
+def numbers(lines: Sequence[tuple[Mapping[str, Any], Line]], place: str) -> dict[str, list[Any]]:
+    """The values of all lines, a row for each seed."""
+    parts = [
+        {**said, place: x, "seed": list(range(len(values))), "recall@1": values}
+        for said, line in lines
+        for x, values in line
+        if values
+    ]
+    return tidy(parts) if parts else {place: [], "recall@1": []}
+
+
+def key(*names: tuple[str, str, Any]) -> list[Line2D]:
+    """Handles of a legend: name, colour, dashes."""
+    return [Line2D([], [], color=colour, linestyle=dashes, label=name) for name, colour, dashes in names]
+
+
+def by_step(found: Results, measure: str, steps: Sequence[int], unit: str) -> Figure:
+    """Recall of characters over the training, with and without easy positives."""
+    picture, axes = panels(1, 1, height=3.6, width=5.6)
+    panel, lines, ends = axes[0][0], [], []
+    for loss in (*LOSSES, PROXIES):
+        for positives, dashes in ((EASY, "-"), (USUAL, "--")):
+            if loss == PROXIES and positives == EASY:
+                continue
+            line = [(float(at), found.numbers(measure, at, loss=loss, positives=positives)) for at in steps]
+            curve(panel, line, COLOUR_OF[loss], dashes)
+            lines.append(({"loss": loss, "positives": positives}, line))
+            last = line[-1][1]
+            if last:
+                ends.append((("EPS + " if positives == EASY else "") + loss, statistics.fmean(last), COLOUR_OF[loss]))
+    panel.set_xscale("log")
+    plain_ticks(panel, steps)
+    in_percent(panel.yaxis)
+    label_outer(axes, unit, "recall@1 of characters, %")
+    name_ends(panel, [(name, y) for name, y, _ in ends], [colour for *_, colour in ends], x=steps[-1])
+    legend_above(picture, key(("easy positives", BLACK, "-"), ("without", BLACK, "--")))
+    return Figure(
+        "by-step",
+        f"Recall of characters by {unit}, trained on alphabets",
+        SOURCE.format("5a"),
+        "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds.",
+        numbers(lines, unit),
+        picture,
+    )
+
+
+def by_images(found: Results, measure: str, images: Sequence[int]) -> Figure:
+    """Recall of characters by the images of an alphabet in a batch."""
+    picture, axes = panels(1, 1, height=3.2, width=5.0)
+    panel, lines = axes[0][0], []
+    for positives, colour in ((EASY, BLUE), (USUAL, BLACK)):
+        line = [(float(count), found.numbers(measure, images=count, positives=positives)) for count in images]
+        curve(panel, line, colour, "-" if positives == EASY else "--")
+        lines.append(({"positives": positives}, line))
+    panel.set_xscale("log")
+    plain_ticks(panel, images)
+    in_percent(panel.yaxis)
+    label_outer(axes, "images per alphabet in a batch", "recall@1 of characters, %")
+    legend_above(picture, key(("easy positives", BLUE, "-"), ("random positives", BLACK, "--")))
+    return Figure(
+        "by-images",
+        "Recall of characters by the images per alphabet in a batch, margin loss",
+        SOURCE.format("5b"),
+        "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds.",
+        numbers(lines, "images"),
+        picture,
+    )
+
+
+def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[float]) -> Figure:
+    """Recall over the share of the terms left out, beside easy positives.
+
+    Args:
+        measures: of each data set.
+    """
+    picture, axes = panels(1, len(measures), height=3.2, width=2.2 + 2.4 * len(measures))
+    lines: list[tuple[Mapping[str, Any], Line]] = []
+    for panel, (data, measure) in zip(axes[0], measures.items(), strict=True):
+        for loss, colour in (("triplet", BLUE), ("margin", GREEN)):
+            line = [(share, found.numbers(measure, data=data, loss=loss, trim=share)) for share in shares]
+            curve(panel, line, colour)
+            easy = found.numbers(measure, data=data, loss=loss, trim=EASY)
+            if easy:
+                panel.axhline(statistics.fmean(easy), color=colour, linestyle=":")
+            lines += [
+                ({"data": data, "loss": loss, "positives": "usual"}, line),
+                ({"data": data, "loss": loss, "positives": EASY}, [(0.0, easy)]),
+            ]
+        panel.set_title(data, loc="left")
+        in_percent(panel.xaxis, panel.yaxis)
+    label_outer(axes, "share of the terms left out, %", "recall@1, %")
+    legend_above(
+        picture,
+        key(("triplet", BLUE, "-"), ("margin", GREEN, "-"), ("with easy positives, all terms", BLACK, ":")),
+    )
+    return Figure(
+        "by-trimming",
+        "Recall by the share of the largest terms left out",
+        SOURCE.format("4"),
+        "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds. Dotted: the same loss with easy positives "
+        "and all terms.",
+        numbers(lines, "share"),
+        picture,
+    )
+
+
+def class_maps(
+    found: Results,
+    measure: str,
+    what: str,
+    *,
+    name: str = "class-maps",
+    figure: str = "6",
+    digits: bool = False,
+    **more: Factor,
+) -> Figure:
+    """Items in the plane by their classes, of the first seed, without and with easy positives.
+
+    Args:
+        what: a class is, in a word.
+        digits: whether the classes are, which are named, and of which the odd ones have a mark of their own.
+        more: the other factors of the two arms.
+    """
+    picture, axes = panels(1, 2, height=3.6)
+    parts = []
+    seed = found.seeds[0] if found.seeds else 0
+    for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
+        rows = found.get(seed, measure, None, positives=positives, **more) or []
+        labels = sorted({label for *_, label in rows})
+        for place, label in enumerate(labels):
+            xy = [(x, y) for x, y, one in rows if one == label]
+            panel.plot(
+                [x for x, _ in xy],
+                [y for _, y in xy],
+                marker=MARKERS[label % 2 if digits else place // len(MANY) % 2],
+                color=MANY[place % len(MANY)],
+                linestyle="none",
+                markersize=4,
+                markeredgewidth=0,
+                alpha=0.8,
+                label=str(label),
+            )
+        panel.set_title(title, loc="left")
+        panel.set(aspect="equal", adjustable="datalim", xticks=[], yticks=[])
+        panel.spines[:].set(visible=True, color="#cccccc")
+        parts += [{"positives": positives, "x": x, "y": y, what: label} for x, y, label in rows]
+    if digits and axes[0][0].lines:
+        shown = axes[0][0].lines
+        picture.legend(handles=shown, loc="outside lower center", ncols=len(shown), handletextpad=0.1)
+    return Figure(
+        name,
+        f"Items by their {what}, without and with easy positives",
+        SOURCE.format(figure),
+        f"A colour and mark for each {what}; the first seed.",
+        tidy(parts) if parts else {"x": [], "y": []},
+        picture,
+    )

@@ -1,0 +1,263 @@
+"""What is measured of a network in an experiment of a paper."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial.distance import squareform
+from torch import nn
+
+from trivet.commands.evaluate.measure_run import collapse_index
+from trivet.datasets import Dataset, Splits
+from trivet.metrics import evaluate
+from trivet.models import Embedder
+from trivet.training.class_sample import class_sample
+from trivet.training.components import make_batches
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed, raw_inputs
+from trivet.training.loop import NotFiniteError
+
+TRAIN = "train"
+MOST = 6000  # training items that are measured
+SPREAD, STATISTICS = 1000, 2000  # held-out items whose distances are measured; that batch norm is calibrated with
+
+
+@dataclass(eq=False)
+class Subject:
+    """A network at a step of a run."""
+
+    model: Embedder
+    config: RunConfig
+    splits: Splits
+    step: int
+    _known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def items(self, split: str) -> Dataset:
+        """Those of an evaluation split, or of "train": at most `MOST`, of as many classes as this allows."""
+        if split != TRAIN:
+            return self.splits.evaluation[split]
+        train = self.splits.train
+        if len(train) <= MOST:
+            return train
+        return train.subset(class_sample(train.labels[list(train.labels)[-1]], MOST, least=10, seed=0))
+
+    def embeddings(self, split: str) -> np.ndarray:
+        if split not in self._known:
+            embeddings = embed(self.model, self.items(split).inputs)
+            if not np.isfinite(embeddings).all():
+                raise NotFiniteError(f"the embeddings of {split} are not finite")
+            self._known[split] = embeddings
+        return self._known[split]
+
+
+def recall(subject: Subject) -> dict[str, Any]:
+    """Recall at each K of the settings, of all evaluation splits at all levels."""
+    return _evaluated(subject, list(subject.splits.evaluation), _recalls(subject))
+
+
+def ranking(subject: Subject) -> dict[str, Any]:
+    """R-precision and MAP@R; they take several times as long as recall."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
+
+
+def validation(subject: Subject) -> dict[str, Any]:
+    """Recall@1 and MAP@R of held-out classes among the training classes, and of nothing else."""
+    return _evaluated(subject, ["validation"], ("recall@1", "map@r"))
+
+
+def clusters(subject: Subject) -> dict[str, Any]:
+    """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
+
+
+def clusters_plus(subject: Subject) -> dict[str, Any]:
+    """NMI+, with as many clusters per class as the settings say."""
+    return _evaluated(subject, list(subject.splits.evaluation), ("nmi+",))
+
+
+def inputs_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of the inputs as they are, under the names of `recall`: for a row of a table beside those of networks."""
+    found: dict[str, Any] = {}
+    for split, items in subject.splits.evaluation.items():
+        found |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject))
+    return found
+
+
+def backbone_recall(subject: Subject) -> dict[str, Any]:
+    """Recall of the features of the backbone, where the network has one."""
+    found: dict[str, Any] = {}
+    backbone = subject.model.backbone
+    if backbone is None:
+        return found
+    for split, items in subject.splits.evaluation.items():
+        features = embed(backbone, items.inputs)
+        found |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
+    return found
+
+
+def collapse(subject: Subject) -> dict[str, Any]:
+    """The fine/coarse index of training and held-out items: near 0 where fine classes fall together."""
+    found = {}
+    for split in (TRAIN, *subject.splits.evaluation):
+        index = collapse_index(subject.embeddings(split), subject.items(split))
+        if index is not None:
+            found[f"{split}/fine-coarse"] = index["index"]
+    return found
+
+
+def whole_training(subject: Subject) -> dict[str, Any]:
+    """Recall and NMI of all training items, however many."""
+    items = subject.splits.train
+    asked = (*_recalls(subject), "nmi")
+    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, asked)
+
+
+def sub_clusters(subject: Subject) -> dict[str, Any]:
+    """Of the classes trained on: their spread, their modes, and a map of some."""
+    from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
+
+    points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
+    found: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    return found | {f"{TRAIN}/map": class_map(points, labels)}
+
+
+def held_out_map(subject: Subject) -> dict[str, Any]:
+    """A map of held-out items, by their finest classes."""
+    from trivet_papers.levi2021.sub_clusters import class_map  # here: it is of one paper
+
+    split, items = next(iter(subject.splits.evaluation.items()))
+    return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
+
+
+def spread(subject: Subject) -> dict[str, Any]:
+    """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
+
+    The statistics of batch norm that an untrained network lacks are first taken from training items.
+    """
+    held_out = next(iter(subject.splits.evaluation.values()))
+    labels = list(held_out.labels.values())[-1]
+    items = held_out.subset(class_sample(labels, SPREAD, least=10, seed=0))
+    model = calibrated(subject.model, subject.splits) if subject.step == 0 else subject.model
+    points = embed(model, items.inputs).astype(np.float64)
+    distances = torch.pdist(torch.from_numpy(points)).numpy()
+    nearest = squareform(distances)
+    np.fill_diagonal(nearest, np.inf)
+    classes = items.labels[list(items.labels)[-1]]
+    values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    shares = values[values > 0] / max(values.sum(), np.finfo(float).tiny)
+    return {
+        "distance mean": float(distances.mean()),
+        "distance median": float(np.median(distances)),
+        "diameter": float(distances.max()),
+        "effective rank": float(np.exp(-(shares * np.log(shares)).sum())),
+        "sample recall@1": float((classes[nearest.argmin(axis=1)] == classes).mean()),
+    }
+
+
+def first_batch(subject: Subject) -> dict[str, Any]:
+    """Of the first batch, before a step: the hardest triplet of each anchor, and the diameter, in plain distances."""
+    from trivet_papers.xu2024.training import batch_hard_hinges  # here: it is of one paper
+
+    splits = subject.splits
+    index = make_batches(subject.config, splits.train, splits.level).batch(0, 0)
+    model = copy.deepcopy(subject.model).train()
+    with torch.no_grad():
+        embeddings = model(splits.train.inputs.batch(index)).double()
+        margin = float(getattr(subject.config.loss, "margin", 0.0))
+        hinges = batch_hard_hinges(embeddings, torch.from_numpy(splits.train.labels[splits.level][index]), margin)
+    largest = float(torch.pdist(embeddings).max())
+    return {"first loss max": float(hinges.max()), "first loss mean": float(hinges.mean()), "first diameter": largest}
+
+
+def whole_set(subject: Subject) -> dict[str, Any]:
+    """Of training items, the mean similarity to the nearest of the same and of another class of the whole set."""
+    from trivet_papers.xuan2020 import measures  # here, and below: they are of one paper
+
+    return measures.whole_set(subject, points=False)
+
+
+def whole_set_points(subject: Subject) -> dict[str, Any]:
+    """The same with some of the pairs, for a picture."""
+    from trivet_papers.xuan2020 import measures
+
+    return measures.whole_set(subject, points=True)
+
+
+def step_movement(subject: Subject) -> dict[str, Any]:
+    """Which way triplets move in their own step, over 20 steps."""
+    from trivet_papers.xuan2020 import measures
+
+    return measures.step_movement(subject, steps=20)
+
+
+def published_movement(subject: Subject) -> dict[str, Any]:
+    """The same over as many steps as the paper makes: 2 epochs of 73 batches."""
+    from trivet_papers.xuan2020 import measures
+
+    return measures.step_movement(subject, steps=2 * 73)
+
+
+MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
+    "recall": recall,
+    "ranking": ranking,
+    "validation": validation,
+    "clusters": clusters,
+    "clusters-plus": clusters_plus,
+    "whole-training": whole_training,
+    "sub-clusters": sub_clusters,
+    "held-out-map": held_out_map,
+    "inputs": inputs_recall,
+    "zero-shot": backbone_recall,
+    "collapse": collapse,
+    "spread": spread,
+    "first-batch": first_batch,
+    "whole-set": whole_set,
+    "whole-set-points": whole_set_points,
+    "movement": step_movement,
+    "movement-published": published_movement,
+}
+
+
+def calibrated(model: Embedder, splits: Splits) -> Embedder:
+    """A copy of the network whose batch norm has the statistics of training items, if it learns them."""
+    model = copy.deepcopy(model).train()
+    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.training]
+    if norms:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all that it sees
+        some = np.random.default_rng(0).permutation(len(splits.train))[:STATISTICS]
+        with torch.no_grad():
+            for rows in np.array_split(some, max(1, min(8, len(some) // 2))):  # a single item has no statistics
+                model(splits.train.inputs.batch(rows))
+    return model.eval()
+
+
+def _recalls(subject: Subject) -> tuple[str, ...]:
+    return tuple(f"recall@{k}" for k in subject.config.evaluation.k)
+
+
+def _evaluated(subject: Subject, splits: list[str], measures: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for split in splits:
+        found |= _measures(split, subject.items(split), subject.embeddings(split), subject.config, measures)
+    return found
+
+
+def _measures(
+    split: str, items: Dataset, embeddings: np.ndarray, config: RunConfig, measures: tuple[str, ...], prefix: str = ""
+) -> dict[str, Any]:
+    """ "SPLIT/LEVEL/MEASURE" -> value."""
+    by_level = evaluate(
+        **items.asked(embeddings),
+        measures=measures,
+        nmi_plus_multiple=config.evaluation.nmi_plus,
+        distance=config.evaluation.distance,
+    )
+    rows = {level: result.as_json() for level, result in by_level.items()}
+    return {f"{prefix}{split}/{level}/{name}": row[name] for level, row in rows.items() for name in measures}

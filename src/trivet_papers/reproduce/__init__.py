@@ -1,0 +1,1 @@
+"""`trivet reproduce`: the papers' experiments run again, and their claims judged."""

@@ -1,0 +1,222 @@
+"""`trivet reproduce`: runs experiments of the papers, judges their claims, and writes the pages."""
+
+from __future__ import annotations
+
+import datetime
+from base64 import b64encode
+from collections.abc import Collection, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trivet.io.atomic_files import write_json
+from trivet.io.overwrite_guard import Output, begins, page
+from trivet.metrics.intervals import interval_json
+from trivet.reports.figure import encode, style
+from trivet.reports.from_json import complete
+from trivet_papers.catalogue import PAPERS, experiments
+from trivet_papers.experiment import Experiment, Judged, Results, Size, Table, judge
+from trivet_papers.reproduce.page import write_front_page, write_reproduction
+from trivet_papers.reproduce.record import ReproductionRecord
+from trivet_papers.runs import planned, results, store_of
+
+FRONT = "README.md"
+TITLES = {
+    "levi2021": "Levi, Xiao, Wang, Darrell: Rethinking preventing class-collapsing in metric learning with "
+    "margin-based losses",
+    "xuan2020": "Xuan et al.: Extreme triplet learning",
+    "le2018": "Le, Odobez: Theoretical guarantees of deep embedding losses under label noise",
+    "xu2024": "Xu et al.: Mathematical justification of hard negative mining via isometric approximation",
+}
+
+
+def record_of(
+    paper: str,
+    size: Size,
+    folder: Path,
+    *,
+    wanted: Collection[str],
+    seeds: int | None = None,
+    changes: Sequence[str] = (),
+    command: str = "",
+) -> ReproductionRecord:
+    """What the runs in a folder say of all experiments of a paper, with their pictures.
+
+    Args:
+        wanted: keys of the experiments that have so many `seeds`; the others have those of their recipes, and are left
+            out where `changes` are none of theirs.
+    """
+    asked = [(one, seeds if one.key in wanted else None) for one in experiments(paper)]
+    asked = [(one, count) for one, count in asked if one.key in wanted or _can_have(one, size, changes)]
+    found = [(one, *results(one, size, folder, count, changes), count) for one, count in asked]
+    lines = {line["key"]: line for _, _, some, _ in found for line in some}  # runs that experiments share are one
+    made = {
+        "paper": paper,
+        "title": TITLES[paper],
+        "size": size,
+        "changes": list(changes),
+        "experiments": [_experiment(*one, size, changes) for one in found],
+        "runs": len(lines),
+        "seconds": sum(map(_seconds, lines.values())),
+        "command": command,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "trivet": metadata.version("trivet"),
+    }
+    return complete(ReproductionRecord, made)
+
+
+def _can_have(one: Experiment, size: Size, changes: Sequence[str]) -> bool:
+    """Whether the runs of an experiment can have these changes of their settings."""
+    try:
+        planned(one, size, None, changes)
+    except ValueError:
+        return False
+    return True
+
+
+def write_pages(
+    wanted: Sequence[Experiment],
+    size: Size,
+    folder: Path,
+    pages: Path,
+    *,
+    seeds: int | None = None,
+    changes: Sequence[str] = (),
+    command: str = "",
+) -> list[ReproductionRecord]:
+    """Write the page and the json of each paper with a wanted experiment or, without changes, with runs.
+
+    Without changes the front page of all of these is written, too. Returns the records of the papers with a wanted
+    experiment.
+
+    Args:
+        folder: of the results.
+        pages: the folder of the pages.
+        seeds: of the wanted experiments; the others have those of their recipes.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    keys = {one.key for one in wanted}
+    papers = [paper for paper in PAPERS if any(key.partition("-")[0] == paper for key in keys)]
+    found = {}
+    for paper in PAPERS:
+        if paper in papers or (not changes and store_of(folder, experiments(paper)[0], size).file.is_file()):
+            found[paper] = record_of(paper, size, folder, wanted=keys, seeds=seeds, changes=changes, command=command)
+    for paper, record in found.items():
+        name = page_name(paper, size, changes)
+        write_reproduction(record, pages / f"{name}.html")
+        write_json(pages / f"{name}.json", without_pictures(record))
+    if not changes:  # the front page is of the recipes as they are
+        write_front_page(list(found.values()), pages / FRONT, command=command, runs=str(folder))
+    return [found[paper] for paper in papers]
+
+
+def page_name(paper: str, size: Size, changes: Sequence[str]) -> str:
+    """Of the page of a paper, without its ending."""
+    return f"{paper}-{size}-changed" if changes else f"{paper}-{size}"
+
+
+def outputs(size: Size, pages: Path, changes: Sequence[str]) -> list[Output]:
+    """The files that `write_pages` may write, and how one that it wrote before is recognised."""
+    names = [(page_name(paper, size, changes), ending, own) for paper in PAPERS for ending, own in
+             (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
+    found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
+    return [*found, Output("--pages", pages / FRONT, begins(b"# Which of the papers' claims hold\n"))]
+
+
+def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
+    """The record as JSON is written of it."""
+    shown: list[dict[str, Any]] = []
+    for one in record["experiments"]:
+        figures = [{key: value for key, value in figure.items() if key != "picture"} for figure in one["figures"]]
+        shown.append({**one, "figures": figures})
+    return {**record, "experiments": shown}
+
+
+def _experiment(
+    one: Experiment,
+    found: Results,
+    lines: Sequence[dict[str, Any]],
+    seeds: int | None,
+    size: Size,
+    changes: Sequence[str],
+) -> dict[str, Any]:
+    recipe = one.recipe(size)
+    figures = []
+    for part in recipe.shows if lines else ():
+        if isinstance(part, Table):
+            continue
+        with style():
+            drawn = part.draw(found)
+        picture = f"data:image/png;base64,{b64encode(encode(drawn.picture, 'png')).decode()}"
+        figures.append(
+            {key: getattr(drawn, key) for key in ("name", "title", "source", "reading")} | {"picture": picture}
+        )
+    return {
+        "key": one.key,
+        "title": one.title,
+        "ran": one.ran,
+        "data": recipe.data,
+        "setting": recipe.setting,
+        "chosen": recipe.chosen,
+        "fair": recipe.fair,
+        "seeds": len(found.seeds),
+        "planned": len(planned(one, size, seeds, changes)),
+        "runs": len(lines),
+        "failed": sum(bool(line["failed"]) for line in lines),
+        "seconds": sum(map(_seconds, lines)),
+        "dates": sorted({line["date"] for line in lines}),
+        "versions": sorted(
+            {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
+        ),
+        "hardware": sorted({_hardware(line["hardware"]) for line in lines}),
+        "claims": [_claim(judge(claim, found, recipe.seeds if seeds is None else seeds)) for claim in recipe.claims],
+        "tables": [_table(part, found) for part in recipe.shows if isinstance(part, Table)],
+        "figures": figures,
+    }
+
+
+def _seconds(line: dict[str, Any]) -> float:
+    """Of a processor; those that went by for a run that did not note them."""
+    return float(line.get("cpu_seconds", line["seconds"]))
+
+
+def _hardware(told: dict[str, Any]) -> str:
+    threads = "one thread" if told["threads"] == 1 else f"{told['threads']} threads"
+    return f"{told['device']}, {threads} of {told['cores']} cores"
+
+
+def _claim(judged: Judged) -> dict[str, Any]:
+    claim = judged.claim
+    parts = [
+        {
+            "name": part.name,
+            "mean": part.mean,
+            "interval": None if part.interval is None else interval_json(part.interval),
+            "values": list(part.values),
+        }
+        for part in judged.parts
+    ]
+    told = {key: getattr(claim, key) for key in ("sentence", "says", "unit")}
+    return {**told, "verdict": judged.verdict, "why": judged.why, "parts": parts}
+
+
+def _table(table: Table, found: Results) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "columns": [{"head": column.head, "share": column.share} for column in table.columns],
+        "rows": [
+            {
+                "head": head,
+                "cells": [
+                    {
+                        "values": found.numbers(column.measure, column.at, **factors),
+                        "printed": table.printed.get(head, {}).get(column.head, ""),
+                    }
+                    for column in table.columns
+                ],
+            }
+            for head, factors in table.rows
+        ],
+    }

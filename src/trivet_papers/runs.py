@@ -1,0 +1,412 @@
+"""Runs the arms of experiments: what is missing, by any number of workers, each run going on where it was stopped."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trivet.commands.train.run import resume, train
+from trivet.config.base import overridden
+from trivet.datasets import Splits
+from trivet.datasets.label_noise import add_noise
+from trivet.io.atomic_files import claimed, write_json
+from trivet.models import TextNetworkConfig
+from trivet.runtime.progress import reporter, shown, work
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Parts
+from trivet.training.config import RunConfig
+from trivet.training.loop import NotFiniteError, fit
+from trivet.training.run_folder import CONFIG, RunFolder, trained_model
+from trivet_papers.experiment import Arm, Experiment, Results, Size
+from trivet_papers.measured import MEASURES, Subject
+
+MODELS = "{models}"  # in settings: the folder of pretrained weights
+SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
+WORK = ".runs"  # in the folder of the results: runs that are under way
+PROBE, WARM_UP = 5, 2  # steps by which a run's time is told, after so many
+POLL = 1.0  # seconds between looks at what other workers do
+LINE: dict[str, Any] = {
+    "key": str,
+    "values": dict,
+    "failed": str,
+    "seconds": (int, float),
+    "date": str,
+    "versions": dict,
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """An arm with a seed, and with what the user has changed.
+
+    Attributes:
+        key: names it in files; the same settings, seed and measures have the same key.
+    """
+
+    arm: Arm
+    seed: int
+    changes: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return overridden({"seed": self.seed, **_seeded(self.arm.settings, self.seed)}, self.changes)
+
+    @property
+    def key(self) -> str:
+        told = {"settings": self.settings, "measures": sorted(self.arm.measures), "at": self.steps}
+        told |= {"last": sorted(self.arm.last)} if self.arm.last else {}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps or epochs after which it is measured."""
+        return tuple(sorted({self.place(step) for step in self.arm.steps}))
+
+    def place(self, step: int) -> int:
+        """The step of this run that a step of its arm is: the last is the last, also of a longer run."""
+        training = self.settings["training"]
+        last: int = training.get("epochs", training.get("steps"))
+        return last if step == self.arm.steps[-1] and step > 0 else min(step, last)
+
+    def config(self, models: Path | None, length: int | None = None) -> RunConfig:
+        """Its settings, with so many steps or epochs.
+
+        Raises:
+            ValueError: if it needs weights and no folder of these is known, or the settings cannot be used.
+        """
+        settings = _placed(self.settings, models)
+        if length:
+            unit = "epochs" if "epochs" in settings["training"] else "steps"
+            settings["training"] = settings["training"] | {unit: length}
+        return RunConfig.parse(settings, source=str(dict(self.arm.factors)))
+
+
+def _seeded(value: Any, seed: int) -> Any:
+    """Settings with the seed in the place of its name."""
+    if isinstance(value, Mapping):
+        return {key: _seeded(part, seed) for key, part in value.items()}
+    return seed if value == SEED else value
+
+
+def _placed(value: Any, models: Path | None) -> Any:
+    """Settings with the folder of weights in the place of its name."""
+    if isinstance(value, Mapping):
+        return {key: _placed(part, models) for key, part in value.items()}
+    if isinstance(value, str) and MODELS in value:
+        if models is None:
+            raise ValueError(
+                f"these runs need a folder of pretrained networks for {value}: give it with --models, or in the "
+                "variable TRIVET_MODELS; docs/reproduce says what it holds."
+            )
+        return value.replace(MODELS, str(models.resolve()))
+    return value
+
+
+class Store:
+    """Finished runs of one paper in one size: a file with a line of JSON for each.
+
+    Lines are only ever added, each in one piece; the line that a killed process has left unfinished is skipped.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Key -> what the run has measured.
+
+        Raises:
+            ValueError: if a line is whole and no run's.
+        """
+        if not self.file.is_file():
+            return {}
+        found = {}
+        for number, line in enumerate(self.file.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if not isinstance(row, dict) or not all(isinstance(row.get(name), kind) for name, kind in LINE.items()):
+                raise ValueError(
+                    f"each line of {self.file} must be a run of trivet reproduce: line {number} is none; remove it, or "
+                    "choose another folder with --output."
+                )
+            found[row["key"]] = row
+        return found
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            size = os.fstat(handle).st_size
+            broken = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            os.write(handle, (("\n" if broken else "") + line).encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def store_of(folder: Path, experiment: Experiment, size: Size) -> Store:
+    """Where the runs of an experiment are kept: those of a paper in one file."""
+    return Store(folder / f"{experiment.key.partition('-')[0]}-{size}.jsonl")
+
+
+def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequence[str] = ()) -> list[Run]:
+    """The runs of an experiment, all of the first seed first.
+
+    Raises:
+        ValueError: if the changes set the seed, or what they set cannot be.
+    """
+    if any(change.partition("=")[0].strip() == "seed" for change in changes):
+        raise ValueError(
+            "the seeds of an experiment are 0, 1, ...: leave out --set seed, and use --seeds for their number."
+        )
+    recipe = experiment.recipe(size)
+    if changes:
+        Run(recipe.arms[0], 0, tuple(changes)).config(Path())  # refuses what no run can have
+    count = recipe.seeds if seeds is None else seeds
+    return [Run(arm, seed, tuple(changes)) for seed in range(count) for arm in recipe.arms]
+
+
+def results(
+    experiment: Experiment, size: Size, folder: Path, seeds: int | None = None, changes: Sequence[str] = ()
+) -> tuple[Results, list[dict[str, Any]]]:
+    """What the runs of an experiment have measured, and their lines in the store."""
+    recipe, known = experiment.recipe(size), store_of(folder, experiment, size).rows()
+    rows: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
+    lines, failed = [], set()
+    for run in planned(experiment, size, seeds, changes):
+        row = known.get(run.key)
+        if row is None:
+            continue
+        lines.append(row)
+        if row["failed"]:
+            failed.add((recipe.arms.index(run.arm), run.seed))
+        measured = {int(step): values for step, values in row["values"].items()}
+        if measured and run.arm.steps != run.steps:  # the user has made it shorter: its last is the last
+            placed = {step: measured.get(run.place(step)) for step in run.arm.steps}
+            measured = {step: values for step, values in placed.items() if values is not None}
+        rows.setdefault(recipe.arms.index(run.arm), {})[run.seed] = measured
+    return Results(rows, recipe.arms, failed), lines
+
+
+class Runner:
+    """Trains and measures runs.
+
+    Args:
+        folder: of the results.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+        models: the folder of pretrained networks, if there is one.
+        say: called with a sentence now and then.
+    """
+
+    def __init__(self, folder: Path, *, data_root: Path | None, models: Path | None, say: Say) -> None:
+        self._folder, self._root, self._models, self._say = folder, data_root, models, say
+        self._known: tuple[str, Splits] | None = None
+
+    def seconds(self, runs: Sequence[Run]) -> float:
+        """About how long runs will train, from a few steps of one of each kind of data, network and batch."""
+        kinds: dict[str, float] = {}
+        total = 0.0
+        for run in self._by_data([run for run in runs if run.steps[-1] > 0]):
+            config = run.config(self._models)
+            kind = json.dumps([run.settings.get(part) for part in ("data", "model", "batch")], sort_keys=True)
+            if kind not in kinds:
+                with shown(f"timing {PROBE} steps"):
+                    kinds[kind] = self._step(config)
+            training = config.training
+            if training.epochs is not None:
+                training = Parts(config, self._splits(config)).config.training
+            total += kinds[kind] * training.num_steps
+        return total
+
+    def _by_data(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of the same data one after another, so that these are read once; else in their order."""
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(_read(run.config(self._models)), []).append(run)
+        return [run for group in groups.values() for run in group]
+
+    def _step(self, config: RunConfig) -> float:
+        short = config.model_copy(
+            update={"training": config.training.model_copy(update={"epochs": None, "steps": WARM_UP + PROBE})}
+        )
+        parts = Parts(short, self._splits(config))
+        stamps: list[float] = []
+        with _quiet():
+            fit(parts.task(lambda: stamps.append(time.perf_counter())), parts.batches_from(0))
+        return (stamps[-1] - stamps[WARM_UP - 1]) / PROBE
+
+    def run_all(self, experiments: Sequence[Experiment], size: Size, seeds: int | None, changes: Sequence[str]) -> None:
+        """Run what is missing: the first seed of all experiments, then the second; wait for other workers' runs.
+
+        Raises:
+            ValueError: if data or weights are missing, or the settings cannot be used.
+        """
+        missing: dict[str, tuple[Experiment, Run]] = {}
+        for one in experiments:
+            done = store_of(self._folder, one, size).rows()
+            runs = [run for run in planned(one, size, seeds, changes) if run.key not in done]
+            missing |= {run.key: (one, run) for run in runs if run.key not in missing}
+        todo = sorted(self._by_data([run for _, run in missing.values()]), key=lambda run: run.seed)
+        while todo:
+            left = []
+            for run in todo:
+                experiment, _ = missing[run.key]
+                done = store_of(self._folder, experiment, size).rows()
+                if run.key not in done and not self._claim(experiment, run, size):
+                    left.append(run)
+            if len(left) == len(todo):
+                time.sleep(POLL)
+            todo = left
+
+    def _claim(self, experiment: Experiment, run: Run, size: Size) -> bool:
+        """Run it, unless another worker does; whether it is done."""
+        place = self._folder / WORK / run.key
+        place.parent.mkdir(parents=True, exist_ok=True)
+        store = store_of(self._folder, experiment, size)
+        with claimed(place) as mine:
+            if not mine:
+                return False
+            if run.key in store.rows():
+                return True
+            began = time.monotonic()
+            row = self._measure(run, place)
+            row["experiment"] = experiment.key
+            store.add(row)
+            shutil.rmtree(place, ignore_errors=True)
+        told = ", ".join(f"{name} {value}" for name, value in run.arm.factors.items())
+        failed = f"; it ended without a result: {row['failed']}" if row["failed"] else ""
+        self._say(f"{experiment.key}: {told}, seed {run.seed}, {time.monotonic() - began:.0f} s{failed}")
+        return True
+
+    def _measure(self, run: Run, place: Path) -> dict[str, Any]:
+        """The line of a run: trained from stage to stage, and measured after each."""
+        stages, folder = place / "stages.json", place / "run"
+        place.mkdir(parents=True, exist_ok=True)
+        told: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
+        values, events = told.get("values", {}), told.get("events", [])
+        seconds, busy = told.get("seconds", 0.0), told.get("cpu_seconds", 0.0)
+        failed = told.get("failed", "")
+        for step in run.steps:
+            if str(step) in values or failed:
+                continue
+            config = run.config(self._models, step)
+            splits = self._splits(config)
+            began, used = time.monotonic(), time.process_time()
+            if step == 0:
+                model = Parts(config, splits).model.eval()
+            else:
+                try:
+                    with _quiet():
+                        record = self._train(config, folder, splits)
+                except NotFiniteError as error:
+                    failed = str(error)
+                    break
+                if record["status"] == "interrupted":
+                    raise KeyboardInterrupt
+                events = [[event["step"], event["kind"]] for event in record["monitor"]["attempts"][-1]["events"]]
+                model = trained_model(RunFolder(folder))
+            try:
+                with work(f"measuring {run.key}"):
+                    subject = Subject(model, config, splits, step)
+                    wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
+                    found = {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
+            except NotFiniteError as error:  # weights that the last step has spoiled
+                failed = str(error)
+                break
+            values[str(step)] = {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in found.items()
+            }
+            seconds += time.monotonic() - began
+            busy += time.process_time() - used
+            write_json(
+                stages,
+                {"values": values, "seconds": seconds, "cpu_seconds": busy, "events": events, "failed": failed},
+            )
+        return {
+            "key": run.key,
+            "factors": dict(run.arm.factors),
+            "seed": run.seed,
+            "settings": {key: part for key, part in run.settings.items() if key != "seed"},
+            "changes": list(run.changes),
+            "values": values,
+            "events": events,
+            "failed": failed,
+            "seconds": round(seconds, 2),
+            "cpu_seconds": round(busy, 2),
+            "date": datetime.date.today().isoformat(),
+            "versions": {name: metadata.version(name) for name in ("trivet", "torch", "numpy")},
+            "hardware": {
+                "device": "GPU" if torch.cuda.is_available() else "CPU",
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+            },
+        }
+
+    def _train(self, config: RunConfig, folder: Path, splits: Splits) -> Mapping[str, Any]:
+        """Begin a run, go on with it, or make it longer; it is not evaluated."""
+        options: dict[str, Any] = {"data_root": self._root, "splits": splits, "watch": lambda looks, events: None}
+        if not (folder / CONFIG).is_file():
+            return train(config, folder, force=True, **options)
+        run = RunFolder(folder)
+        unit = "epochs" if config.training.epochs is not None else "steps"
+        length = getattr(config.training, unit)
+        changes = [] if getattr(run.given().training, unit) == length else [f"training.{unit}={length}"]
+        return resume(folder, changes=changes, **options)
+
+    def _splits(self, config: RunConfig) -> Splits:
+        """The data of a run; those that differ in their label noise only are read once."""
+        noise = config.data.noise if config.data.decisions is None else None  # decisions are for labels with noise
+        if noise is not None:
+            config = config.model_copy(update={"data": config.data.model_copy(update={"noise": None})})
+        key = _read(config)
+        if self._known is None or self._known[0] != key:
+            self._known = None  # two at once may be too large
+            with shown("reading the data"):
+                self._known = key, load_splits(config, self._root, reporter("reading images"))
+        return self._known[1] if noise is None else add_noise(self._known[1], noise)
+
+
+def _read(config: RunConfig) -> str:
+    """What is read for a run: the same text, the same data but for their label noise."""
+    data = config.data.model_dump(mode="json")
+    if data.get("decisions") is None:
+        data["noise"] = None
+    read = [data]
+    read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
+    return json.dumps(read, sort_keys=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of single runs: what their monitor saw stands in the results."""
+    log = logging.getLogger("trivet")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    finally:
+        log.setLevel(level)

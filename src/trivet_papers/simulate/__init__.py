@@ -1,0 +1,1 @@
+"""`trivet simulate`: the papers' statements checked, and their figures."""

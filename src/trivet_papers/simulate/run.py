@@ -1,0 +1,99 @@
+"""`trivet simulate`: the checks of the papers' statements, and a folder of figures with their numbers."""
+
+from __future__ import annotations
+
+import datetime
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from trivet.io.atomic_files import whole_folder, write_json, write_whole
+from trivet.reports.figure import Figure, encode, table
+from trivet.reports.from_json import complete
+from trivet.runtime.progress import steps
+from trivet.training.run_folder import RECORD
+from trivet_papers.checks import Check
+from trivet_papers.simulate.page import write_simulation_report
+from trivet_papers.simulate.record import SimulationRecord
+
+Subject = Literal["dynamics", "isometry", "noise", "risk"]
+SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+PAGE, FIGURES = "simulation.html", "figures"
+PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk": "levi2021"}
+_TITLES = {
+    "dynamics": "How a triplet moves in one gradient step",
+    "isometry": "How far an embedding is from separating its classes",
+    "noise": "How much label noise a loss tolerates",
+    "risk": "Collapsed or in two modes: which has the lower expected loss",
+}
+
+
+def check(subjects: Sequence[Subject] = SUBJECTS) -> Iterator[tuple[Subject, list[Check]]]:
+    """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
+    for subject in steps(subjects, "checking papers"):
+        yield subject, import_module(f"trivet_papers.{PAPERS[subject]}.claims").checks()
+
+
+def simulate(
+    subject: Subject,
+    figures: Sequence[Figure],
+    folder: Path,
+    *,
+    settings: Mapping[str, Any],
+    checks: Sequence[Check] = (),
+    command: str,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write the figures of a subject to a folder, with a page that explains them.
+
+    `figures/NAME.csv` holds every number that is drawn, `NAME.svg` and `NAME.png` the picture, `simulation.html` all
+    pictures and the table of checks, `record.json` what the page says.
+
+    Args:
+        settings: option -> value, for the page.
+        checks: of the subject; none for a page without that table.
+        command: what was typed.
+        force: replace a folder of an earlier simulation.
+
+    Returns:
+        The record.
+
+    Raises:
+        ValueError: if the folder exists and is not one of a simulation, or is one and `force` is not set.
+        OSError: if a file cannot be written.
+    """
+    kind = frozenset((RECORD, PAGE, FIGURES))
+    with whole_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
+        shown = []
+        for figure in steps(figures, "drawing figures"):
+            picture = encode(figure.picture, "png")
+            files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
+            for ending, data in files.items():
+                write_whole(new / FIGURES / f"{figure.name}.{ending}", data)
+            shown.append(
+                {
+                    "name": figure.name,
+                    "title": figure.title,
+                    "source": figure.source,
+                    "reading": figure.reading,
+                    "columns": list(figure.numbers),
+                    "rows": len(next(iter(figure.numbers.values()))),
+                    "picture": f"data:image/png;base64,{b64encode(picture).decode()}",
+                }
+            )
+        record: dict[str, Any] = {
+            "subject": subject,
+            "title": _TITLES[subject],
+            "settings": dict(settings),
+            "checks": [asdict(row) for row in checks],
+            "command": command,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "trivet": metadata.version("trivet"),
+        }
+        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), new / PAGE)
+        record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
+        write_json(new / RECORD, record)
+    return record

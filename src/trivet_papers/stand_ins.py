@@ -1,0 +1,167 @@
+"""Data and networks of a size that two cores train in seconds, which stand for those of the papers.
+
+Each is a part of the settings of a run: its data and its network, measured at the end only. Two are trained on what a
+pretrained network makes of the items, computed once: all but the last stage of an image network, and a text encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trivet.datasets import DataConfig, Splits, load
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.inputs import in_memory
+from trivet.models import in_unit_range
+
+AT_THE_END: dict[str, Any] = {"every": 1_000_000, "sample": 100, "k": [1, 2, 4, 8], "distance": "cosine"}
+
+OMNIGLOT: dict[str, Any] = {
+    "data": {"name": "omniglot", "image_size": 28, "level": "character"},
+    "model": {"name": "conv4", "embedding_dim": 128},
+    "evaluation": AT_THE_END,
+}
+MNIST: dict[str, Any] = {
+    "data": {"name": "mnist", "image_size": 14, "level": "digit"},
+    "model": {"name": "conv4", "embedding_dim": 64},
+    "evaluation": AT_THE_END,
+}
+FASHION: dict[str, Any] = {
+    "data": {"name": "fashion-mnist", "image_size": 28},
+    "model": {"name": "conv4", "embedding_dim": 64},
+    "evaluation": AT_THE_END,
+}
+CIFAR: dict[str, Any] = {
+    "data": {"name": "cifar10"},
+    "model": {"name": "conv4", "embedding_dim": 64, "width": 48},
+    "evaluation": AT_THE_END,
+}
+# The last of seven stages and the last convolution of EfficientNet-Lite0 on photographs of birds.
+CUB: dict[str, Any] = {
+    "data": {
+        "name": "python:trivet_papers.stand_ins:last_stage_maps",
+        "weights": "{models}/tf_efficientnet_lite0.safetensors",
+        "image_size": 96,
+    },
+    "model": {
+        "name": "python:trivet_papers.stand_ins:LastStage",
+        "weights": "{models}/tf_efficientnet_lite0.safetensors",
+        "embedding_dim": 1280,
+    },
+    "evaluation": AT_THE_END,
+}
+# Sentences as a sentence encoder gives them, and a residual head on them; see benchmarks/encoded_texts.py.
+CLINC: dict[str, Any] = {
+    "data": {
+        "name": "vectors",
+        "path": "{models}/clinc150_minilm.npz",
+        "levels": ["domain", "intent"],
+        "level": "intent",
+    },
+    "model": {"name": "residual", "embedding_dim": 384},
+    "evaluation": AT_THE_END,
+}
+BANKING: dict[str, Any] = {
+    "data": {"name": "vectors", "path": "{models}/banking77_minilm.npz", "levels": ["intent"]},
+    "model": {"name": "residual", "embedding_dim": 384},
+    "evaluation": AT_THE_END,
+}
+STAGE = 6  # of timm's blocks of EfficientNet-Lite0, the last
+HALF = 0.5  # mean and deviation of the colours that it was trained on
+
+
+def some_alphabets(
+    data_root: Path,
+    progress: Progress | None,
+    image_size: int = 28,
+    alphabets: int = 10,
+    drawings: int = 10,
+) -> Splits:
+    """Omniglot with the first training alphabets only, and the first drawings of each of their characters.
+
+    Args:
+        image_size: side of the square images, in pixels.
+        alphabets: how many are trained on.
+        drawings: how many of each character.
+    """
+    config = DataConfig.parse({"name": "omniglot", "image_size": image_size}, source="omniglot")
+    splits = load(config, data_root, progress)
+    train = splits.train
+    character = train.labels["character"]
+    place = np.empty(len(train), int)  # of each drawing among those of its character
+    order = np.argsort(character, kind="stable")
+    place[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
+    alphabet = train.labels["alphabet"]
+    kept = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (place < drawings)
+    return replace(splits, train=train.subset(np.flatnonzero(kept)))
+
+
+def last_stage_maps(
+    weights: str, data_root: Path, progress: Progress | None, image_size: int = 96, source: str = "cub"
+) -> Splits:
+    """Images of a data set as the last stage of a pretrained EfficientNet-Lite0 gets them: maps `(192, h, w)`.
+
+    Args:
+        weights: its file, safetensors.
+        image_size: side of the square images, in pixels.
+        source: the data set.
+    """
+    config = DataConfig.parse({"name": source, "image_size": image_size, "channels": 3}, source=source)
+    splits = load(config, data_root, progress)
+    network = _efficientnet(weights).eval()
+    datasets = {"": splits.train, **splits.evaluation}
+    made = {}
+    for name, items in datasets.items():
+        parts = []
+        for start in range(0, len(items), 64):
+            images = in_unit_range(items.inputs.batch(np.arange(start, min(start + 64, len(items)))))
+            with torch.no_grad():
+                maps = network.bn1(network.conv_stem((images - HALF) / HALF))
+                for stage in list(network.blocks)[:STAGE]:
+                    maps = stage(maps)
+            parts.append(maps.numpy())
+        made[name] = replace(items, inputs=in_memory(np.concatenate(parts), white=1))
+    return Splits(train=made.pop(""), evaluation=made, level=splits.level)
+
+
+class LastStage(nn.Module):
+    """The last stage of a pretrained EfficientNet-Lite0, its last convolution, and the mean of the map: 1280 features.
+
+    Batch norm keeps its statistics. Before the first step embeddings are the features of the whole pretrained network;
+    of fewer dimensions, a random projection of them, which is learned too.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], embedding_dim: int, weights: str) -> None:
+        super().__init__()
+        network = _efficientnet(weights)
+        self.layers = nn.Sequential(network.blocks[STAGE], network.conv_head, network.bn2)
+        if embedding_dim > network.num_features:
+            raise ValueError(f"embedding_dim must be at most {network.num_features}: got {embedding_dim}")
+        whole = embedding_dim == network.num_features
+        self.last = nn.Identity() if whole else nn.Linear(network.num_features, embedding_dim, bias=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        features: Tensor = self.last(self.layers(maps).mean((2, 3)))
+        return features
+
+    def train(self, mode: bool = True) -> LastStage:
+        super().train(mode)
+        for part in self.modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                part.eval()
+        return self
+
+
+def _efficientnet(weights: str) -> Any:
+    import timm  # here: it takes seconds to load
+    from safetensors.torch import load_file
+
+    network = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+    known = load_file(weights)
+    network.load_state_dict({name: known[name] for name in network.state_dict()})
+    return network

@@ -1,0 +1,83 @@
+"""Other networks: experiment E."""
+
+from __future__ import annotations
+
+from trivet_papers.experiment import Claim, Experiment, Recipe, Size
+from trivet_papers.xu2024.collapse_figures import collapse_figure
+from trivet_papers.xu2024.experiments.common import (
+    DIMENSION,
+    batch_panel,
+    by_batch,
+    cell,
+    collapses,
+    dimension_panel,
+    falls_with_batch,
+    grid,
+    grows_with_dimension,
+    recipe,
+    swept,
+    table,
+)
+
+FAIR_E = (
+    " ResNet-50 and GoogLeNet are too slow here: conv3 and an mlp stand for them. The network of two convolutions is "
+    "Trivet's conv2, at the end with two linear maps. Six batches and six dimensions are run of the paper's."
+)
+
+
+def made(size: Size) -> Recipe:
+    names = ("two convolutions", "conv3", "mlp") if size == "here" else ("ResNet-50", "GoogLeNet", "two convolutions")
+    if size == "here":
+        shapes = [(2, 2), (4, 4), (8, 4), (8, 8), (18, 8), (18, 20)]
+        batches = {name: [cell(size, shape, network=name) for shape in shapes] for name in names}
+        dimensions = {name: swept(size, (4, 16, 64, 128, 256, 1024), network=name) for name in names}
+    else:
+        batches = {name: grid(size, network=name) for name in names}
+        dimensions = {name: swept(size, network=name) for name in names}
+    claims: list[Claim] = []
+    for name in names:
+        claims += [
+            falls_with_batch(batches[name], f"{name}: "),
+            collapses(batches[name][-1:], f"{name}: the largest batch collapses."),
+            grows_with_dimension(dimensions[name], f"{name}: "),
+        ]
+    cells = [one for name in names for one in batches[name]]
+    cells += [one for name in names for one in dimensions[name] if one["d"] != DIMENSION]
+    panels = [
+        panel
+        for name in names
+        for panel in (
+            batch_panel(f"{name}, d = 128", batches[name]),
+            dimension_panel(f"{name}, 8 x 4", dimensions[name]),
+        )
+    ]
+    return recipe(
+        size,
+        cells,
+        tuple(claims),
+        (
+            collapse_figure(
+                "networks",
+                "Diameter by batch and dimension, of other networks",
+                "Xu et al. (2024), figures 10 to 12",
+                panels,
+            ),
+            *(
+                table(f"{name}: held-out embeddings before and after training, by the batch", batches[name], by_batch)
+                for name in names
+            ),
+        ),
+        FAIR_E,
+        seeds=5,
+    )
+
+
+EXPERIMENT = Experiment(
+    "xu2024-E",
+    "Other networks",
+    "As A and B, with ResNet-50, GoogLeNet and a network of two convolutions (figures 10 to 12). Large batches and "
+    "few dimensions collapse in all three. GoogLeNet also collapses at some d above 256, which the authors lay to "
+    "memory.",
+    made("here"),
+    made("paper"),
+)

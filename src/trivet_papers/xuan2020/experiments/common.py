@@ -1,0 +1,151 @@
+"""What the experiments of Xuan et al. share: data sets, the ways to choose and weigh triplets, and their arms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trivet_papers.experiment import Arm, Of, Values, merged
+from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
+
+FIRST, SECOND, BEFORE = "first order", "second order", "none"
+EPHN, EPSHN = "EPHN", "EPSHN"
+ORDERS: dict[str, dict[str, Any]] = {FIRST: {"name": "nca"}, SECOND: {"name": "second-order"}}
+MINED: dict[str, dict[str, Any]] = {
+    EPHN: {"positives": "easy", "negatives": "hard"},
+    EPSHN: {"positives": "easy", "negatives": "semihard-hardest"},
+}
+S_AP, S_AN = "train/s_ap", "train/s_an"  # of the nearest of the whole training set
+SIMILARITIES = {"S_ap": S_AP, "S_an": S_AN}
+FALLEN = 0.9  # nearest positive and nearest negative both beyond it, on average: a set fallen to (1, 1)
+
+
+@dataclass(frozen=True)
+class Set:
+    """A data set as the arms of a recipe name it, and its settings but for the loss and the make-up of a batch.
+
+    Attributes:
+        base: those settings.
+        recall: the name of its recall without the K.
+        batch: items of a batch.
+        groups: the numbers of items of a class in a batch that are tried.
+        best: the one of table 1.
+    """
+
+    name: str
+    base: Values
+    recall: str
+    batch: int
+    groups: tuple[int, ...]
+    best: int
+
+    def settings(self, mined: str, order: str, group: int) -> dict[str, Any]:
+        """The settings of a run."""
+        batch = {"num_classes": self.batch // group, "samples_per_class": group}
+        return {**self.base, "batch": batch, "loss": self.base.get("loss", {}) | ORDERS[order] | MINED[mined]}
+
+
+def _here(stand_in: Values, steps: int, rate: float) -> dict[str, Any]:
+    return merged(stand_in, {"training": {"optimizer": "sgd", "steps": steps, "learning_rate": rate}})
+
+
+OMNIGLOT_HERE = Set(
+    "Omniglot", _here(OMNIGLOT, 400, 0.5), "unseen/character/recall@{}", 128, groups=(2, 4, 8, 16), best=4
+)
+CUB_HERE = Set("CUB", _here(CUB, 150, 0.1), "unseen/class/recall@{}", 48, groups=(2, 4, 8), best=4)
+CLINC_HERE = Set("CLINC150", _here(CLINC, 300, 1.0), "unseen/intent/recall@{}", 128, groups=(2, 4, 8, 16), best=16)
+HERE = (OMNIGLOT_HERE, CUB_HERE, CLINC_HERE)
+
+EPOCHS, FALLS = 40, (20, 30)
+CARS_EPOCH = 73  # batches, of section 6.1
+
+
+def _paper(name: str, level: str, ks: Sequence[int], *, rate: float, epoch: int) -> dict[str, Any]:
+    """The published protocol on a data set.
+
+    Args:
+        epoch: batches of an epoch.
+    """
+    return {
+        "data": {"name": name, "level": level, "image_size": 256, "augment": "pad-crop"},
+        "model": {
+            "name": "timm:resnet50.tv_in1k",
+            "pretrained": True,
+            "embedding_dim": 512,
+            "batch_norm": "train",
+        },
+        "loss": {"reduction": "sum"},
+        "training": {
+            "optimizer": "sgd",
+            "learning_rate": rate,
+            "steps": EPOCHS * epoch,
+            "schedule": "multi-step",
+            "milestones": [fall * epoch for fall in FALLS],
+        },
+        "evaluation": {"every": 10_000_000, "sample": 100, "k": list(ks), "distance": "cosine"},
+    }
+
+
+CUB_PAPER = Set(
+    "CUB", _paper("cub", "class", (1, 2, 4), rate=0.0025, epoch=46), "unseen/class/recall@{}", 128, (2, 4, 8, 16), 8
+)
+CARS_PAPER = Set(
+    "Cars",
+    _paper("cars196", "class", (1, 2, 4), rate=0.005, epoch=CARS_EPOCH),
+    "unseen/class/recall@{}",
+    128,
+    (2, 4, 8, 16),
+    16,
+)
+SOP_PAPER = Set(
+    "SOP", _paper("sop", "class", (1, 10, 100), rate=0.005, epoch=466), "unseen/class/recall@{}", 128, (2, 4, 8), 2
+)
+IN_SHOP_PAPER = Set(
+    "In-shop", _paper("in-shop", "item", (1, 10, 20), rate=0.005, epoch=203), "unseen/item/recall@{}", 128, (2, 4, 8), 2
+)
+PAPER = (CUB_PAPER, CARS_PAPER, SOP_PAPER, IN_SHOP_PAPER)
+PAPER_SEEDS = 3
+
+RETRIEVAL = ("recall", "whole-set")  # the measures of table 1 and figure 4, whose runs are the same
+
+
+def factors(one: Set, mined: str, order: str, group: int) -> dict[str, Any]:
+    """Those of an arm of table 1 and figure 4."""
+    return {"set": one.name, "mined": mined, "order": order, "n": group}
+
+
+def trained(one: Set, groups: Sequence[int], mined: Sequence[str] = (EPHN, EPSHN)) -> tuple[Arm, ...]:
+    """Arms of both orders on a data set."""
+    return tuple(
+        Arm(factors(one, rule, order, group), one.settings(rule, order, group), RETRIEVAL)
+        for rule in mined
+        for group in groups
+        for order in ORDERS
+    )
+
+
+def untrained(one: Set) -> Arm:
+    """The network before its first step."""
+    return Arm(before(one), one.settings(EPHN, FIRST, 2), RETRIEVAL, at=(0,))
+
+
+def before(one: Set) -> dict[str, Any]:
+    """The factors of the network before its first step."""
+    return {"set": one.name, "order": BEFORE}
+
+
+def gap(one: Set, group: int, k: int = 1) -> Callable[[Of], float]:
+    """Recall of EPHN with the second-order loss less that with the first-order loss, of one seed."""
+    measure = one.recall.format(k)
+
+    def value(of: Of) -> float:
+        second, first = (of(measure, **factors(one, EPHN, order, group)) for order in (SECOND, FIRST))
+        return second - first
+
+    return value
+
+
+def mean(values: Sequence[float]) -> float:
+    """NaN if one is."""
+    return sum(values) / len(values)

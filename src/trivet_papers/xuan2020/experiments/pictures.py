@@ -1,0 +1,186 @@
+"""Figures 3, 4 and 6 of Xuan et al., drawn of runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from trivet.collapse.dynamics import DIRECTIONS
+from trivet.metrics.intervals import across_folds
+from trivet.reports.figure import (
+    BLACK,
+    BLUE,
+    ORANGE,
+    RED,
+    SKY,
+    Figure,
+    in_percent,
+    label_outer,
+    legend_above,
+    panels,
+    plain_ticks,
+    tidy,
+)
+from trivet_papers.experiment import Results
+from trivet_papers.xuan2020.experiments.common import EPHN, EPSHN, FIRST, S_AN, S_AP, SECOND, Set, before, factors
+
+SOURCE = "Xuan et al. 2020, figure {}"
+READING = "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds."
+COLOURS = {FIRST: ORANGE, SECOND: BLUE}
+DASHES: dict[str, Any] = {EPHN: "-", EPSHN: "--"}
+POINTS, KEPT = "train/points", 400
+INITIAL, LATE = "initial", "late"
+MARKS: dict[str, tuple[str, dict[str, str]]] = {
+    "HPHN": ("o", {INITIAL: BLUE, LATE: RED}),
+    "EPEN": ("x", {INITIAL: SKY, LATE: ORANGE}),
+}
+Line = list[tuple[float, list[float]]]  # place -> the values of the seeds
+
+
+def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-") -> None:
+    """The mean over seeds with its 95 % interval, and every seed as a faint mark."""
+    line = [(x, values) for x, values in line if values]
+    if not line:
+        return
+    places = [x for x, _ in line]
+    axes.plot(places, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes)
+    if all(len(values) > 1 for _, values in line):
+        ends = [across_folds(values)[1] for _, values in line]
+        axes.fill_between(places, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0)
+    for x, values in line:
+        axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
+
+
+def by_group(found: Results, sets: Sequence[Set]) -> Figure:
+    """Recall@1 against n, and below it how near the nearest negative of the whole training set is."""
+    picture, axes = panels(2, len(sets), height=4.8, sharex="col")
+    parts: list[Mapping[str, Any]] = []
+    for column, one in enumerate(sets):
+        for row, (name, measure) in enumerate((("recall@1", one.recall.format(1)), ("S_an", S_AN))):
+            panel = axes[row][column]
+            for order, colour in COLOURS.items():
+                for mined, dashes in DASHES.items():
+                    line = [(float(n), found.numbers(measure, **factors(one, mined, order, n))) for n in one.groups]
+                    curve(panel, line, colour, dashes)
+                    said = {"set": one.name, "order": order, "mined": mined, "measure": name}
+                    parts += [
+                        {**said, "n": n, "seed": list(range(len(values))), "value": values}
+                        for n, values in line
+                        if values
+                    ]
+            start = found.numbers(measure, **before(one))
+            if start:
+                panel.axhline(statistics.fmean(start), color=BLACK, linestyle=":", linewidth=1)
+                parts.append({"set": one.name, "measure": name, "n": 0, "seed": 0, "value": statistics.fmean(start)})
+            panel.set_xscale("log", base=2)
+            plain_ticks(panel, one.groups)
+        axes[0][column].set_title(one.name)
+        in_percent(axes[0][column].yaxis)
+        axes[1][column].set_ylim(top=1.03)
+    label_outer(axes, "n, items of a class in a batch", "")
+    axes[0][0].set_ylabel("recall@1, %")
+    axes[1][0].set_ylabel("nearest negative, $S_{an}$")
+    keys = [
+        *(Line2D([], [], color=COLOURS[o], linestyle=DASHES[m], label=f"{m}, {o}") for m in DASHES for o in COLOURS),
+        Line2D([], [], color=BLACK, linestyle=":", linewidth=1, label="before training"),
+    ]
+    legend_above(picture, keys)
+    return Figure(
+        "by-group",
+        "Recall of unseen classes, and how near the nearest negatives of the training set are, by n",
+        SOURCE.format(4),
+        f"{READING} Near 1 in the lower row all items lie at one place.",
+        tidy(parts) if parts else {"n": [], "value": []},  # type: ignore[arg-type]  # of two kinds of lists
+        picture,
+    )
+
+
+def over_training(
+    found: Results,
+    one: Set,
+    groups: Sequence[int],
+    steps: Sequence[int],
+    factors_at: Callable[[Set, str, int, int], dict[str, Any]],
+) -> Figure:
+    """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
+    rows = [(order, group) for order in COLOURS for group in groups]
+    picture, axes = panels(len(rows), len(steps), height=0.7 + 1.3 * len(rows), sharex=True, sharey=True)
+    parts: list[dict[str, Any]] = []
+    for row, (order, group) in enumerate(rows):
+        for column, step in enumerate(steps):
+            panel, known = axes[row][column], factors_at(one, order, group, step)
+            panel.plot([-1, 1], [-1, 1], color="#888888", linewidth=0.8, zorder=0)
+            points = next((kept for seed in found.seeds if (kept := found.get(seed, POINTS, step, **known))), None)
+            if points is not None:
+                s_ap, s_an = points
+                panel.plot(s_ap, s_an, ".", color=COLOURS[order], markersize=2.5, alpha=0.5, markeredgewidth=0)
+                parts.append({"order": order, "n": group, "step": step, "s_ap": s_ap, "s_an": s_an})
+            means = [found.numbers(measure, step, **known) for measure in (S_AP, S_AN)]
+            if all(means):
+                panel.plot(*map(statistics.fmean, means), "+", color=BLACK, markersize=7)
+            panel.set(xlim=(-0.2, 1.04), ylim=(-0.2, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+            if row == 0:
+                panel.set_title(f"step {step}")
+        axes[row][0].set_ylabel(f"{order}\nn = {group}", fontsize=8.5)
+    picture.supxlabel("nearest of the same class, $S_{ap}$", fontsize=9)
+    picture.supylabel("nearest of another class, $S_{an}$", fontsize=9)
+    return Figure(
+        f"over-training-{one.name.lower()}",
+        f"Nearest neighbours of training items of {one.name} over the training, EPHN",
+        SOURCE.format(6),
+        f"Dots: up to {KEPT} items of the first seed; cross: the mean over all items and seeds.",
+        tidy(parts) if parts else {"step": [], "s_ap": [], "s_an": []},
+        picture,
+    )
+
+
+def moved(found: Results, one: Set, phases: Mapping[str, int]) -> Figure:
+    """Triplets before a step by the direction in which it moved them, a row for each order."""
+    ways = ("top-left", "top-right", "bottom-left", "bottom-right")
+    picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)
+    parts: list[dict[str, Any]] = []
+    box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
+    for row, order in enumerate(COLOURS):
+        for column, way in enumerate(ways):
+            panel, lines = axes[row][column], 0
+            panel.plot([-1, 1], [-1, 1], color="#888888", linewidth=0.8, zorder=0)
+            for phase, step in phases.items():
+                for mined, (mark, colours) in MARKS.items():
+                    known = {"set": one.name, "order": order}
+                    kept = found.get(found.seeds[0], f"{mined}/points", step, **known) if found.seeds else None
+                    if kept is not None:
+                        s_ap, s_an, direction = map(np.array, kept)
+                        here = direction == DIRECTIONS.index(way)
+                        panel.plot(
+                            s_ap[here], s_an[here], mark, color=colours[phase], markersize=2.6, alpha=0.6,
+                            markeredgewidth=0.7 if mark == "x" else 0,
+                        )  # fmt: skip
+                        said = {"order": order, "phase": phase, "mined": mined, "direction": way}
+                        if here.any():
+                            parts.append({**said, "s_ap": s_ap[here], "s_an": s_an[here]})
+                    shares = found.numbers(f"{mined}/{way}", step, **known)
+                    if shares:
+                        y = -0.6 - 0.13 * lines if way.startswith("top") else 0.93 - 0.13 * lines
+                        text = f"{phase} {mined} {100 * statistics.fmean(shares):.0f} %"
+                        panel.text(-0.95, y, text, color=colours[phase], fontsize=7, va="center", bbox=box)
+                        lines += 1
+            panel.set(xlim=(-1, 1), ylim=(-1.05, 1.05), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+            if row == 0:
+                panel.set_title(f"to the {way.replace('-', ' ')}")
+        axes[row][0].set_ylabel(order)
+    picture.supxlabel("similarity to the positive, $S_{ap}$", fontsize=9)
+    picture.supylabel("similarity to the negative, $S_{an}$", fontsize=9)
+    return Figure(
+        f"moved-{one.name.lower()}",
+        f"Triplets of {one.name} before a step with them, by where it moved them",
+        SOURCE.format(3),
+        "Dots: triplets of the first seed, before their own step; circles are hard positives with hard negatives, "
+        "crosses easy ones with easy ones. Numbers: shares, mean over the seeds.",
+        tidy(parts) if parts else {"s_ap": [], "s_an": []},
+        picture,
+    )

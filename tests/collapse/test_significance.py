@@ -1,0 +1,251 @@
+"""Recall@1 beside chance and beside references: intervals by their definition, verdicts before all others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from trivet.collapse import Strategy, diagnose
+from trivet.collapse.formatting import measure_words
+from trivet.collapse.healthy import _points
+from trivet.collapse.significance import compare, compare_rankings, recall_by_chance
+from trivet.losses import TripletLoss
+
+LABELS = np.repeat(np.arange(10), 40)
+
+
+def clusters(seed: int, within: float, labels: np.ndarray = LABELS) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((labels.max() + 1, 16))[labels] + within * random.standard_normal((len(labels), 16))
+
+
+def student(values: list[float], level: float) -> tuple[float, float]:
+    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+@pytest.mark.parametrize("classes", [2, 5, 9])
+def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
+    random = np.random.default_rng(classes)
+    labels = np.arange(90) % classes
+    a, b = (random.integers(0, 2, 90).astype(float) for _ in range(2))
+    found = compare(a, b, labels, reference="before", level="kind")
+    differences = (a - b).tolist()
+    ends = [student([*differences, 1.0, -1.0], 0.999)]
+    if classes >= 5:  # classes of one size: the means of the classes are what varies
+        ends.append(student([fmean((a - b)[labels == one]) for one in range(classes)], 0.99))
+    assert found.low == pytest.approx(max(-1, min(low for low, _ in ends)))
+    assert found.high == pytest.approx(min(1, max(high for _, high in ends)))
+    assert found.difference == pytest.approx(fmean(differences))
+    assert (found.reference, found.level, found.queries) == ("before", "kind", 90)
+
+
+def test_ten_points_are_told_over_queries_alone() -> None:
+    """Lost in two of five classes: over classes the interval of 99 % would reach far above 0."""
+    labels = np.arange(500) % 5
+    before = np.ones(500)
+    for lost, told in ((25, True), (24, False)):
+        after = before.copy()
+        after[np.flatnonzero(labels < 2)[: 2 * lost]] = 0
+        found = compare(after, before, labels, reference="before", level="kind")
+        assert found.difference == pytest.approx(-lost / 250)
+        assert found.worse == told
+        never = compare(after, before, labels, reference="before", level="kind", decisive=math.inf)
+        assert never.high > 0.1
+        assert not never.worse
+    assert found.low == never.low
+    assert compare(before, after * 0, labels, reference="before", level="kind").better
+
+
+def test_a_difference_is_told_only_beyond_doubt_and_from_a_point() -> None:
+    labels = np.zeros(4, dtype=np.int64)
+    few = compare(np.zeros(4), np.ones(4), labels, reference="r", level="")
+    assert (few.worse, few.doubtful, few.better) == (False, True, False)
+    many = np.zeros(100, dtype=np.int64)
+    lost = compare(np.zeros(100), np.ones(100), many, reference="r", level="")
+    assert (lost.worse, lost.doubtful) == (True, False)
+    assert compare(np.ones(100), np.zeros(100), many, reference="r", level="").better
+    slightly = np.ones(100_000)
+    slightly[:500] = 0  # half a point
+    none = compare(slightly, np.ones(100_000), np.zeros(100_000, np.int64), reference="r", level="")
+    assert none.high < 0
+    assert not none.worse
+
+
+def test_chance_is_what_all_permutations_of_the_labels_give() -> None:
+    nearest, labels = np.array([1, 0, 1, 4, 3, 0]), np.array([0, 0, 0, 1, 1, 2])
+    every = [np.mean(np.array(one)[nearest] == np.array(one)) for one in itertools.permutations(labels)]
+    low, high = recall_by_chance(nearest, np.arange(6), labels)
+    assert (low, high) == (pytest.approx(np.quantile(every, 0.005)), pytest.approx(np.quantile(every, 0.995)))
+    assert high == pytest.approx(5 / 6)
+    # Six pairs of nearest neighbours, which hit together: all of them in 20 of 924 permutations.
+    pairs = np.arange(12) ^ 1
+    halves = [np.isin(np.arange(12), one) for one in itertools.combinations(range(12), 6)]
+    assert np.quantile([np.mean(one[pairs] == one) for one in halves], 0.995) == 1
+    assert recall_by_chance(pairs, np.arange(12), np.arange(12) // 2 % 2)[1] == 1
+
+
+@pytest.mark.parametrize("labels", [LABELS, np.sort(np.minimum(np.arange(400) % 23, 9))], ids=["even", "one large"])
+def test_noise_is_no_better_than_chance(labels: np.ndarray) -> None:
+    told = 0
+    for seed in range(10):
+        verdicts = diagnose(np.random.default_rng(seed).standard_normal((400, 64)), labels).verdicts
+        told += verdicts[0].kind == "no-better-than-chance"
+        assert len(verdicts) == 1  # and no label is called wrong
+    assert told >= 9  # by chance 1 of 200 is not
+    assert diagnose(clusters(0, 2.5, labels), labels).verdicts[0].kind == "spread-out"  # little is more than nothing
+
+
+def test_the_result_stands_before_the_shape() -> None:
+    kinds = [one.kind for one in diagnose(np.ones((400, 3)), LABELS, clusters(0, 0.5)).verdicts]
+    assert kinds == ["no-better-than-chance", "worse-than-reference", "network-collapse"]
+
+
+def test_each_reference_and_each_level_is_compared() -> None:
+    good, fair = clusters(0, 0.3), clusters(0, 1.5)
+    halves = 2 * LABELS + np.arange(400) % 2
+    apart = good + 3 * (halves % 2)[:, None] * np.eye(16)[0]
+    found = diagnose(fair, LABELS, {"the backbone": apart, "raw inputs": clusters(1, 3.0)}, fine={"half": halves})
+    worse = found.verdicts[0]
+    assert worse.kind == "worse-than-reference"
+    assert worse.rule.startswith("recall@1 ")
+    assert "of the backbone" in worse.rule
+    assert "recall@1 by half" in worse.rule
+    assert "raw inputs" not in worse.rule
+    assert {"recall@1", "recall@1 of the backbone", "half_recall@1", "half_recall@1 of the backbone"} == set(
+        worse.evidence
+    )
+    assert found.good is False
+    both = {(one.reference, one.level) for one in found.measures.comparisons}
+    assert both == {(name, level) for name in ("the backbone", "raw inputs") for level in ("labels", "half")}
+    # The shape is compared with the first.
+    assert found.measures.reference_modes == diagnose(fair, LABELS, apart).measures.reference_modes
+    with pytest.raises(ValueError, match="got 'half' in both"):
+        diagnose(fair, LABELS, level="half", fine={"half": halves})
+
+
+def test_the_name_of_a_reference_stays_as_it_is() -> None:
+    names = ["first_axis", "recall@1 of my_file.npz", "half_recall@1 of my_file.npz", "reference_map_at_r"]
+    told = ["first axis", "recall@1 of my_file.npz", "half recall@1 of my_file.npz", "map@r of the reference"]
+    assert list(map(measure_words, names)) == told
+
+
+def test_an_end_of_the_interval_is_not_said_to_be_minus_zero() -> None:
+    assert [_points(one) for one in (-0.075, -0.0004, 0.0004, 0.0)] == ["-7.5", "-0.04", "+0.04", "+0.0"]
+
+
+def test_equal_twins_are_not_accused() -> None:
+    """Embeddings with noise of their own on the same items, as good as each other."""
+    accused = 0
+    for seed in range(10):
+        random, base = np.random.default_rng(seed), clusters(seed, 1.0)
+        one, other = (base + random.standard_normal(base.shape) for _ in range(2))
+        accused += any(verdict.kind == "worse-than-reference" for verdict in diagnose(one, LABELS, other).verdicts)
+    assert accused == 0
+
+
+def test_what_is_open_is_not_called_healthy() -> None:
+    few = LABELS[::20]
+    good, worse = clusters(0, 0.4)[::20], clusters(0, 1.2)[::20]
+    (verdict,) = diagnose(worse, few, good).verdicts
+    assert verdict.kind == "spread-out"
+    assert "as good as its references is open: recall@1" in verdict.rule
+
+
+def test_a_reference_that_knows_nothing_makes_nobody_healthy() -> None:
+    little = clusters(0, 4.5, np.repeat(np.arange(10), 200))
+    noise = np.random.default_rng(1).standard_normal((2000, 16))
+    found = diagnose(little, np.repeat(np.arange(10), 200), reference=noise)
+    (verdict,) = found.verdicts
+    assert 0.1 < found.measures.recall < 0.18  # above chance, but hardly
+    assert verdict.kind == "spread-out"
+    assert "hardly more of the labels than chance" in verdict.rule
+
+
+def test_noise_beside_noise_was_not_destroyed_by_training() -> None:
+    labels, random = np.repeat(np.arange(10), 30), np.random.default_rng(0)
+    noise, other, good = random.normal(size=(300, 8)), random.normal(size=(300, 8)), clusters(0, 0.3, labels)
+    beside, alone, below = (diagnose(noise, labels, reference=one).verdicts[0] for one in (other, None, good))
+    assert {one.kind for one in (beside, alone, below)} == {"no-better-than-chance"}
+    assert "What it is compared with knows nothing of these labels either" in beside.cause
+    assert len(beside.changes) == 1
+    for one in (alone, below):
+        assert "training destroyed it" in one.cause
+
+
+def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
+    (verdict,) = diagnose(np.random.default_rng(0).standard_normal((60, 8)), np.arange(60)).verdicts
+    assert verdict.kind == "spread-out"
+    assert verdict.rule == "no class has two items, so recall@1 cannot be measured"
+    assert "little information" not in verdict.cause
+    assert "reference" not in verdict.cause  # it could not be compared with one either
+
+
+def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:
+    bad, good = clusters(0, 3.0), clusters(0, 0.3)
+    strategy = Strategy(TripletLoss(), classes_per_batch=4, samples_per_class=4)
+    file, run = (diagnose(bad, LABELS, good, known).verdicts[0] for known in (None, strategy))
+    assert file.kind == run.kind == "worse-than-reference"
+    assert file.cause == "It cannot be told from embeddings alone."
+    assert [one.startswith(("Use", "If training")) for one in file.changes] == [True, True]
+    assert run.cause.startswith("What was learned does not help")
+    assert run.changes[1].startswith("Lower the learning rate")
+
+
+def map_at_r(points: np.ndarray, labels: np.ndarray, query: int) -> float:
+    """By its definition, of a query without ties."""
+    others = sorted((i for i in range(len(points)) if i != query), key=lambda i: math.dist(points[i], points[query]))
+    positives = sum(int(labels[i] == labels[query]) for i in others)
+    hits = [int(labels[i] == labels[query]) for i in others[:positives]]
+    return sum(hit * sum(hits[: place + 1]) / (place + 1) for place, hit in enumerate(hits)) / positives
+
+
+def test_map_at_r_is_compared_at_each_level() -> None:
+    labels = np.repeat(np.arange(6), 8)
+    one, other = clusters(0, 2.0, labels), clusters(1, 0.5, labels)
+    halves = 2 * labels + np.arange(48) % 2
+    found = diagnose(one, labels, {"before": other}, fine={"half": halves}).measures.rankings
+    assert [(each.reference, each.level, each.queries) for each in found] == [
+        ("before", "labels", 48),
+        ("before", "half", 48),
+    ]
+    for each, by in zip(found, (labels, halves), strict=True):
+        own, others = (np.array([map_at_r(points, by, query) for query in range(48)]) for points in (one, other))
+        assert (each.map_at_r, each.reference_map_at_r) == pytest.approx((own.mean(), others.mean()))
+        known = compare(own, others, by, reference="before", level="")
+        assert (each.low, each.high) == pytest.approx((known.low, known.high))
+    assert diagnose(one, labels).measures.rankings == ()
+
+
+def test_a_lower_map_at_r_is_told_only_beyond_doubt_and_from_a_point() -> None:
+    labels = np.zeros(400, dtype=np.int64)
+    before = np.linspace(0.3, 0.5, 400)
+    for lost, worse in ((0.02, True), (0.009, False)):
+        found = compare_rankings(before - lost, before, labels, reference="r", level="")
+        assert found.difference == pytest.approx(-lost)
+        assert (found.high < 0, found.worse) == (worse, worse) or (worse, found.worse) == (False, False)
+    assert not compare_rankings(before[:3] - 0.1, before[:3], labels[:3], reference="r", level="").worse
+
+
+def test_copies_do_not_make_an_embedding_healthy() -> None:
+    """Random vectors, each twice: the nearest item is the copy, and all others of the class are as by chance."""
+    good = clusters(0, 1.0)
+    random = np.random.default_rng(0).standard_normal((200, 16))[np.arange(400) // 2]
+    found = diagnose(random, LABELS, good)
+    (verdict,) = found.verdicts
+    assert verdict.kind == "spread-out"
+    assert found.good is None
+    assert "by the nearest item, recall@1 100.0 %, against " in verdict.rule
+    assert "but not by all items of a class: MAP@R is " in verdict.rule
+    assert verdict.evidence["map_at_r"] < 0.1 < 0.4 < verdict.evidence["reference_map_at_r"]
+    assert any(note.startswith("100.0 % of the items equal another one in every coordinate") for note in found.notes)
+    assert found.measures.copies == 1
+    assert not any("equal another one" in note for note in diagnose(good, LABELS).notes)
+    few = good.copy()
+    few[:10] = few[10:20]
+    assert diagnose(few, LABELS).measures.copies == pytest.approx(20 / 400)

@@ -1,0 +1,219 @@
+"""Runs side by side: paired differences by their definition, runs of several seeds, and what cannot be compared."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.made_runs import CLASSES, ITEMS, make_run, placed
+
+from trivet.commands.compare.record import CompareRecord
+from trivet.commands.compare.run import compare_runs
+from trivet.commands.compare.runs import training_of
+from trivet.io.parquet_files import write_embeddings
+from trivet.reports.run_record import read_run
+
+LABELS = np.repeat(np.arange(CLASSES), ITEMS // CLASSES)
+
+
+def judged(record: CompareRecord, table: int = 0) -> list[Any]:
+    return [one for one in record["tables"][table]["differences"] if one["measure"] == "recall@1"]
+
+
+def ends(differences: np.ndarray, labels: np.ndarray, confidence: float) -> tuple[float, float]:
+    """The definition, for classes of one size: the wider of two Student-t intervals, over queries and over classes."""
+
+    def student(values: list[float]) -> tuple[float, float]:
+        half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+        return fmean(values) - half, fmean(values) + half
+
+    over = [student([*differences.tolist(), 1.0, -1.0])]
+    over.append(student([fmean(differences[labels == one]) for one in np.unique(labels)]))
+    return min(low for low, _ in over), max(high for _, high in over)
+
+
+def hits(wrong: list[int]) -> np.ndarray:
+    found = np.ones(ITEMS)
+    found[wrong] = 0
+    return found
+
+
+def test_each_run_is_compared_with_the_first_on_the_same_queries(tmp_path: Path) -> None:
+    some, many = [*range(0, 60, 10), *range(4, 60, 10)], [*range(0, 60, 2)]
+    paths = [
+        make_run(tmp_path / "first", some),
+        # The rows in another order: queries are matched by their ids.
+        make_run(tmp_path / "second", many, name="random", order=np.random.default_rng(1).permutation(ITEMS)),
+        make_run(tmp_path / "third", [*some, 27], name="hard"),
+    ]
+    record = compare_runs(paths)
+    assert [(side["name"], side["runs"]) for side in record["sides"]] == [(p.name, [p.name]) for p in paths]
+    assert (record["comparisons"], record["confidence"]) == (2, pytest.approx(0.975))
+    for one, wrong in zip(judged(record), (many, [*some, 27]), strict=True):
+        expected = hits(wrong) - hits(some)
+        assert one["difference"] == pytest.approx(expected.mean(), abs=1e-12)
+        assert (one["value"], one["reference"]) == pytest.approx((hits(wrong).mean(), hits(some).mean()))
+        assert one["interval"] == pytest.approx(ends(expected, LABELS, 0.975))
+    assert [one["outcome"] for one in judged(record)] == ["worse", "open"]
+    (table,) = record["tables"]
+    assert (table["split"], table["level"], table["queries"], table["classes"]) == ("unseen", "digit", 60, 6)
+    assert [row["intervals"]["recall@1"] for row in table["rows"]] == [[0.3, 0.4]] * 3  # classes: there are six
+    assert table["rows"][0]["references"] == {"raw inputs": 0.4}
+    assert table["rows"][0]["measures"]["nmi"] == 0.5
+    differing = {row["name"]: row["values"] for row in record["settings"]}
+    assert differing == {"loss.positives": [["easy"], ["random"], ["hard"]]}
+    assert record["notes"] == []
+    assert judged(compare_runs(paths[1::-1]))[0]["outcome"] == "better"
+
+
+def test_runs_are_also_judged_by_the_measure_that_their_step_was_chosen_by(tmp_path: Path) -> None:
+    settings = '[choosing]\nkeep = "best"\nmeasure = "mrr"\n'
+    paths = [make_run(tmp_path / "first", [1]), make_run(tmp_path / "second", [1, 12, 23], settings=settings)]
+    record = compare_runs(paths)
+    assert [run["chosen_by"] for run in record["runs"]] == [None, "mrr"]
+    assert (record["comparisons"], record["confidence"]) == (2, pytest.approx(0.975))
+    (by_rank,) = [one for one in record["tables"][0]["differences"] if one["measure"] == "mrr"]
+    assert by_rank["interval"][0] < by_rank["difference"] < 0
+    by_recall, unchosen = hits([1, 12, 23]) - hits([1]), '[choosing]\nmeasure = "mrr"\n'
+    assert judged(record)[0]["interval"] == pytest.approx(ends(by_recall, LABELS, 0.975))
+    paths[1] = make_run(tmp_path / "third", [1, 12, 23], settings=unchosen)  # the last step is kept: by nothing
+    assert compare_runs(paths)["comparisons"] == 1
+
+
+def test_runs_of_several_seeds_are_taken_together(tmp_path: Path) -> None:
+    own = {0: [1], 1: [1, 12], 2: [1, 12, 23]}
+    other = {seed: [*range(0, 60, 3)][: 18 + seed] for seed in own}
+    # The second comes in another order: runs are paired by their seeds.
+    paths = [make_run(tmp_path / f"easy-seed-{seed}", own[seed], seed=seed) for seed in (0, 1, 2)]
+    paths += [make_run(tmp_path / f"random-{seed}", other[seed], seed=seed, name="random") for seed in (2, 0, 1)]
+    record = compare_runs(paths)
+    assert [(side["name"], len(side["runs"])) for side in record["sides"]] == [("easy", 3), ("random", 3)]
+    (one,) = judged(record)
+    assert [(pair["of"], pair["less"]) for pair in one["pairs"]] == [
+        (f"random-{seed}", f"easy-seed-{seed}") for seed in (2, 0, 1)
+    ]
+    by_seed = [hits(other[seed]) - hits(own[seed]) for seed in (2, 0, 1)]
+    assert [pair["difference"] for pair in one["pairs"]] == pytest.approx([each.mean() for each in by_seed])
+    averaged = np.mean(by_seed, axis=0)
+    assert one["difference"] == pytest.approx(averaged.mean())
+    assert one["interval"] == pytest.approx(ends(averaged, LABELS, 0.95))
+    assert one["outcome"] == "worse"
+    shares = [1 - len(wrong) / ITEMS for wrong in own.values()]
+    (mean,) = (m for m in record["tables"][0]["means"] if (m["side"], m["measure"]) == ("easy", "recall@1"))
+    assert (mean["mean"], mean["deviation"]) == pytest.approx((fmean(shares), stdev(shares)))
+    seeds = next(row["values"] for row in record["settings"] if row["name"] == "seed")
+    assert seeds == [["0", "1", "2"], ["2", "0", "1"]]
+
+
+def test_a_side_is_worse_only_if_every_pair_is(tmp_path: Path) -> None:
+    paths = [make_run(tmp_path / f"a-{seed}", [5] if seed < 4 else [1, 2, 3], seed=seed) for seed in range(5)]
+    lost = [*range(0, 60, 3)]
+    paths += [make_run(tmp_path / f"b-{n}", lost if n < 4 else [1], seed=n, name="random") for n in range(5)]
+    (one,) = judged(compare_runs(paths))
+    assert one["interval"][1] < 0
+    assert one["outcome"] == "open"
+
+
+def test_runs_of_the_same_settings_are_compared_with_the_first(tmp_path: Path) -> None:
+    paths = [make_run(tmp_path / f"run-{seed}", [seed], seed=seed) for seed in range(3)]
+    record = compare_runs(paths)
+    assert [side["name"] for side in record["sides"]] == ["run-0", "run-1", "run-2"]
+    assert [one["less"] for one in judged(record)] == ["run-0", "run-0"]
+
+
+def test_only_what_is_shared_is_compared_and_the_rest_is_said(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "first", [1])
+    fewer = make_run(tmp_path / "fewer", [1], labels=LABELS[:50], name="random")
+    swapped = make_run(tmp_path / "swapped", [1], labels=LABELS[::-1].copy(), name="hard")
+    elsewhere = make_run(tmp_path / "elsewhere", [1], split="seen", settings="margin = 0.3")
+    with pytest.raises(ValueError, match="must share an evaluation split with the same items: fewer and first cannot"):
+        compare_runs([first, fewer])
+    stopped = make_run(
+        tmp_path / "stopped", record={"status": "interrupted", "evaluation": {}}, settings="margin = 0.4"
+    )
+    same = make_run(tmp_path / "same", [2], name="random", settings="margin = 0.5")
+    record = compare_runs([first, same, fewer, swapped, elsewhere, stopped])
+    assert [one["of"] for one in judged(record)] == ["same"]
+    said = " ".join(record["notes"])
+    assert "fewer and first cannot be compared on unseen: fewer (unseen) has 50 queries and first (unseen) 60" in said
+    assert "swapped and first cannot be compared on unseen: digit differs" in said
+    assert "elsewhere holds no embeddings of unseen." in said
+    assert "stopped is interrupted and holds no embeddings" in said
+    assert judged(compare_runs([stopped, first, same]))[0]["less"] == "first"
+    with pytest.raises(ValueError, match="same items: fewer than two that differ hold embeddings; give runs"):
+        compare_runs([first, stopped])
+    assert said.count("stopped") == 2  # its name, and the folder in the command that finishes it
+
+
+def test_a_record_that_tells_of_other_embeddings_is_named(tmp_path: Path) -> None:
+    old = {"evaluation": {"unseen": [{"name": "trained", "levels": {"digit": {"recall@1": 0.25}}}]}}
+    paths = [make_run(tmp_path / "now", [1]), make_run(tmp_path / "old", [2], record=old, name="random")]
+    (note,) = compare_runs(paths)["notes"]
+    assert "The record of old does not tell of its embeddings: recall@1 on unseen by digit is 25.0 %" in note
+
+
+@pytest.mark.parametrize(("keep", "ended", "said"), [("best", None, True), ("last", 40, True), ("last", None, False)])
+def test_a_split_by_which_a_step_was_chosen_is_named(
+    tmp_path: Path, keep: str, ended: int | None, *, said: bool
+) -> None:
+    chosen = {"choosing": {"keep": keep, "ended": ended, "measure": "map@r", "split": "unseen", "looks": []}}
+    paths = [make_run(tmp_path / "a", [1]), make_run(tmp_path / "b", [2], record=chosen, name="random")]
+    notes = ["The step of b was chosen by unseen, so measures there flatter."]
+    assert compare_runs(paths)["notes"] == (notes if said else [])
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_the_runs_whose_neighbours_are_not_shown_are_told_of(tmp_path: Path, count: int) -> None:
+    paths = [make_run(tmp_path / f"r{i}", [i]) for i in range(count)]
+    compare_runs(paths, report=tmp_path / "page.html")
+    told = "Neighbours are shown of the first 8 runs." in (tmp_path / "page.html").read_text()
+    assert told == (count > 8)
+
+
+def test_folds_are_paired_with_folds(tmp_path: Path) -> None:
+    for way, wrong in (("easy", [1]), ("random", [1, 2, 13, 24])):
+        (tmp_path / way).mkdir()
+        (tmp_path / way / "folds.toml").write_text("")
+        for fold in (0, 1, 10):
+            path = make_run(tmp_path / way / f"fold-{fold}", [w + fold for w in wrong], name=way, split="validation")
+            text = (path / "config.toml").read_text().replace("[loss]", f"folds = 11\nfold = {fold}\n[loss]")
+            (path / "config.toml").write_text(text)
+    record = compare_runs([tmp_path / "easy", tmp_path / "random"])
+    assert [side["name"] for side in record["sides"]] == ["easy", "random"]
+    (one,) = judged(record)
+    assert [(pair["of"], pair["less"]) for pair in one["pairs"]] == [
+        (f"random/fold-{fold}", f"easy/fold-{fold}") for fold in (0, 1, 10)
+    ]
+    assert [run["fold"] for run in record["runs"]] == [0, 1, 10] * 2
+
+
+def test_queries_and_gallery_are_followed(tmp_path: Path) -> None:
+    paths = [make_run(tmp_path / "a", [1]), make_run(tmp_path / "b", [1, 2], name="random")]
+    asked = np.arange(ITEMS) % 2 == 0
+    for path, wrong in zip(paths, ([2], [2, 4, 14, 16, 27]), strict=True):
+        columns = {"digit": [f"d{label}" for label in LABELS]}
+        columns |= {"is_query": asked.tolist(), "is_gallery": (~asked).tolist()}
+        file = path / "embeddings" / "unseen.parquet"
+        ids = tuple(f"digits/{row:04d}" for row in range(ITEMS))
+        write_embeddings(file, placed(wrong, LABELS), ids, columns, levels=["digit"])
+    (table,) = compare_runs(paths)["tables"]
+    assert table["queries"] == 30
+    one = table["differences"][0]
+    assert (one["value"], one["reference"]) == pytest.approx((26 / 30, 29 / 30))
+
+
+def test_what_a_repair_took_back_is_left_out() -> None:
+    run = read_run(
+        {
+            "curves": {"step": [10, 20, 30, 40, 20, 30], "attempt": [0, 0, 0, 0, 1, 1], "loss": [6, 5, 4, 3, 2, 1]},
+            "validation": {"step": [10, 30, 20], "attempt": [0, 0, 1], "recall@1": {"digit": [0.1, 0.2, 0.3]}},
+        }
+    )
+    seen = training_of(run)
+    assert (seen["step"], seen["series"]["loss"]) == ([10, 20, 30], [6, 2, 1])
+    assert (seen["look_step"], seen["recall"]) == ([10, 20], {"digit": [0.1, 0.3]})

@@ -1,0 +1,101 @@
+"""Measures of baselines are found once for the same items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.commands.evaluate import baselines
+from trivet.commands.evaluate.baselines import baseline_retrieval
+from trivet.datasets import Dataset, DigitsConfig, load
+from trivet.metrics import Retrieval, retrieve_levels
+from trivet.training.embed_dataset import raw_inputs
+
+NAMES = ("recall@1", "map")
+
+
+@pytest.fixture
+def digits(monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    monkeypatch.setattr(baselines, "WORTH", 0)
+    return load(DigitsConfig(), None).evaluation["seen"].subset(np.arange(60))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often something was measured."""
+    calls: list[int] = []
+
+    def watched(*given: Any, **named: Any) -> dict[str, Retrieval]:
+        calls.append(1)
+        return retrieve_levels(*given, **named)
+
+    monkeypatch.setattr(baselines, "retrieve_levels", watched)
+    return calls
+
+
+def test_what_was_measured_is_kept_and_is_the_same(digits: Dataset, measured: list[int], tmp_path: Path) -> None:
+    points = raw_inputs(digits.inputs)
+    first, again = (baseline_retrieval(points, digits, NAMES, "cosine", tmp_path) for _ in range(2))
+    assert len(measured) == 1
+    assert list(again) == list(first) == list(digits.labels)
+    for level, one in first.items():
+        for name in ("values", "classes", "labels", "positives"):
+            np.testing.assert_array_equal(getattr(again[level], name), getattr(one, name))
+        assert again[level].mean() == one.mean()
+        assert (again[level].chance, again[level].gallery) == (one.chance, one.gallery)
+    assert again["digit"].per_class() == first["digit"].per_class()
+
+
+def test_anything_else_is_measured_anew(digits: Dataset, measured: list[int], tmp_path: Path) -> None:
+    points = raw_inputs(digits.inputs)
+    other = points.copy()
+    other[-1, -1] += 1
+    baseline_retrieval(points, digits, NAMES, "cosine", tmp_path)
+    baseline_retrieval(other, digits, NAMES, "cosine", tmp_path)
+    baseline_retrieval(points, digits, NAMES, "euclidean", tmp_path)
+    baseline_retrieval(points, digits, ("map",), "cosine", tmp_path)
+    labels = {level: np.roll(values, 1) for level, values in digits.labels.items()}
+    moved = Dataset(digits.name, digits.inputs, labels, digits.names, digits.ids)
+    baseline_retrieval(points, moved, NAMES, "cosine", tmp_path)
+    assert len(measured) == len(list(tmp_path.iterdir())) == 5
+
+
+@pytest.mark.parametrize("damage", ["cut", "a byte", "empty"])
+def test_a_damaged_file_is_made_again(damage: str, digits: Dataset, measured: list[int], tmp_path: Path) -> None:
+    points = raw_inputs(digits.inputs)
+    first = baseline_retrieval(points, digits, NAMES, "cosine", tmp_path)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    middle = whole.index(first["digit"].values.tobytes()) + 100
+    broken = {"cut": whole[:middle], "empty": b"", "a byte": whole[:middle] + b"\xa5" + whole[middle + 1 :]}
+    file.write_bytes(broken[damage])
+    again = baseline_retrieval(points, digits, NAMES, "cosine", tmp_path)
+    assert len(measured) == 2
+    assert again["digit"].mean() == first["digit"].mean()
+    assert file.read_bytes() == whole
+
+
+def test_the_oldest_make_room_and_small_sets_are_not_kept(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = raw_inputs(digits.inputs)
+    baseline_retrieval(points, digits, NAMES, "cosine", tmp_path)
+    (first,) = tmp_path.iterdir()
+    monkeypatch.setattr(baselines, "MOST", 3 * first.stat().st_size // 2)
+    baseline_retrieval(points + 1, digits, NAMES, "cosine", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not first.exists()
+    kept = list(tmp_path.iterdir())
+    monkeypatch.setattr(baselines, "WORTH", 10**9)
+    baseline_retrieval(points + 2, digits, NAMES, "cosine", tmp_path)
+    assert list(tmp_path.iterdir()) == kept
+
+
+def test_a_folder_that_cannot_be_written_is_left_alone(digits: Dataset, measured: list[int], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for _ in range(2):
+        baseline_retrieval(raw_inputs(digits.inputs), digits, NAMES, "cosine", tmp_path / "file" / "baselines")
+    assert len(measured) == 2

@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.commands.evaluate.differences import compare, summary
+from trivet.commands.evaluate.run import Request, evaluate_file, evaluate_files, evaluate_pair, per_class_csv
+from trivet.io.parquet_files import write_embeddings
+from trivet.metrics import retrieve
+from trivet.metrics.folds import class_folds
+from trivet.metrics.intervals import paired_difference
+from trivet.metrics.rejection import rejection
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+NAMES = ("recall@1", "map@r", "nmi")
+QUICK = Request(measures=NAMES, resamples=50)
+
+
+def blobs(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 6, count)
+    points = np.random.default_rng(7).normal(size=(6, 5))[labels] + 0.8 * generator.normal(size=(count, 5))
+    return points.astype(np.float32), labels
+
+
+def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
+    np.savez(path, embeddings=points, **columns)
+    return path
+
+
+def test_one_set_equals_the_library(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
+    record = evaluate_file(path, QUICK).record
+    assert list(record["evaluation"]) == ["coarse", "fine"]
+    found = retrieve(points, labels, measures=("recall@1", "map@r"), distance="cosine")
+    assert record["evaluation"]["fine"]["map@r"] == pytest.approx(found.mean()["map@r"], rel=1e-12)
+    assert {name: record["macro"]["fine"][name] for name in found.measures} == pytest.approx(found.mean("macro"))
+    assert (record["items"], record["dimension"], record["distance"]) == (120, 5, "cosine")
+    low, high = record["intervals"]["fine"]["recall@1"]["classes"]
+    assert low <= record["evaluation"]["fine"]["recall@1"] <= high
+    assert record["clustering"]["fine"]["clusters"] == 6
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    only = evaluate_file(path, replace(QUICK, levels=("fine",), distance="euclidean")).record
+    assert list(only["evaluation"]) == ["fine"]
+    assert only["distance"] == "euclidean"
+
+
+def test_splits_of_one_file_and_two_files_are_the_same_task(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 3 == 0, "test", "train")
+    ids = np.array([f"item {i}" for i in range(120)])
+    whole = write(tmp_path / "whole.npz", points, label=labels, split=split, id=ids)
+    asked = split == "test"
+    query = write(tmp_path / "query.npz", points[asked], label=labels[asked], id=ids[asked])
+    # The gallery holds some of the queries too; by their ids they are not found.
+    held = ~asked | (np.arange(120) < 30)
+    gallery = write(tmp_path / "gallery.npz", points[held], label=labels[held], id=ids[held])
+    one = evaluate_file(whole, replace(QUICK, query="test", gallery="train"))
+    two = evaluate_pair(query, gallery, QUICK)
+    assert (one.record["protocol"]["queries"], one.record["protocol"]["gallery"]) == (40, 80)
+    assert two.record["protocol"]["queries_in_gallery"] == 10
+    expected = retrieve(
+        points[asked],
+        labels[asked],
+        gallery=points[~asked],
+        gallery_labels=labels[~asked],
+        measures=("recall@1", "map@r"),
+        distance="cosine",
+    )
+    np.testing.assert_allclose(one.retrieval["label"].values, expected.values, atol=1e-12)
+    assert two.retrieval["label"].positives[:10].tolist() != one.retrieval["label"].positives[:10].tolist()
+
+
+def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
+    points, labels = blobs()
+    cameras = np.arange(120) % 4
+    names = np.where(labels == 5, "-1", labels.astype(str))
+    split = np.where((np.arange(120) < 30) & (labels != 5), "query", "gallery")
+    path = write(tmp_path / "a.npz", points, person=names, camera=cameras, split=split)
+    request = replace(QUICK, query="query", gallery="gallery", cameras=True, junk="-1")
+    record = evaluate_file(path, request)
+    asked = split == "query"
+    assert record.record["protocol"]["junk"] == int((names[~asked] == "-1").sum()) > 0
+    expected = retrieve(
+        points[asked],
+        labels[asked],
+        gallery=points[~asked],
+        gallery_labels=labels[~asked],
+        cameras=cameras[asked],
+        gallery_cameras=cameras[~asked],
+        junk=labels[~asked] == 5,
+        measures=("recall@1", "map@r"),
+        distance="cosine",
+    )
+    np.testing.assert_allclose(record.retrieval["person"].values, expected.values, atol=1e-12)
+    within = replace(QUICK, cameras=True)
+    assert evaluate_file(path, within).record["protocol"]["same_camera_left_out"]
+
+
+def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    record = evaluate_file(
+        path, replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean")
+    ).record
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    outside = labels[split == "test"] == 3
+    expected = rejection(asked, outside, known)
+    assert record["rejection"]["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
+    assert record["rejection"]["out_of_scope"] == int(outside.sum())
+    assert record["protocol"]["queries"] == int((~outside).sum())
+    assert record["evaluation"]["intent"]["classes"] == 5
+
+
+@pytest.mark.parametrize("by", ["split", "columns"])
+def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected(tmp_path: Path, by: str) -> None:
+    points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
+    names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
+    ids = np.array([f"item {i}" for i in range(120)])
+    request = replace(QUICK, out_of_scope="none", measures=("recall@1",), resamples=0, distance="euclidean")
+    junk = np.arange(120) % 20 == 7
+    if by == "split":
+        junk[:] = False
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, split=np.full(120, "test"))
+        request = replace(request, query="test", gallery="test")
+    else:
+        every = np.ones(120, dtype=np.bool_)
+        path = write(tmp_path / "a.npz", points, label=names, id=ids, is_query=every, is_gallery=every, is_junk=junk)
+    record = evaluate_file(path, request).record
+    apart = np.linalg.norm(points[:, None].astype(np.float64) - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart[:, (names != "none") & ~junk].min(axis=1)
+    inside, outside = nearest[names != "none"], nearest[names == "none"]
+    area = np.mean((inside[:, None] < outside).astype(np.float64))
+    assert record["protocol"]["queries_in_gallery"] == int((~junk)[:80].sum())
+    assert record["rejection"]["auroc"] == pytest.approx(area, abs=1e-12)
+    assert record["protocol"]["junk"] == (int(junk.sum()) or None)
+
+
+def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean", resamples=0)
+    found = evaluate_file(path, replace(request, junk="2")).record["rejection"]
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3) & (labels != 2)]
+    expected = rejection(asked, labels[split == "test"] == 3, known)
+    assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
+
+
+@pytest.mark.parametrize("junk", [None, "2"])
+def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str | None) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    retrieved = np.flatnonzero(labels == 3)[:3] if junk is None else np.flatnonzero(labels == 2)
+    split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
+    path = write(tmp_path / "a.npz", points, intent=labels, split=split, id=ids)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", junk=junk, resamples=0)
+    with pytest.raises(ValueError, match="gallery"):
+        evaluate_file(path, request)
+
+
+def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    names = np.array([f"class {label}" for label in labels])
+    path = write(tmp_path / "a.npz", points, intent=names, split=split)
+    request = replace(QUICK, query="test", gallery="train", out_of_scope="class 3", distance="euclidean")
+    evaluated = evaluate_file(path, request)
+    found = evaluated.record["rejection"]
+    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    # Queries in scope first, as they are drawn.
+    order = np.argsort(labels[split == "test"] == 3, kind="stable")
+    asked, own = asked[order], labels[split == "test"][order]
+    expected = rejection(asked, own == 3, known, labels=own)
+    assert found["macro"]["auroc"] == pytest.approx(expected.macro, abs=1e-12)
+    for key, average in (("intervals", "micro"), ("macro_intervals", "macro")):
+        drawn = expected.intervals(average, resamples=50)  # type: ignore[arg-type]  # one of the two
+        assert found[key]["auroc"]["classes"] == pytest.approx(
+            [drawn["auroc"]["classes"].low, drawn["auroc"]["classes"].high]
+        )
+    per_class_csv([evaluated], tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [float(row["rejection-auroc"]) for row in rows] == pytest.approx(list(expected.per_class().values()))
+    assert json.loads(json.dumps(evaluated.record, allow_nan=False)) == evaluated.record
+    assert "intervals" not in evaluate_file(path, replace(request, resamples=0)).record["rejection"]
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    points, labels = blobs()
+    paths = []
+    for folder, rows in (("a", points), ("b", -(points[:, ::-1] ** 2))):
+        (tmp_path / folder).mkdir()
+        paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
+    request = replace(QUICK, resamples=0, measures=("recall@1",))
+    evaluated = evaluate_files(paths, request)
+    names = [one.record["embeddings"] for one in evaluated]
+    assert names == ["a/embeddings.npz", "b/embeddings.npz"]
+    (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
+    assert (difference["less"], difference["of"]) == tuple(names)
+    cut = evaluate_files(paths, replace(request, prefixes=(2,)))
+    assert [one.record["embeddings"] for one in cut] == [f"{name}, first 2" for name in names]
+    other = write(tmp_path / "other.npz", points, label=labels)
+    for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
+        assert evaluate_files(several, request)[0].record["embeddings"] == "embeddings.npz"
+
+
+def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, label=labels)
+    found = evaluate_file(path, replace(QUICK, folds=3, distance="euclidean")).record["folds"]["label"]["map@r"]
+    expected = [
+        retrieve(points[rows], labels[rows], measures=["map@r"]).mean()["map@r"] for rows in class_folds(labels, 3)
+    ]
+    assert found["values"] == pytest.approx(expected, rel=1e-12)
+    assert found["interval"][0] < found["mean"] < found["interval"][1]
+
+
+def test_a_level_with_too_few_classes_for_the_folds_is_said(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
+    record = evaluate_file(path, replace(QUICK, folds=3)).record
+    assert list(record["folds"]) == ["fine"]
+    assert record["folds_missing"] == {"coarse": "3 folds need as many classes: there are 2."}
+
+
+def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
+    points, labels = blobs()
+    request = replace(QUICK, resamples=0)
+    paths = [write(tmp_path / f"{name}.npz", points[:, :width], label=labels) for name, width in (("a", 5), ("b", 2))]
+    result = summary([evaluate_file(path, request) for path in paths], request)
+    row = result["differences"]["label"]["map@r"][0]
+    assert row["difference"] < 0
+    assert row["queries"] is row["classes"] is None
+    assert "intervals" not in result["results"][0]
+
+
+def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
+    points, labels = blobs()
+    path = write(tmp_path / "a.npz", points, label=labels, id=np.arange(120))
+    some = evaluate_file(path, replace(QUICK, sample=20, seed=3))
+    assert len(some.retrieval["label"].classes) == len(some.ids if some.ids is not None else []) == 20
+    near = evaluate_file(path, replace(QUICK, approximate="hnsw")).record
+    exact = evaluate_file(path, QUICK).record
+    assert near["protocol"]["approximate"]["recall"] == 1
+    assert near["evaluation"]["label"]["map@r"] == pytest.approx(exact["evaluation"]["label"]["map@r"], rel=1e-12)
+    assert near["evaluation"]["label"]["nmi"] == exact["evaluation"]["label"]["nmi"]
+
+
+def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    order = np.random.default_rng(2).permutation(120)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
+    found = [evaluate_file(path, QUICK) for path in (a, b, a)]
+    result = summary(found, QUICK)
+    rows = result["differences"]["label"]["map@r"]
+    values = [one.record["evaluation"]["label"]["map@r"] for one in found]
+    assert [row["difference"] for row in rows] == pytest.approx([values[1] - values[0], 0], abs=1e-12)
+    assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
+    assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
+    assert result == summary([evaluate_file(path, QUICK) for path in (a, b, a)], QUICK) | {"results": result["results"]}
+
+
+def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    order = np.random.default_rng(2).permutation(120)
+    names = ("nmi", "ami", "nmi+", "roc-auc", "tar@far", "verification-accuracy")
+    request = replace(QUICK, measures=names, nmi_plus=2, resamples=200)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
+    c = write(tmp_path / "c.npz", points[order], label=labels[order], id=ids[order])
+    found = [evaluate_file(path, request) for path in (a, b, c)]
+    result = summary(found, request)
+    differences = result["differences"]["label"]
+    values = [one.record["evaluation"]["label"] for one in found]
+    single = found[0].record["intervals"]["label"]
+    assert differences.keys() == {
+        "nmi",
+        "ami",
+        "nmi+",
+        "roc-auc",
+        "tar@far=0.01",
+        "tar@far=0.001",
+        "verification-accuracy",
+    }
+    for name, (noisier, same) in differences.items():
+        assert noisier["difference"] == pytest.approx(values[1][name] - values[0][name], abs=1e-9)
+        for over in ("queries", "classes"):
+            low, high = noisier[over]
+            assert low <= noisier["difference"] <= high
+            if name.startswith(("roc", "tar", "verif")):  # k-means starts from other rows
+                assert [same["difference"], *same[over]] == pytest.approx([0, 0, 0], abs=1e-9)
+    own, its = (one.levels["label"].agreement_values()["nmi"][0] for one in found[:2])
+    (paired,) = paired_difference(its[np.argsort(order)], own, labels, over="classes", average="micro", resamples=200)
+    assert differences["nmi"][0]["classes"] == pytest.approx([paired.interval.low, paired.interval.high])
+    # Paired: narrower than the two intervals together.
+    for over in ("queries", "classes"):
+        widths = [one["intervals"]["label"]["roc-auc"][over] for one in (found[0].record, found[1].record)]
+        low, high = differences["roc-auc"][0][over]
+        assert high - low < sum(end[1] - end[0] for end in widths)
+    assert single.keys() >= differences.keys()
+    per_class_csv(found, tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [int(row["queries"]) for row in rows[:6]] == np.bincount(labels).tolist()
+    whole = sum(float(row["nmi"]) * int(row["queries"]) for row in rows[:6]) / 120
+    assert whole == pytest.approx(values[0]["nmi"], abs=1e-9)
+    macro = [float(row["roc-auc"]) for row in rows[:6]]
+    assert found[0].record["macro"]["label"]["roc-auc"] == pytest.approx(np.mean(macro))
+    low, high = found[0].record["macro_intervals"]["label"]["roc-auc"]["classes"]
+    assert low < np.mean(macro) < high
+
+
+def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:
+    points, labels = blobs()
+    run = tmp_path / "run"
+    names = tuple(str(label) for label in labels)
+    write_embeddings(run / "embeddings" / "seen.parquet", points, tuple(map(str, range(120))), {"label": names})
+    (run / "config.toml").write_text(
+        '[data]\nname = "digits"\n[loss]\nname = "triplet"\n[evaluation]\ndistance = "euclidean"\n'
+    )
+    record = evaluate_file(run, QUICK).record
+    assert (record["embeddings"], record["distance"]) == ("run (seen)", "euclidean")
+
+
+def test_a_row_for_each_class(tmp_path: Path) -> None:
+    points, labels = blobs()
+    found = evaluate_file(write(tmp_path / "a.npz", points, label=labels), QUICK)
+    per_class_csv([found], tmp_path / "classes.csv")
+    rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
+    assert [row["class"] for row in rows] == [str(label) for label in range(6)]
+    assert [int(row["queries"]) for row in rows] == np.bincount(labels).tolist()
+    shares = found.retrieval["label"].values[labels == 2, 0]
+    assert float(rows[2]["recall@1"]) == pytest.approx(shares.mean())
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        ({"query": "test"}, "go together"),
+        ({"query": "test", "gallery": "train", "split": "test"}, "leave it out"),
+        ({"query": "test", "gallery": "valid"}, "valid"),
+        ({"cameras": True}, "needs a column camera"),
+        ({"junk": "3"}, "give --query and --gallery"),
+        ({"junk": "9", "query": "test", "gallery": "train"}, "no item has '9'"),
+        ({"out_of_scope": "3"}, "give --query and --gallery"),
+        ({"out_of_scope": "9", "query": "test", "gallery": "train"}, "not of all: 0 of 60 have '9'"),
+        ({"sample": 500}, "at most the 120 items"),
+        ({"sample": 5, "query": "test", "gallery": "train"}, "leave it out"),
+        ({"folds": 7}, "at most the number of classes: got 7 for 6 at level label"),
+        ({"levels": ("labels",)}, "label"),
+        ({"levels": ()}, "needs a label for each row"),
+        ({"measures": ("recall",)}, "got 'recall'"),
+    ],
+)
+def test_bad_input_is_a_stated_error(tmp_path: Path, request_: dict[str, Any], sentence: str) -> None:
+    points, labels = blobs()
+    split = np.where(np.arange(120) % 2 == 0, "test", "train")
+    path = write(tmp_path / "a.npz", points, label=labels, split=split)
+    with pytest.raises(ValueError, match=sentence):
+        evaluate_file(path, replace(QUICK, **request_))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda points, labels, ids: (points[1:], labels[1:], ids[1:]), "119"),
+        (lambda points, labels, ids: (points, labels, np.char.add(ids, "x")), "has no 'item 0'"),
+        (lambda points, labels, ids: (points, labels[::-1], ids), "same labels"),
+    ],
+)
+def test_only_embeddings_of_the_same_items_are_compared(
+    tmp_path: Path, change: Callable[..., tuple[np.ndarray, ...]], sentence: str
+) -> None:
+    points, labels = blobs()
+    ids = np.array([f"item {i}" for i in range(120)])
+    other = change(points, labels, ids)
+    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    b = write(tmp_path / "b.npz", other[0], label=other[1], id=other[2])
+    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    with pytest.raises(ValueError, match=sentence):
+        compare(found, QUICK)
+
+
+def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> None:
+    points, labels = blobs()
+    a, b = write(tmp_path / "a.npz", points, label=labels), write(tmp_path / "b.npz", points, kind=labels)
+    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
+        compare(found, QUICK)
+
+
+def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(30, 4))
+    query, gallery = tmp_path / "query.npz", tmp_path / "gallery.npz"
+    np.savez(query, embeddings=np.repeat(points, 2, axis=0), person=np.repeat(np.arange(30), 2))
+    np.savez(gallery, embeddings=points, person=np.arange(30), path=[f"{i}.png" for i in range(30)])
+    found = evaluate_pair(query, gallery, QUICK)
+    assert list(found.levels) == ["person"]
+    assert found.record["evaluation"]["person"]["recall@1"] == 1.0
+    with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
+        evaluate_pair(gallery, gallery, QUICK)
+
+
+def test_files_of_other_items_are_refused_before_any_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points, labels = blobs()
+    first = write(tmp_path / "a.npz", points, label=labels)
+    others = {
+        r"a\.npz has 120 queries and b\.npz 60": write(tmp_path / "b.npz", points[:60], label=labels[:60]),
+        "must have the same labels: label differs": write(tmp_path / "c.npz", points, label=labels[::-1]),
+        "must share a label level": write(tmp_path / "d.npz", points, kind=labels),
+    }
+    monkeypatch.setattr("trivet.commands.evaluate.run._evaluate", lambda *rest: pytest.fail("evaluated"))
+    for sentence, other in others.items():
+        with pytest.raises(ValueError, match=sentence):
+            evaluate_files([first, other], QUICK)
+
+
+def test_labels_that_are_all_different_are_warned_of(tmp_path: Path) -> None:
+    points, _ = blobs(20)
+    path = write(tmp_path / "a.npz", points, label=np.arange(20))
+    (warning,) = evaluate_file(path, replace(QUICK, levels=("label",), measures=("recall@1",))).record["warnings"]
+    assert warning.startswith("label has a class of its own for each item, so no neighbour is right")
+    split = np.array(["test"] * 5 + ["train"] * 15)
+    path = write(tmp_path / "b.npz", points, label=np.arange(20) % 15, split=split)  # one for each class of a gallery
+    request = replace(QUICK, levels=("label",), query="test", gallery="train", measures=("recall@1",))
+    assert evaluate_file(path, request).record["warnings"] == []

@@ -1,0 +1,298 @@
+"""What is exported embeds as the run does, alone, in batches of any size; what does not is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from trivet.commands.export import run as export
+from trivet.commands.main import main
+from trivet.commands.train.run import train
+from trivet.models import load_model
+from trivet.models.graphs import Graph, feed_of, graph_of, write_onnx, write_torch
+from trivet.models.sentence_folder import write_sentence_folder
+from trivet.training.config import RunConfig
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+GRAPHS = ("onnx", "torch-export")
+ONNX = ("onnx", "onnxscript", "onnxruntime")
+
+
+def needs(to: str) -> None:
+    for library in ONNX if to == "onnx" else ():
+        pytest.importorskip(library)
+
+
+def trained(folder: Path, data: dict[str, Any], model: dict[str, Any]) -> Path:
+    values = {
+        "data": data,
+        "batch": {"num_classes": 3, "samples_per_class": 2},
+        "model": model,
+        "loss": {"name": "triplet"},
+        "training": {"steps": 1},
+        "evaluation": {"nmi_plus": 2, "map_points": 10},
+    }
+    train(RunConfig.parse(values, source="settings"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on images that are resized to 24 pixels and cut to 16 x 20; its data stay where they are."""
+    folder, draws = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for number in range(36):
+        file = folder / "data" / f"<b>_{number % 6}" / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 255, (6, 8, 3), np.uint8)).resize((90, 120)).save(file)
+    data = {"name": "folder", "root": str(folder / "data"), "image_size": [16, 20], "resize": 24}
+    return trained(folder / "run", data, {"name": "conv3", "embedding_dim": 5})
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    small_texts = pytest.importorskip("small_texts")
+    folder = tmp_path_factory.mktemp("texts")
+    data = {"name": "texts", "path": str(small_texts.texts_file(folder / "texts.csv"))}
+    model = {"name": f"text:{small_texts.text_network(folder / 'network', length=9, prompt='my ')}", "head": "linear"}
+    return trained(folder / "run", data, model | {"embedding_dim": 5})
+
+
+def run_code(code: str, folder: Path, end: str) -> np.ndarray:
+    """The embeddings that a program makes in a process that knows no Trivet."""
+    program = f"{code}\nimport sys\nassert not any(name.startswith('trivet') for name in sys.modules)\n{end}"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return np.array(json.loads(done.stdout))
+
+
+PRINT = "import json; print(json.dumps(np.asarray(embeddings).tolist()))"
+
+
+@pytest.mark.parametrize("to", [*GRAPHS, "safetensors"])
+def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, images: Path, tmp_path: Path) -> None:
+    needs(to)
+    made = export.export_run(images, to, tmp_path / "out")
+    assert made["largest_difference"] < 1e-5
+    assert made["note"] is None
+    assert "items of unseen: the largest difference" in made["checked"]
+    assert sorted(made["files"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    card = (tmp_path / "out" / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    photo = tmp_path / "out" / "photo.jpg"
+    photo.write_bytes(next((images.parent / "data").rglob("7.jpg")).read_bytes())
+    if to == "safetensors":
+        names: dict[str, Any] = {}
+        exec(code.replace("FOLDER", str(tmp_path / "out")).replace("photo.jpg", str(photo)), names)
+        found = names["embeddings"]
+    else:
+        found = run_code(code, tmp_path / "out", PRINT)
+    assert found == pytest.approx(load_model(images).embed([photo]), abs=1e-5)
+
+
+@pytest.mark.parametrize("to", GRAPHS)
+def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, texts: Path, tmp_path: Path) -> None:
+    needs(to)
+    assert export.export_run(texts, to, tmp_path / "out")["largest_difference"] < 1e-5
+    if to == "torch-export":
+        return  # a process that loads torch takes seconds, and one test does so
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    some = ["card lost", "top up failed again where is my rent due again and again"]
+    found = run_code(code.replace('["a text", "another one"]', repr(some)), tmp_path / "out", PRINT)
+    assert found == pytest.approx(load_model(texts).embed(some), abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("head", ["none", "linear", "residual", "mlp"])
+def test_sentence_transformers_embed_as_the_network(pooling: str, head: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    small_texts = pytest.importorskip("small_texts")
+    from trivet.models import ModelConfig, TextEmbedder, build
+
+    name = f"text:{small_texts.text_network(tmp_path / 'network', length=9, lower=True, prompt='my ')}"
+    width = {} if head == "none" else {"embedding_dim": 11 if head == "residual" else 5}
+    values = {"name": name, "pooling": pooling, "head": head, "normalize": head != "linear", **width}
+    model = build(ModelConfig.parse(values, source="settings"), (1,), seed=0).eval()
+    assert isinstance(model, TextEmbedder)
+    with torch.no_grad():
+        for parameter in model.body[1].parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    (tmp_path / "out").mkdir()
+    write_sentence_folder(model, tmp_path / "out")
+    some = ["card lost", "TOP UP failed", "where is my rent due again and again where is it"]
+    found = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(some, show_progress_bar=False)
+    assert found == pytest.approx(model.embed(some), abs=1e-5)
+
+
+def test_a_run_of_texts_becomes_a_folder_of_sentence_transformers(texts: Path, tmp_path: Path) -> None:
+    made = export.export_run(texts, "sentence-transformers", tmp_path / "out")
+    assert {"modules.json", "2_Dense/model.safetensors", "1_Pooling/config.json"} <= set(made["files"])
+    if export.installed("sentence_transformers"):
+        assert made["largest_difference"] < 1e-5
+    else:
+        assert made["checked"].startswith("Not checked, because sentence-transformers is not installed")
+    export.export_run(texts, "sentence-transformers", tmp_path / "out", force=True)
+
+
+def call(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["trivet", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def test_a_difference_ends_with_one_and_leaves_nothing(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(inputs: Tensor) -> Any:
+        return tuple(values[::-1].copy() for values in feed_of(inputs))
+
+    monkeypatch.setattr(export, "feed_of", wrong)
+    code, out, err = call(f"export {images} --to torch-export -o {tmp_path / 'out'}", monkeypatch, capsys)
+    assert (code, out) == (1, "")
+    assert "trivet: what is exported must embed as the run does: the largest difference is " in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_it_wrote_and_replaces_with_force_only(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"export {images} --to safetensors -o {tmp_path / 'out'}"
+    code, out, _ = call(line, monkeypatch, capsys)
+    assert (code, out.splitlines()[0]) == (
+        0,
+        f"README.md, model.json, model.safetensors, preprocessing.json in {tmp_path / 'out'}",
+    )
+    assert "holds an exported model; choose another --output, or add --force" in call(line, monkeypatch, capsys)[2]
+    said = json.loads(call(f"{line} --force --json", monkeypatch, capsys)[1])
+    assert said["largest_difference"] < said["tolerance"] == 1e-4
+    assert said["items"] == 18
+    (tmp_path / "out" / "mine.txt").touch()
+    assert "holds mine.txt" in call(f"{line} --force", monkeypatch, capsys)[2]
+
+
+def test_without_its_data_a_run_is_checked_on_random_inputs(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*given: object, **more: object) -> None:
+        raise ValueError("no such folder")
+
+    monkeypatch.setattr(export, "load_splits", gone)
+    made = export.export_run(images, "torch-export", tmp_path / "out")
+    assert made["note"] == "the data of the run cannot be read (no such folder)"
+    assert "on 64 random inputs" in made["checked"]
+    assert made["largest_difference"] < 1e-5
+
+
+def test_what_the_run_kept_is_compared_not_what_its_model_gives_now(images: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(images, tmp_path / "run")
+    weights = tmp_path / "run" / "model" / "model.safetensors"
+    save_file({name: value * 1.01 for name, value in load_file(weights).items()}, weights)
+    with pytest.raises(export.DiffersError, match="of unseen; nothing was written"):
+        export.export_run(tmp_path / "run", "safetensors", tmp_path / "out")
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch-export", "safetensors", "sentence-transformers"])
+def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone(
+    to: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(to)
+    run = request.getfixturevalue("texts" if to == "sentence-transformers" else "images")
+
+    def stop(*given: object) -> None:
+        assert sorted(item.name for item in tmp_path.iterdir()) == [".out.trivet-lock", ".out.trivet-new"]
+        assert any(tmp_path.glob("*/model.*"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export, "preprocessing", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export.export_run(run, to, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [("sentence-transformers", r'takes networks of texts \(model.name = "text:..."\)')],
+)
+def test_a_form_that_the_model_has_not_is_refused(to: Any, message: str, images: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        export.export_run(images, to, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("library", ONNX)
+def test_a_missing_library_is_named_with_its_extra(
+    library: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for other in ONNX:
+        if not export.installed(other):
+            monkeypatch.setitem(sys.modules, other, sys)  # as if it were there
+    monkeypatch.setitem(sys.modules, library, None)
+    code, _, err = call(f"export {images} --to onnx -o {tmp_path / 'out'}", monkeypatch, capsys)
+    assert code == 2
+    assert f"this needs {library}, which is not installed: run pip install 'trivet[export]'." in err
+
+
+class Other(nn.Module):
+    """A network that no exporter takes: by what it is asked for."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.why == "operator":
+            return torch.special.bessel_j0(inputs)
+        return inputs if inputs.sum() > 0 else -inputs
+
+
+@pytest.mark.parametrize(
+    ("write", "why", "message"),
+    [
+        (write_onnx, "operator", r"ONNX must have every operator of the network: it has none for \S*bessel_j0;"),
+        (write_onnx, "branch", "must be one that ONNX can write for batches of any size: "),
+        (write_torch, "branch", "must be one that torch.export can write for batches of any size: "),
+    ],
+)
+def test_a_network_that_cannot_be_exported_is_said_in_one_sentence(
+    write: Any, why: str, message: str, tmp_path: Path
+) -> None:
+    needs("onnx" if write is write_onnx else "torch-export")
+    graph = Graph(Other(why), ("inputs",), (torch.rand(2, 3),), ({0: torch.export.Dim.DYNAMIC},))
+    with pytest.raises(ValueError, match=message) as error:
+        write(graph, tmp_path / "graph")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.parametrize("name", ["timm:resnet10t", "residual"])
+def test_backbones_and_heads_become_graphs_for_any_batch(name: str, tmp_path: Path) -> None:
+    needs("onnx")
+    from trivet.models import ModelConfig, build
+    from trivet.models.graphs import onnx_runner
+
+    shape = (12,) if name == "residual" else (3, 32, 32)
+    model = build(ModelConfig.parse({"name": name, "embedding_dim": 8}, source="settings"), shape, seed=0).eval()
+    graph = graph_of(model)
+    write_onnx(graph, tmp_path / "model.onnx")
+    run = onnx_runner(tmp_path / "model.onnx", graph.inputs)
+    for size in (1, 3):
+        inputs = torch.rand(size, *shape)
+        with torch.no_grad():
+            assert run(feed_of(inputs)) == pytest.approx(model(inputs).numpy(), abs=1e-5)

@@ -1,0 +1,409 @@
+"""An index folder finds items by id, image, text and vector, and refuses what it cannot use."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from trivet.commands.embed.run import embed_data
+from trivet.commands.index.run import make_index
+from trivet.commands.search import run as module
+from trivet.commands.search.run import IndexFolder, search_folder
+from trivet.commands.train.run import train
+from trivet.io.parquet_files import write_embeddings
+from trivet.knn.index import Index
+from trivet.training import RunConfig
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+SETTINGS = {
+    "data": {"name": "digits"},
+    "batch": {"num_classes": 2, "samples_per_class": 6},
+    "model": {"name": "linear", "embedding_dim": 3},
+    "loss": {"name": "triplet", "positives": "easy"},
+    "training": {"steps": 4, "accelerator": "cpu"},
+    "evaluation": {"map_points": 20, "sample": 50, "nmi_plus": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    train(RunConfig.parse(SETTINGS, source="test"), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("indexes") / "digits"
+    make_index(run, path)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Three animals and two tools."""
+    path = tmp_path / "words.npz"
+    np.savez(
+        path,
+        embeddings=np.array([[1, 0], [1, 0.1], [1, 0.3], [0, 1], [0.1, 1]], np.float32),
+        id=np.array(["cat", "dog", "hen", "axe", "saw"]),
+        kind=np.array(["animal"] * 3 + ["tool"] * 2),
+    )
+    return path
+
+
+def rows_of(run: Path, *splits: str) -> list[dict[str, Any]]:
+    rows = []
+    for split in splits:
+        rows += [row | {"split": split} for row in pq.read_table(run / "embeddings" / f"{split}.parquet").to_pylist()]
+    return rows
+
+
+def test_the_folder_of_a_run(run: Path, index: Path) -> None:
+    assert {item.name for item in index.iterdir()} == {"index.faiss", "index.json", "items.parquet"}
+    saved = json.loads((index / "index.json").read_text())
+    assert {key: saved[key] for key in ("format", "distance", "dimension", "items", "kind", "seed")} == {
+        "format": 1, "distance": "euclidean", "dimension": 3, "items": 434 + 714, "kind": "exact", "seed": 0,
+    }  # fmt: skip
+    assert saved["about"]["run"] == str(run)
+    assert saved["about"]["splits"] == ["seen", "unseen"]
+    assert saved["about"]["level"] == "parity"
+    table = pq.read_table(index / "items.parquet")
+    assert table.column_names == ["id", "split", "parity", "digit"]
+    assert table.to_pylist() == [
+        {key: row[key] for key in ("id", "split", "parity", "digit")} for row in rows_of(run, "seen", "unseen")
+    ]
+    assert make_index(run, index.with_name("part"), split="unseen", distance="cosine")["items"] == 714
+
+
+def test_by_id_finds_what_a_plain_loop_finds(run: Path, index: Path) -> None:
+    rows = rows_of(run, "seen", "unseen")
+    query = rows[500]
+    far = {row["id"]: math.dist(query["embedding"], row["embedding"]) for row in rows}
+    nearest = sorted((row for row in rows if row["id"] != query["id"]), key=lambda row: far[row["id"]])[:5]
+    (found,) = search_folder(index, query["id"], k=5)["queries"]
+    assert found["query"] == query["id"]
+    assert found["labels"] == {"parity": query["parity"], "digit": query["digit"]}
+    assert [item["id"] for item in found["neighbours"]] == [row["id"] for row in nearest]
+    for item, row in zip(found["neighbours"], nearest, strict=True):
+        assert item["labels"] == {"parity": row["parity"], "digit": row["digit"]}
+        assert item["distance"] == pytest.approx(far[row["id"]], rel=1e-5)
+        assert rows[item["row"]]["id"] == row["id"]
+
+
+def test_an_image_file_is_embedded_as_the_run_did(index: Path, tmp_path: Path) -> None:
+    images = load_digits().images
+    row = 1437
+    Image.fromarray((images[row] * 255 / 16).round().astype(np.uint8)).save(tmp_path / "drawn.png")
+    (found,) = search_folder(index, str(tmp_path / "drawn.png"), k=2)["queries"]
+    assert (found["kind"], found["labels"]) == ("image", {})
+    assert found["neighbours"][0]["id"] == f"digits/{row}"
+    assert found["neighbours"][0]["distance"] < 0.01 < found["neighbours"][1]["distance"] + 0.01
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"broken\.png must be an image that can be read"):
+        search_folder(index, str(tmp_path / "broken.png"))
+
+
+def test_another_model_or_no_run_is_refused(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    make_index(copy, tmp_path / "index")
+    Image.new("L", (8, 8)).save(tmp_path / "black.png")
+    weights = copy / "model" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="must be the one that made the index"):
+        search_folder(tmp_path / "index", str(tmp_path / "black.png"))
+    shutil.rmtree(copy)
+    with pytest.raises(ValueError, match="is missing; restore it"):
+        search_folder(tmp_path / "index", str(tmp_path / "black.png"))
+
+
+def test_vector_files(file: Path, tmp_path: Path) -> None:
+    make_index(file, tmp_path / "index")
+    np.save(tmp_path / "one.npy", np.array([2.0, 0.0]))
+    np.save(tmp_path / "two.npy", np.array([[0.0, 5.0], [1.0, 0.09]]))
+    (one,) = search_folder(tmp_path / "index", str(tmp_path / "one.npy"), k=2)["queries"]
+    assert [item["id"] for item in one["neighbours"]] == ["cat", "dog"]
+    assert [item["distance"] for item in one["neighbours"]] == pytest.approx([0, 1 - 1 / math.sqrt(1.01)], abs=1e-7)
+    two = search_folder(tmp_path / "index", str(tmp_path / "two.npy"), k=1)["queries"]
+    assert [query["neighbours"][0]["id"] for query in two] == ["axe", "dog"]
+    assert [query["query"] for query in two] == ["two.npy row 0", "two.npy row 1"]
+    own = search_folder(tmp_path / "index", str(file), k=1)["queries"]  # a file of vectors finds the items themselves
+    assert [(q["query"], q["neighbours"][0]["id"]) for q in own] == [
+        (id, id) for id in ("cat", "dog", "hen", "axe", "saw")
+    ]
+    assert own[3]["labels"] == {"kind": "tool"}
+    np.save(tmp_path / "wide.npy", np.ones((2, 3)))
+    with pytest.raises(ValueError, match="queries must have the 2 dimensions of the index: got 3"):
+        search_folder(tmp_path / "index", str(tmp_path / "wide.npy"))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="holds Python objects, which are never loaded"):
+        search_folder(tmp_path / "index", str(tmp_path / "objects.npy"))
+
+
+class Encoder:
+    """Stands in for sentence_transformers.SentenceTransformer."""
+
+    def __init__(self, name: str, model_kwargs: dict[str, Any]) -> None:
+        if name == "gone":
+            raise OSError("gone is not a local folder and is not a valid model identifier\nmore")
+        assert model_kwargs == {"use_safetensors": True}
+        self.name = name
+
+    def encode(self, texts: list[str], show_progress_bar: bool) -> np.ndarray:
+        kinds = np.array([[float("tool" not in text), float("tool" in text)] for text in texts])
+        return np.pad(kinds, ((0, 0), (0, 1))) if self.name == "wide" else kinds
+
+
+def test_text(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_index(file, tmp_path / "none")
+    with pytest.raises(ValueError, match="index the embeddings with --text-model"):
+        search_folder(tmp_path / "none", text="a tool")
+    for name in ("small", "gone", "wide"):
+        make_index(file, tmp_path / name, text_model=name)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(ValueError, match=r"run pip install 'trivet\[text\]'"):
+        search_folder(tmp_path / "small", text="a tool")
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (found,) = search_folder(tmp_path / "small", text="a tool", k=2)["queries"]
+    assert (found["query"], found["kind"]) == ("a tool", "text")
+    assert {item["id"] for item in found["neighbours"]} == {"axe", "saw"}
+    with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: gone is not a local folder"):
+        search_folder(tmp_path / "gone", text="a tool")
+    with pytest.raises(ValueError, match="vectors of the 2 dimensions of the index: wide gives 3"):
+        search_folder(tmp_path / "wide", text="a tool")
+
+
+def test_a_query_must_be_one_thing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_index(file, tmp_path / "index")
+    monkeypatch.chdir(tmp_path)
+    Path("cat").write_bytes(b"a file of the name of an item")
+    index = tmp_path / "index"
+    with pytest.raises(ValueError, match=r"is the id of an item and also a file; use --id cat"):
+        search_folder(index, "cat")
+    assert search_folder(index, id="cat", k=1)["queries"][0]["neighbours"][0]["id"] == "dog"
+    with pytest.raises(ValueError, match="such as 'cat', 'dog', 'hen', or a file: 'cow' is neither"):
+        search_folder(index, "cow")
+    with pytest.raises(ValueError, match="has the id 'cow'"):
+        search_folder(index, id="cow")
+    with pytest.raises(ValueError, match="search needs one query"):
+        search_folder(index)
+    with pytest.raises(ValueError, match="search needs one query"):
+        search_folder(index, "cat", text="cat")
+    with pytest.raises(ValueError, match="--k must be a whole number of at least 1"):
+        search_folder(index, id="cat", k=0)
+    with pytest.raises(ValueError, match="an image can be embedded for an index of a run only"):
+        search_folder(index, "./cat")
+    assert len(search_folder(index, id="cat", k=99)["queries"][0]["neighbours"]) == 4
+
+
+def test_only_the_row_groups_that_hold_the_rows_are_read(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.commands.index.run.ITEMS_PER_GROUP", 2)
+    make_index(file, tmp_path / "index")
+    folder = IndexFolder(tmp_path / "index")
+    assert folder._table.num_row_groups == 3
+    items = folder._read_items([1, 3, 4])
+    assert {row: item["id"] for row, item in items.items()} == {1: "dog", 3: "axe", 4: "saw"}
+    assert [folder.row_of(id) for id in ("cat", "saw", "cow")] == [0, 4, None]
+    read: list[int] = []
+    original = folder._table.read_row_group
+
+    class Watched:
+        metadata, num_row_groups = folder._table.metadata, 3
+
+        def read_row_group(self, group: int, *columns: Any) -> Any:
+            read.append(group)
+            return original(group, *columns)
+
+    folder._table = Watched()
+    folder._read_items([4])
+    assert read == [2]
+
+
+def test_rows_without_ids_are_named_by_number(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", embeddings=np.eye(3, dtype=np.float32) + 0.1 * np.arange(3, dtype=np.float32))
+    make_index(tmp_path / "plain.npz", tmp_path / "index")
+    (found,) = search_folder(tmp_path / "index", "1")["queries"]
+    assert found["query"] == "1"
+    assert {item["id"] for item in found["neighbours"]} == {"0", "2"}
+    assert found["neighbours"][0]["labels"] == {}
+
+
+def test_replaced_on_demand_only_and_put_back_after_a_failure(file: Path, run: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    make_index(file, index)
+    with pytest.raises(ValueError, match="holds an index; choose another --output, or add --force"):
+        make_index(file, index)
+    before = (index / "index.faiss").read_bytes()
+    np.savez(tmp_path / "broken.npz", embeddings=np.array([[1, np.nan], [0, 1]], np.float32))
+    with pytest.raises(ValueError, match="embeddings must be finite: row 0 holds NaN"):
+        make_index(tmp_path / "broken.npz", index, force=True)
+    assert (index / "index.faiss").read_bytes() == before
+    with pytest.raises(ValueError, match="row 0 holds NaN"):
+        make_index(tmp_path / "broken.npz", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    make_index(file, index, force=True, distance="euclidean")
+    assert Index.load(index).info.distance == "euclidean"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["broken.npz", "index", "words.npz"]
+    with pytest.raises(
+        ValueError, match=r"--text-model is for a file .* is a run, with a model of its own; leave it out"
+    ):
+        make_index(run, tmp_path / "new", text_model="small")
+    shutil.copytree(run, tmp_path / "stopped")
+    (tmp_path / "stopped" / "record.json").write_text('{"status": "interrupted"}')
+    with pytest.raises(ValueError, match="a run must have been evaluated to be indexed"):
+        make_index(tmp_path / "stopped", tmp_path / "new")
+    with pytest.raises(ValueError, match="a run folder must hold config"):
+        make_index(index, tmp_path / "new")
+
+
+def test_a_broken_index_folder(file: Path, run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"an index folder must hold index\.json: .* does not"):
+        search_folder(run, id="x")
+    make_index(file, tmp_path / "index")
+    items = tmp_path / "index" / "items.parquet"
+    whole = items.read_bytes()
+    items.write_bytes(whole[:40])
+    with pytest.raises(ValueError, match=r"items\.parquet must hold the items of the index"):
+        search_folder(tmp_path / "index", id="cat")
+    items.unlink()
+    with pytest.raises(ValueError, match=r"items\.parquet must hold the items of the index"):
+        search_folder(tmp_path / "index", id="cat")
+    np.savez(tmp_path / "other.npz", embeddings=np.eye(3, dtype=np.float32), kind=np.array(["a", "b", "c"]))
+    make_index(tmp_path / "other.npz", tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "items.parquet", items)
+    with pytest.raises(ValueError, match=r"an item for each of the 5 vectors .*: it has 3 rows"):
+        search_folder(tmp_path / "index", id="cat")
+
+
+def page(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "script-src &#39;none&#39;" in text
+    assert len(text) < 200_000
+    return text
+
+
+def test_sheet_of_a_run_shows_the_pictures(index: Path, tmp_path: Path) -> None:
+    found = search_folder(index, "digits/1437", k=6, sheet=tmp_path / "sheet.html")
+    text = page(tmp_path / "sheet.html")
+    assert text.count('<img class="thumb pixels" src="data:image/png;base64,') == 7
+    neighbours = found["queries"][0]["neighbours"]
+    query = found["queries"][0]["labels"]["parity"]
+    marks = ["right" if item["labels"]["parity"] == query else "wrong" for item in neighbours]
+    assert re.findall(r'<figure class="item (\w+)">', text) == ["query", *marks]
+    right = marks.count("right")
+    assert f"{right} of 6 with the same" in text
+    shown = re.findall(r'<span class="name id" title="([^"]*)">', text)
+    assert shown == ["digits/1437", *(item["id"] for item in neighbours)]
+
+
+def test_sheet_of_training_items_shows_them(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    ids = tuple(f"digits/{row:04d}" for row in range(4))
+    embeddings = np.eye(4, 8, dtype=np.float32)
+    columns = {"parity": ["even", "odd"] * 2}
+    write_embeddings(tmp_path / "run/embeddings/train.parquet", embeddings, ids, columns, levels=["parity"])
+    make_index(tmp_path / "run", tmp_path / "index", split="train")
+    search_folder(tmp_path / "index", "digits/0001", k=3, sheet=tmp_path / "sheet.html")
+    assert page(tmp_path / "sheet.html").count('<img class="thumb pixels" src="data:image/png;base64,') == 4
+
+
+def test_sheet_of_an_image_query_judges_nothing(index: Path, tmp_path: Path) -> None:
+    Image.new("L", (8, 8), 99).save(tmp_path / "grey.png")
+    search_folder(index, str(tmp_path / "grey.png"), k=2, sheet=tmp_path / "sheet.html")
+    text = page(tmp_path / "sheet.html")
+    assert text.count("<img") == 3
+    assert text.count('<figure class="item ">') == 2
+    assert "with the same" not in text
+
+
+def test_sheet_of_a_file_is_text_and_nothing_in_it_is_markup(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "file.npz",
+        embeddings=np.eye(3, dtype=np.float32),
+        id=np.array(["<b>a</b>", "</figure>", '"onerror="x']),
+        kind=np.array(["<i>x</i>", "<i>x</i>", "y"]),
+    )
+    make_index(tmp_path / "file.npz", tmp_path / "index")
+    search_folder(tmp_path / "index", "<b>a</b>", sheet=tmp_path / "sheet.html", command="trivet search '<b>'")
+    text = page(tmp_path / "sheet.html")
+    assert "<img" not in text
+    assert "<b>a</b>" not in text
+    assert "<i>x" not in text
+    assert text.count("</figure>") == 3
+    assert '"onerror' not in text
+    assert "&lt;b&gt;a&lt;/b&gt;" in text
+    assert text.count('<figure class="item right">') == text.count('<figure class="item wrong">') == 1
+
+
+def test_sheet_of_a_folder_of_images_reads_only_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    for name in "abcd":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = draw.integers(0, 255, (12, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    settings = SETTINGS | {"data": {"name": "folder", "root": str(tmp_path / "photos"), "image_size": 8}}
+    train(RunConfig.parse(settings, source="test"), tmp_path / "run")
+    make_index(tmp_path / "run", tmp_path / "index")
+
+    def whole(*_: object) -> None:
+        raise AssertionError("the whole data set was read")
+
+    monkeypatch.setattr(module, "load", whole)
+    (tmp_path / "photos" / "d" / "5.png").unlink()
+    found = search_folder(tmp_path / "index", "c/0.png", k=99, sheet=tmp_path / "sheet.html")
+    assert {item["id"] for item in found["queries"][0]["neighbours"]} == {
+        f"{name}/{number}.png" for name in "cd" for number in range(6)
+    } - {"c/0.png"}
+    text = page(tmp_path / "sheet.html")
+    assert (text.count("<img"), text.count("no image")) == (11, 1)
+
+
+def test_a_file_that_a_run_embedded_is_searched_by_an_image(run: Path, tmp_path: Path) -> None:
+    photos, made = tmp_path / "photos", tmp_path / "photos.parquet"
+    for shade in range(4):
+        (photos / str(shade % 2)).mkdir(parents=True, exist_ok=True)
+        rows = np.full((8, 8), 40, np.uint8)
+        rows[:, : 2 * shade + 1] = 255
+        Image.fromarray(rows).save(photos / str(shade % 2) / f"{shade}.png")
+    embed_data(run, str(photos), made)
+    about = make_index(made, tmp_path / "index", run=run)["about"]
+    assert (about["run"], len(about["model"])) == (str(run.resolve()), 64)
+    folder = IndexFolder(tmp_path / "index")
+    ((query, found),) = folder.search(str(photos / "1" / "3.png"), 2)
+    assert (query.kind, found[0].id, found[0].distance) == ("image", "1/3.png", pytest.approx(0, abs=1e-5))
+    folder.sheet([(query, found)], tmp_path / "sheet.html", k=2)
+
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "run"
+    shutil.copytree(run, other)
+    weights = other / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="was made by another than that of"):
+        make_index(made, tmp_path / "wrong", run=other)
+    np.savez(tmp_path / "wide.npz", embeddings=np.eye(5), label=np.arange(5))
+    with pytest.raises(ValueError, match=r"gives 3 dimensions, .* has 5"):
+        make_index(tmp_path / "wide.npz", tmp_path / "wrong", run=run)
+    with pytest.raises(ValueError, match="is a run itself"):
+        make_index(run, tmp_path / "wrong", run=run)
+    assert not (tmp_path / "wrong").exists()

@@ -1,0 +1,185 @@
+"""What a command loads before it says something: seconds are won by what is not imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.commands.main import COMMANDS
+
+SLOW = {"torch", "numpy", "scipy", "rich", "lightning", "pyarrow", "faiss", "sklearn", "torchvision"}
+NAMES = [name for names in COMMANDS.values() for name in names]
+RUN = """
+import contextlib, io, json, sys
+from trivet.commands.main import main
+
+for arguments in json.load(sys.stdin):
+    sys.argv = ["trivet", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    print(json.dumps({"code": code, "out": out.getvalue(), "err": err.getvalue(), "modules": modules}))
+"""
+Ran = dict[str, Any]  # a command's exit code, what it wrote, and what was loaded once it had ended
+
+
+def ran(commands: list[list[str]], folder: Path) -> list[Ran]:
+    """The commands one after the other in one process, which keeps what each of them loads."""
+    wanted = json.dumps(commands)
+    run = subprocess.run([sys.executable, "-c", RUN], input=wanted, capture_output=True, text=True, cwd=folder)
+    assert run.stderr == ""
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+CODES = [
+    (arguments, code)
+    for arguments, code in (
+        ([], 0),
+        (["--help"], 0),
+        (["--version"], 0),
+        *(([name, "--help"], 0) for name in NAMES),
+        (["simulate", "noise", "--help"], 0),
+        (["trian"], 2),
+        (["train"], 2),
+        (["train", "--stpes", "3"], 2),
+        (["train", "nowhere.toml"], 2),
+        (["train", "--resume", "nowhere"], 2),
+        (["train", "x.toml", "--resume", "."], 2),
+        (["evaluate"], 2),
+        (["evaluate", "x.npz", "--measures", "map", "--nmi-plus", "3"], 2),
+        (["evaluate", "x.npz", "--report", "nowhere/page.html"], 2),
+        (["diagnose", "nowhere.npz"], 2),
+        (["init", "nowhere"], 2),
+        (["init", "x.npz", "-o", "x.toml"], 2),
+        (["settings", "guard", "--schema"], 2),
+        (["audit", "x.npz", "--top", "3", "--json"], 2),
+        (["forecast", "x.toml", "--grid", "clases=2"], 2),
+        (["embed", ".", "digits", "-o", "."], 2),
+        (["index", "nowhere.npz", "-o", "made"], 2),
+        (["search", "."], 2),
+        (["mine", "x.npz", "-o", "x.csv"], 2),
+        (["simulate"], 2),
+        (["simulate", "noise", "--check", "--grid", "11"], 2),
+        (["data", "download"], 2),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def help_and_errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    folder = tmp_path_factory.mktemp("start")
+    for name in ("x.npz", "x.toml"):
+        (folder / name).touch()
+    results = ran([arguments for arguments, _ in CODES], folder)
+    return {" ".join(arguments): result for (arguments, _), result in zip(CODES, results, strict=True)}
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(" ".join(arguments), code) for arguments, code in CODES])
+def test_help_and_usage_errors_load_nothing_slow(arguments: str, code: int, help_and_errors: dict[str, Ran]) -> None:
+    run = help_and_errors[arguments]
+    assert (run["code"], SLOW.intersection(run["modules"])) == (code, set()), run["err"]
+    if code:
+        assert run["out"] == ""
+        assert run["err"].count("\n") == 1
+
+
+def test_each_command_is_in_the_help_once(help_and_errors: dict[str, Ran]) -> None:
+    out = help_and_errors["--help"]["out"]
+    shown = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2].isalpha()]
+    assert [name for name in shown if name in NAMES] == NAMES
+    headings = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[0].isalpha()]
+    assert headings[1:] == list(COMMANDS)
+    assert "..." not in out.replace("[ARGS]...", "")
+
+
+def test_the_module_is_the_program() -> None:
+    run = subprocess.run([sys.executable, "-m", "trivet", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == "trivet 0.1.0\n"
+
+
+def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
+    labels = np.arange(40) % 4
+    rows = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
+    np.savez(tmp_path / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
+    commands = [
+        ["data", "list"],
+        ["audit", "file.npz"],
+        ["diagnose", "file.npz"],
+        ["evaluate", "file.npz", "--measures", "recall@1,nmi"],
+        ["index", "file.npz", "-o", "made"],
+        ["search", "made", "101", "--sheet", "sheet.html"],
+        ["mine", "file.npz", "-o", "mined.parquet"],
+    ]
+    for run in ran(commands, tmp_path):
+        assert run["code"] == 0, run["err"]
+        assert {"lightning", "torchvision", "timm", "transformers"}.isdisjoint(run["modules"])
+
+
+WATCH = """
+import os, sys
+from trivet.runtime import progress
+from trivet.commands.main import main
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "numpy"):
+            print("silent" if progress._shown.get() is None else "shown", flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "demo",
+        "data list",
+        "data download digits",
+        "forecast x.toml",
+        "forecast folder",
+        "train x.toml",
+        "train --vectors x.npz",
+        "train --resume folder",
+        "sweep x.toml",
+        "evaluate x.npz",
+        "evaluate x.npz --folds 3",
+        "compare x.npz x.npz",
+        "diagnose x.npz",
+        "audit x.npz",
+        "embed folder x.npz -o made",
+        "index x.npz -o made",
+        "search folder --id 3",
+        "export folder --to onnx -o made",
+        "simulate noise -o made",
+        "simulate risk --check",
+        "reproduce list",
+    ],
+)
+def test_progress_is_shown_before_what_is_slow_to_load(command: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "trivet-index.json").touch()
+    for name in ("x.npz", "x.toml"):
+        (tmp_path / name).touch()
+    run = subprocess.run(
+        [sys.executable, "-c", WATCH, *command.split()], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert run.stdout == "shown\n", run.stderr
+
+
+def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
+    for run in ran([["train", "x.toml"], ["forecast", "x.toml"]], tmp_path):
+        assert run["code"] == 2
+        assert {"lightning", "torchvision", "timm", "faiss", "sklearn"}.isdisjoint(run["modules"])
+        assert "tirplet" in run["err"]

@@ -1,0 +1,734 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pages import write_run_report
+from tests.watched import HOSTILE, Watched
+
+from trivet.commands.train.outcome import cause_lines, result_lines
+from trivet.commands.train.tolerance import noise_lines
+from trivet.reports.page import duration, image, moment, number, percent, points
+from trivet.reports.run_record import read_run
+from trivet.runtime.text import BELOW
+
+
+def page_text(record: dict[str, Any], folder: Path) -> str:
+    """The words of the page: tags and scripts taken out, white space made one."""
+    write_run_report(record, folder / "report.html")
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    body = text[text.index("<main>") : text.index("</main>")]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body)).replace("&nbsp;", " ")
+
+
+def evaluation(trained: float, untrained: float, raw: float, chance: float = 0.25) -> dict[str, Any]:
+    rows = {"trained": trained, "untrained network": untrained, "raw inputs": raw}
+    return {
+        "settings": {"data": {"level": "digit"}},
+        "evaluation": {
+            "unseen": [
+                {"name": name, "levels": {"digit": {"recall@1": share, "chance_recall@1": chance, "items": 714}}}
+                for name, share in rows.items()
+            ]
+        },
+    }
+
+
+BETTER, EQUAL, CHANCE = "did better than the trained network.", "did equally well.", "That is no better than chance."
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (evaluation(0.9, 0.8, 0.7), []),
+        (evaluation(0.9, 0.8, 0.95), [f"The raw inputs {BETTER}"]),
+        (evaluation(0.9, 0.95, 0.7), [f"The untrained network {BETTER}"]),
+        (evaluation(0.9, 0.95, 0.96), [f"The untrained network and the raw inputs {BETTER}"]),
+        (evaluation(0.9, 0.8, 0.9001), [f"The raw inputs {EQUAL}"]),
+        (evaluation(0.25, 0.2, 0.2), [CHANCE]),
+    ],
+    ids=["best", "raw better", "untrained better", "both better", "equal as shown", "chance"],
+)
+def test_the_headline_says_what_did_better(record: dict[str, Any], said: list[str], tmp_path: Path) -> None:
+    text = page_text(record, tmp_path)
+    rows = {row["name"]: row["levels"]["digit"]["recall@1"] for row in record["evaluation"]["unseen"]}
+    shown = {name: f"{100 * share:.1f}" for name, share in rows.items()}
+    sentence = (
+        f"After training, the nearest neighbour has the same digit for {shown['trained']} % of the items, against "
+        f"{shown['untrained network']} % with the untrained network, {shown['raw inputs']} % with the raw inputs "
+        "and 25.0 % by chance. "
+    )
+    assert sentence + " ".join(said) in text
+    for end in (BETTER, EQUAL, CHANCE):
+        assert (end in text) == any(end in part for part in said)
+
+
+def test_the_headline_shows_the_trained_and_the_finest_level(tmp_path: Path) -> None:
+    levels = {level: {"recall@1": share} for level, share in (("a", 0.5), ("b", 0.6), ("c", 0.7))}
+    record = {"settings": {"data": {"level": "b"}}, "evaluation": {"seen": [{"name": "trained", "levels": levels}]}}
+    text = page_text(record, tmp_path)
+    assert "60.0 % recall@1 by b (level trained on)" in text
+    assert "70.0 % recall@1 by c (finest level)" in text
+    assert "50.0 % recall@1 by a" not in text
+    record["settings"] = {}
+    assert "50.0 % recall@1 by a (level trained on)" in page_text(record, tmp_path)  # the default: the coarsest
+
+
+def test_the_best_of_each_column_is_bold(tmp_path: Path) -> None:
+    def row(name: str, recall: float, nmi: float, plus: float | None) -> dict[str, Any]:
+        return {"name": name, "levels": {"digit": {"recall@10": recall, "recall@2": recall, "nmi": nmi, "nmi+": plus}}}
+
+    rows = [row("trained", 0.91234, 0.5, None), row("raw inputs", 0.91241, 0.5, 0.3), row("other", 0.5, 0.5, 0.4)]
+    write_run_report({"evaluation": {"seen": rows}}, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    start = text.index("<table")
+    table = text[start : text.index("</table>", start)]
+    assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["embedding", "R@2", "R@10", "NMI", "NMI+"]
+    trained, raw, other = (re.findall(r"<td>(.*?)</td>", row) for row in re.split("<tr>", table)[2:])
+    assert trained == ["<b>91.2</b>", "<b>91.2</b>", "50.0", "–"]
+    assert raw == ["<b>91.2</b>", "<b>91.2</b>", "50.0", "30.0"]
+    assert other == ["50.0", "50.0", "50.0", "<b>40.0</b>"]
+
+
+def test_missing_parts_are_left_out(tmp_path: Path) -> None:
+    text = page_text({}, tmp_path)
+    assert text.split() == [
+        "Trivet",
+        "training",
+        "run",
+        "unnamed",
+        "run",
+        "This",
+        "run",
+        "was",
+        "not",
+        "evaluated,",
+        "so",
+        "there",
+        "is",
+        "no",
+        "result",
+        "to",
+        "show.",
+        "Written",
+        "by",
+        "Trivet.",
+        "This",
+        "file",
+        "is",
+        "self-contained",
+        "and",
+        "loads",
+        "nothing",
+        "from",
+        "the",
+        "network.",
+    ]
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"<section|<h2|<details|<li>", html[html.index("<main>") : html.index("</main>")]) == []
+    one = page_text({"curves": {"step": [1, 2], "loss": [0.1, 0.2]}}, tmp_path)
+    assert "Training Training Loss" in one  # in the contents, then the section with its only plot
+
+
+def compared(trained: float, **others: tuple[float, str]) -> dict[str, Any]:
+    """A run beside references, each with its recall and the outcome."""
+    names = {"untrained": "untrained network", "zero_shot": "zero-shot backbone", "raw": "raw inputs"}
+    record = evaluation(trained, others.get("untrained", (0.2, ""))[0], others.get("raw", (0.2, ""))[0])
+    rows = [
+        {"reference": names[name], "reference_recall": recall, "outcome": outcome, "recall": trained}
+        for name, (recall, outcome) in others.items()
+    ]
+    return record | {"comparisons": {"unseen": {"digit": rows}}}
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (compared(0.9, untrained=(0.8, "better"), raw=(0.7, "better")), "Training helped: unseen by digit."),
+        (compared(0.9, untrained=(0.8, "better"), raw=(0.92, "open")), "Training helped: unseen by digit."),
+        (
+            compared(0.9, untrained=(0.8, "better"), raw=(0.95, "worse")),
+            "The raw inputs do better: unseen by digit (recall@1 90.0 %, against 95.0 % of the raw inputs).",
+        ),
+        (
+            compared(0.42, untrained=(0.2, "equal"), zero_shot=(0.522, "worse"), raw=(0.1, "better")),
+            "Training made it worse: unseen by digit (recall@1 42.0 %, against 52.2 % of the zero-shot backbone).",
+        ),
+        (
+            compared(0.9, untrained=(0.5, "better"), zero_shot=(0.93, "open")),
+            "Training may have made it worse: unseen by digit (recall@1 90.0 %, against 93.0 % of the zero-shot",
+        ),
+        (
+            compared(0.9, untrained=(0.895, "equal")),
+            "Training made no clear difference: unseen by digit (recall@1 90.0 %, against 89.5 % of the untrained",
+        ),
+        (
+            compared(0.25, untrained=(0.2, "better")),
+            "No better than chance: unseen by digit (recall@1 25.0 %, 25.0 % by",
+        ),
+    ],
+    ids=["helped", "raw open", "raw better", "zero-shot better", "open", "equal", "chance"],
+)
+def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], said: str, tmp_path: Path) -> None:
+    text = page_text(record | {"diagnosis": {"unseen": {"verdicts": [{"kind": "healthy"}]}}}, tmp_path)
+    assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
+
+
+HELPED = "Training helped: unseen by digit."
+
+
+def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:
+    """MAP@R beside a reference."""
+    return {"reference": reference, "level": "digit", "map_at_r": 0.067, "reference_map_at_r": 0.17, "worse": worse}
+
+
+def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
+    rows = [ranked(), ranked(worse=False, reference="raw inputs"), ranked(reference="untrained network")]
+    section = {"verdicts": [{"kind": "spread-out"}], "measures": {"rankings": rows}}
+    record = compared(0.9, untrained=(0.8, "better")) | {"diagnosis": {"unseen": section}}
+    said = (
+        "The nearest item is found as often, but less of its class: unseen by digit (MAP@R 6.7 %, against 17.0 % of "
+        "the zero-shot backbone and 17.0 % of the untrained network)."
+    )
+    assert result_lines(read_run(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", HELPED)]
+    text = page_text(record, tmp_path)
+    assert text.index(said) < text.index(HELPED)
+    for other in (
+        {"diagnosis": {"unseen": section | {"measures": {"rankings": rows[1:2]}}}},
+        {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}},
+        {"choosing": {"measure": "map@r"}},
+    ):
+        assert result_lines(read_run(record | other)) == [("good", HELPED)]
+
+
+def test_a_reference_that_may_be_better_by_chance_is_said_to(tmp_path: Path) -> None:
+    text = page_text(compared(0.9, untrained=(0.92, "open"), raw=(0.95, "worse")), tmp_path)
+    assert f"The raw inputs {BETTER} The untrained network had more, which may be chance." in text
+
+
+def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrained network") -> dict[str, Any]:
+    """MAP@R beside a reference, with the interval of the difference."""
+    found = {"measure": "map@r", "reference": reference, "value": value, "low": ends[0], "high": ends[1]}
+    middle = (ends[0] + ends[1]) / 2
+    return found | {"reference_value": value - middle, "difference": middle, "outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("recalls", "chosen", "said"),
+    [
+        (
+            {"untrained": (0.895, "equal")},
+            [by_choice(0.578, 0.016, 0.028, outcome="better")],
+            [
+                "Training helped by MAP@R: unseen by digit (57.8 %, against 55.6 % of the untrained network: +2.2 "
+                "points, +1.6 to +2.8).",
+                "Training made no clear difference by recall@1: unseen by digit (recall@1 90.0 %, against 89.5 % of "
+                "the untrained network).",
+            ],
+        ),
+        (
+            {"untrained": (0.95, "worse")},
+            [by_choice(0.5, -0.01, 0.02, outcome="equal")],
+            [
+                "Training made no clear difference by MAP@R: unseen by digit (50.0 %, against 49.5 % of the untrained "
+                "network: +0.5 points, −1.0 to +2.0).",
+                "Training made it worse by recall@1: unseen by digit (recall@1 90.0 %, against 95.0 % of the untrained",
+            ],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [
+                by_choice(0.5, 0.2, 0.4, outcome="better"),
+                by_choice(0.5, -0.2, -0.1, outcome="worse", reference="raw inputs"),
+            ],
+            ["The raw inputs do better by MAP@R: unseen by digit (50.0 %, against 65.0 % of the raw inputs: −15.0 "],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [by_choice(0.5, -0.05, 0.01, outcome="open")],
+            [
+                "Training may have made it worse by MAP@R: unseen by digit (50.0 %",
+                "Training helped by recall@1: unseen by",
+            ],
+        ),
+        (
+            {"untrained": (0.8, "better")},
+            [by_choice(0.5, -0.05, -0.01, outcome="worse")],
+            ["Training made it worse by MAP@R: unseen by digit (50.0 %, against 53.0 % of the untrained network"],
+        ),
+    ],
+    ids=["helped", "no difference", "raw better", "open", "worse"],
+)
+def test_the_measure_that_a_step_was_chosen_by_comes_first(
+    recalls: dict[str, Any], chosen: list[dict[str, Any]], said: list[str], tmp_path: Path
+) -> None:
+    choice = {"keep": "best", "measure": "map@r", "level": "digit", "looks": []}
+    record = compared(0.9, **recalls) | {"choosing": choice, "chosen_comparisons": {"unseen": {"digit": chosen}}}
+    text = page_text(record, tmp_path)
+    places = [text.index(one) for one in (*said, "On unseen 714 items")]
+    assert places == sorted(places)
+    first, *_ = result_lines(read_run(record))
+    assert first[1].replace("\u00a0", " ").startswith(said[0])
+    of_another_level = record | {"choosing": choice | {"level": "parity"}}
+    assert "MAP@R:" not in page_text(of_another_level, tmp_path)
+
+
+def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_path: Path) -> None:
+    def cut(prefix: int, trained: float, before: float, outcome: str) -> dict[str, Any]:
+        shares = {"trained": trained, "untrained network": before}
+        reference = {"reference": "untrained network", "reference_recall": before, "outcome": outcome}
+        return {
+            "prefix": prefix,
+            "evaluated": [{"name": name, "levels": {"digit": {"recall@1": one}}} for name, one in shares.items()],
+            "comparisons": {"digit": [reference | {"recall": trained}]},
+        }
+
+    whole = compared(0.9, untrained=(0.8, "better"))
+    cuts = [cut(16, 0.6, 0.7, "worse"), cut(32, 0.85, 0.6, "better"), cut(64, 0.88, 0.7, "better")]
+    text = page_text(whole | {"prefixes": {"unseen": cuts}}, tmp_path)
+    worse = "made it worse: unseen by digit with the first 16 numbers (recall@1 60.0 %, against 70.0 % of the untrained"
+    helped = "Training helped: unseen by digit, also with the first 32 and 64 numbers."
+    table = "first trained untrained network raw inputs 16 60.0 70.0 – 32 85.0 60.0 – 64 88.0 70.0 – all 90.0 80.0 20.0"
+    places = [text.index(one) for one in (worse, helped, "On unseen 714 items", table, "Evaluation In per cent")]
+    assert places == sorted(places)
+    assert "untrained network, first 16 70.0" in text
+    assert "Recall@1 of the first numbers" not in page_text(whole, tmp_path)
+
+
+def test_nothing_is_green_where_something_is_red(tmp_path: Path) -> None:
+    worse = {"kind": "worse-than-reference", "rule": "recall@1 22.0 %, against 52.2 % of the zero-shot backbone"}
+    good = compared(0.9, untrained=(0.5, "better")) | {"status": "finished"}
+    sections = {"train": {"verdicts": [{"kind": "healthy"}]}, "unseen": {"verdicts": [worse]}}
+    write_run_report(good | {"diagnosis": sections}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    body = html[html.index("<main>") : html.index("</main>")]
+    assert not re.findall(r'class="[^"]*-good', body)
+    assert body.index("Worse than reference") < body.index("Healthy")
+    write_run_report(good | {"diagnosis": {"train": sections["train"]}}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'class="[^"]*-good', html)) == 3  # the status, that training helped, the card
+
+
+def test_noise_is_told_from_its_verdict(tmp_path: Path) -> None:
+    record = compared(0.27, untrained=(0.2, "better"))
+    section = {"level": "digit", "verdicts": [{"kind": "no-better-than-chance"}]}
+    assert "No better than chance: unseen by digit" in page_text(record | {"diagnosis": {"unseen": section}}, tmp_path)
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_an_unfinished_run_says_so(status: str, tmp_path: Path) -> None:
+    record = {"status": status, "curves": {"step": [0, 1], "loss": [0.2, None], "d_ap": []}, "warnings": ["Hot."]}
+    text = page_text(record, tmp_path)
+    assert "the page shows what was recorded until then" in text
+    assert text.index("Hot.") < text.index("Training Loss")
+    assert "Loss" in text
+    assert "Mean distance" not in text
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"maps": {"s": {"coordinates": {"PCA": [[0, 0]]}, "labels": {"a": ["x", "y"]}}}}, "1 PCA coordinates, 2 a"),
+        ({"curves": {"step": [1, 2], "loss": [0.1]}}, "2 steps, 1 loss"),
+        ({"scatter": {"s": {"a": {"s_ap": [1.0], "s_an": []}}}}, "1 s_ap, 0 s_an"),
+    ],
+    ids=["map", "curves", "scatter"],
+)
+def test_series_of_different_length_are_refused(part: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"must have one length: got .*{words}"):
+        write_run_report(part, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new folder" / "report.html"
+    write_run_report({"run": "first"}, path)
+    before = path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_run_report({"run": "second"}, path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_long_series_are_thinned_with_both_ends_and_the_counts_stay_whole(tmp_path: Path) -> None:
+    count = 9000
+    record = {
+        "curves": {"step": list(range(count)), "loss": [1.0] * count},
+        "scatter": {"s": {"a": {"s_ap": [0.5] * count, "s_an": [0.6] * 100 + [0.4] * (count - 100)}}},
+    }
+    text = page_text(record, tmp_path)
+    assert "Long curves show a sample of the steps" in text
+    assert (
+        "100 of 9\u202f000 items lie above the diagonal; the plot shows an evenly spaced sample of 2\u202f000".replace(
+            "\u202f", " "
+        )
+        in text
+    )
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    steps = re.search(r'"step":\[([\d,]*)\]', html)
+    assert steps is not None
+    drawn = [int(step) for step in steps[1].split(",")]
+    assert (len(drawn), drawn[0], drawn[-1]) == (2000, 0, count - 1)
+    dots = re.search(r'"s_ap":\[([\d.,]*)\]', html)
+    assert dots is not None
+    assert len(dots[1].split(",")) == 2000
+
+
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("data:image/png;base64,iVBORw0KGgo=", True),
+        ("data:image/svg+xml;base64,iVBORw0KGgo=", False),
+        ("data:text/html;base64,iVBORw0KGgo=", False),
+        ('data:image/png;base64,iVBORw0KGgo=" onerror="alert(1)', False),
+        ("https://example.org/a.png", False),
+        ("javascript:alert(1)", False),
+        (None, False),
+    ],
+)
+def test_only_inline_pictures_are_shown(uri: str | None, kept: bool) -> None:
+    assert image(uri) == (uri if kept else None)
+
+
+def test_classes_are_listed_in_reading_order(tmp_path: Path) -> None:
+    names = ["class10", "class9", "odd", "even", "class9"]
+    write_run_report(
+        {"maps": {"s": {"coordinates": {"PCA": [[0, 0]] * 5}, "labels": {"a": names}}}}, tmp_path / "r.html"
+    )
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '"levels":{"a":{"names":["class9","class10","even","odd"],"classes":[1,0,3,2,0]}}' in html
+
+
+def test_numbers_in_words() -> None:
+    assert [percent(0.87349), percent(1.0), percent(None), percent(float("nan"))] == ["87.3", "100.0", "–", "–"]
+    assert [points(-0.012), points(0.05)] == ["−1.2", "+5.0"]
+    assert [number(1199042), number(None)] == ["1\u202f199\u202f042", "–"]
+    assert [duration(3.14), duration(59.99), duration(72.4), duration(7260)] == [
+        "3.1 s",
+        "1 min 0 s",
+        "1 min 12 s",
+        "2 h 1 min",
+    ]
+    assert [moment("2026-01-03T12:00:00Z"), moment("last week")] == ["3 January 2026, 12:00 UTC", "last week"]
+
+
+def test_intervals_stand_beside_the_main_result(tmp_path: Path) -> None:
+    levels = {"digit": {"recall@1": 0.9, "chance_recall@1": 0.1, "items": 50, "classes": 5}}
+    record = {
+        "evaluation": {"seen": [{"name": "trained", "levels": levels}]},
+        "intervals": {"seen": {"digit": {"recall@1": {"queries": [0.85, 0.95], "classes": None}}}},
+    }
+    write_run_report(record, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "95&nbsp;% interval: 85.0 to 95.0 over queries</p>" in page
+
+
+def test_items_of_a_diagnosis_join_those_of_the_run(tmp_path: Path) -> None:
+    """A split that the evaluation shows keeps its map and scatter; one that is diagnosed alone adds its own."""
+    point = {"coordinates": {"PCA": [[0, 0]]}, "labels": {"a": ["x"]}}
+    section = {"level": "a", "map": point, "scatter": {"s_ap": [0.1, 0.2], "s_an": [0.3, 0.3]}}
+    record = {
+        "maps": {"unseen": {**point, "ids": ["of the run"]}},
+        "scatter": {"unseen": {"b": {"s_ap": [0.9], "s_an": [0.1]}}},
+        "diagnosis": {"train": section, "unseen": section},
+    }
+    text = page_text(record, tmp_path)
+    assert "unseen , by b : 0 of 1 items lie above the diagonal" in text
+    assert "unseen , by a" not in text
+    assert "train , by a : 2 of 2 items lie above the diagonal" in text
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r'"(unseen|train)":\{"coordinates"', page) == ["unseen", "train"]
+    assert '"ids":["of the run"]' in page
+
+
+def test_verdicts_follow_the_results(tmp_path: Path) -> None:
+    verdict = {"kind": "class-collapse", "severity": "full", "rule": "items of a class are 0.02 x as far apart"}
+    record = evaluation(0.9, 0.8, 0.7) | {"diagnosis": {"train": {"verdicts": [verdict], "level": "digit"}}}
+    text = page_text(record, tmp_path)
+    assert text.index("After training, the nearest neighbour") < text.index("Class collapse, full")
+    assert "Items of a class are 0.02 × as far apart." in text
+
+
+def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
+    return {
+        "step": step,
+        "kind": kind,
+        "evidence": {"relative_spread": 0.012, "norm": None},
+        "rule": "forecast of 89 %",
+        "changes": ["Use semi-hard negatives."],
+        "forecast": 0.887,
+        "healthy": 20,
+    }
+
+
+def watched(*attempts: list[dict[str, Any]], **guard: Any) -> dict[str, Any]:
+    """A record with these events in each attempt, of which each begins at step 0 and is looked at every 10 steps."""
+    steps = [0, 10, 20, 30, 40]
+    series = {"step": steps, "recall": [0.5, 0.6, 0.7, 0.8, 0.9], "relative_spread": [0.5, 0.4, 0.3, 0.2, None]}
+    seen = [{"series": series, "events": events, "forecast": {"probability": 0.03}} for events in attempts]
+    return {
+        "guard": {"action": "warn", "repairs": [], "settings": {}, "not_repaired": [], **guard},
+        "monitor": {"attempts": seen},
+    }
+
+
+REPAIR = {
+    "step": 20,
+    "returned_to": 10,
+    "kind": "network-collapse",
+    "changes": {"loss.negatives": ["hard", "semihard-hardest"], "loss.temperature": [1.0, None]},
+    "why": "The hardest are escaped.",
+}
+
+
+def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
+    text = page_text(watched([]), tmp_path)
+    said = "The monitor detected no collapse in 5 checks, the last at step 40. Its last forecast of a network collapse:"
+    assert f"{said} 3.0 %." in text
+    assert "Events and repairs" not in text
+    assert "What to change" not in text
+
+
+def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path) -> None:
+    record = watched([event(20)], [], action="repair", repairs=[REPAIR], kept={"attempt": 0, "step": 12})
+    for attempt, recalls in zip(record["monitor"]["attempts"], ([0.6, 0.4], [0.5, 0.55, 0.58]), strict=True):
+        steps = list(range(0, 20 * len(recalls), 20))
+        series = {"step": steps, "recall": recalls, "fine_recall": [None] * len(recalls), "relative_spread": recalls}
+        attempt["probe"] = {"items": 150, "cost": 0.0123, "start": {"recall": 0.6}, "series": series}
+    record["foreseen"] = {
+        "steps": 20,
+        "sentence": "This run will probably collapse: so it is.",
+        "changes": {},
+        "tried": [],
+    }
+    text = page_text(record, tmp_path)
+    assert "This run will probably collapse: so it is." in text
+    asked = "The guard asked 150 held-out items 5 times; in the last attempt that cost 1.2 % of the steps."
+    assert f"{asked} Repairs threw 11 steps away." in text
+    assert "The result is the network of step 12 of attempt 0, as the last attempt ended worse on these items." in text
+    assert text.index("so it is.") < text.index("150 held-out items that the guard asked")
+    page = (tmp_path / "report.html").read_text()
+    assert "collapse foretold" in page
+    quiet = watched([])
+    quiet["foreseen"] = {"steps": 20, "sentence": None, "changes": {}, "tried": []}
+    assert "Before the first step, 20 trial steps foretold no collapse." in page_text(quiet, tmp_path)
+    assert "held-out items that the guard asked" not in page_text(quiet, tmp_path)
+
+
+def test_an_event_is_a_card(tmp_path: Path) -> None:
+    text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
+    assert "Network collapse At step 30: forecast of 89 %." in text
+    assert "Use semi-hard negatives." in text
+    assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
+    assert "forecast probability that the network collapses 88.7 %" in text
+    assert text.index("At step 30") < text.index("Dead sampler At step 40")
+    assert "Before and after" not in text
+
+
+def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
+    record = watched([event(30)], action="stop", stopped_by="network collapse detected at step 30: forecast of 89 %")
+    text = page_text(record | {"status": "stopped"}, tmp_path)
+    top = "The guard stopped this training: network collapse detected at step 30: forecast of 89 %."
+    assert text.index(top) < text.index("Events and repairs")
+    assert "The guard stopped the training here." in text
+
+
+def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
+    left = {"step": 30, "kind": "dead-sampler", "why": "no change that may help is left"}
+    second = REPAIR | {"changes": {"training.learning_rate": [0.001, 0.0001]}, "why": "Smaller steps."}
+    repairs = [REPAIR, second]
+    record = watched([event(20)], [event(20)], [event(30, "dead-sampler")], repairs=repairs, not_repaired=[left])
+    text = page_text(record, tmp_path)
+    assert "Repair 1: back to step 10. The hardest are escaped." in text
+    assert text.index("Repair 2: back to step 10. Smaller steps.") < text.index("Attempt 2")
+    unrepaired = "Dead sampler not repaired: no change that may help is left."
+    assert text.count(unrepaired) == 1
+    assert text.index("Attempt 2") < text.index(unrepaired)
+    rows = text[text.index("Before and after") :]
+    assert "0 0 to 40 – 70.0 0.3 90.0 –" in rows
+    changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → not set"
+    assert f"1 0 to 40 {changes} 70.0 0.3 90.0 –" in rows
+    assert "2 0 to 40 training.learning_rate: 0.001 → 0.0001 80.0 0.2 90.0 –" in rows
+
+
+def test_curves_show_the_last_attempt_and_the_others_apart(tmp_path: Path) -> None:
+    curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    record = watched([event(20), event(20, "dead-sampler")], [event(40)], repairs=[REPAIR]) | {"curves": curves}
+    text = page_text(record, tmp_path)
+    assert "Grey: attempts before a repair." in text
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    found = re.search(r'"curves":(\[.*?\]),"maps"', html)
+    assert found is not None
+    (curve,) = json.loads(found[1])
+    assert (curve["step"], curve["series"]) == ([10, 20], {"loss": [4, 5]})
+    assert curve["past"] == [{"attempt": 0, "step": [10, 20, 30], "series": {"loss": [1, 2, 3]}}]
+    assert curve["marks"] == [
+        {"step": 20, "text": "network collapse, dead sampler", "past": True},
+        {"step": 40, "text": "network collapse", "past": False},
+    ]
+    with pytest.raises(ValueError, match="5 steps, 5 loss, 1 attempts"):
+        write_run_report({"curves": curves | {"attempt": [0]}}, tmp_path / "report.html")
+
+
+def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+    def record(names: list[str]) -> dict[str, Any]:
+        changes = {name: [name, {"name": name}] for name in names}
+        repair = REPAIR | {"why": names[0], "changes": changes, "kind": names[1]}
+        bad = event(20) | {"kind": names[3], "rule": names[2], "changes": names, "evidence": {names[1]: 1.0}}
+        left = {"step": 30, "kind": names[0], "why": names[1]}
+        curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
+        found = watched([bad], [bad], repairs=[repair], not_repaired=[left], stopped_by=names[1])
+        return found | {"curves": curves, "status": "stopped"}
+
+    write_run_report(record(HOSTILE), tmp_path / "hostile.html")
+    write_run_report(record([f"name {k}" for k in range(len(HOSTILE))]), tmp_path / "tame.html")
+    hostile, tame = watch(tmp_path / "hostile.html"), watch(tmp_path / "tame.html")
+    elements = "() => document.querySelectorAll('*:not(.plot *)').length"
+    assert hostile.page.evaluate(elements) == tame.page.evaluate(elements)
+    assert hostile.page.locator(".plot a, .plot img, main img").count() == 0
+    assert HOSTILE[2] in hostile.page.locator("#events").inner_text()
+    assert tame.page.locator("[data-curve] .shapelayer path").count() == 2
+    assert tame.page.locator("[data-curve] .annotation").first.text_content() == "name 3"
+    assert tame.page.locator("[data-curve] .scatter").count() == 2
+    tame.page.set_viewport_size({"width": 390, "height": 800})
+    assert tame.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert hostile.offences == []
+    assert tame.offences == []
+
+
+def noise_record(stands: float, *, put_in: float | None = None, negatives: str = "hard") -> dict[str, Any]:
+    def told(value: float) -> dict[str, Any]:
+        return {"value": value, "interval": [value - 0.02, value + 0.02]}
+
+    tolerance = {"by": "skew", "skew": told(2.8), "rate": told(stands), "uniform": 0.83}
+    skew = {"picks": 3600, "active": 1974, "relative": [2.8, *[0.8] * 8, None], "skew": told(2.8), "gamma": None}
+    measures = {"wrong_skew": None, "gamma": None, "tolerance": tolerance}
+    along = [
+        {"from": 40 * part, "to": 40 * part + 36, "picks": 400, "skew": told(2 + part)} | measures for part in range(3)
+    ]
+    return {
+        "run": "noisy",
+        "settings": {"loss": {"negatives": negatives}},
+        "data": {"noise": None if put_in is None else {"rate": put_in, "topline": False}},
+        "label_noise": {
+            "strategy": {"looks": 75, "skew": skew | {"easy_skew": {"value": None, "interval": [1.5, None]}}}
+            | {"tolerance": tolerance, "along": along},
+        },
+    }
+
+
+STANDS = "This strategy tolerates about p = 0.20 [0.18, 0.22] of wrong labels"
+AUDIT = "run trivet audit noisy, which judges labels by networks that have not seen them"
+UNEVEN = 'or sample more evenly: with loss.negatives = "random" the skew is 1'
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (noise_record(0.2, put_in=0.17), []),
+        (noise_record(0.2, put_in=0.21), [f"That may be more than the strategy tolerates: {AUDIT}; {UNEVEN}."]),
+        (noise_record(0.2, put_in=0.3), [f"That is more than the strategy tolerates: {AUDIT}; {UNEVEN}."]),
+        (
+            noise_record(0.2, put_in=0.3, negatives="random"),
+            [f"That is more than the strategy tolerates: {AUDIT}."],
+        ),
+    ],
+)
+def test_labels_made_wrong_on_purpose_are_held_against_the_strategy(record: dict[str, Any], said: list[str]) -> None:
+    put_in = record["data"]["noise"]["rate"]
+    assert noise_lines(read_run(record), run="noisy") == [
+        f"{STANDS}; {put_in:.2f} were made wrong on purpose.",
+        *said,
+    ]
+
+
+def test_a_run_does_not_judge_its_own_labels() -> None:
+    older = noise_record(0.2)
+    pointed = [f"{STANDS}; trivet audit noisy estimates how many there are, by networks that have not seen them."]
+    assert noise_lines(read_run(older), run="noisy") == pointed
+    judged = {"rate": 0.68, "interval": [0.61, 0.72]}
+    older["label_noise"]["labels"] = {"trained": judged, "untrained": judged, "items": 649}
+    assert noise_lines(read_run(older), run="noisy") == pointed
+    topline = noise_record(0.2) | {"data": {"noise": {"rate": 0.0, "topline": True}}}
+    assert noise_lines(read_run(topline), run="noisy") == [f"{STANDS}."]
+
+
+def test_labels_as_given_are_not_those_that_a_cleaned_run_was_trained_on() -> None:
+    look = {"step": 28, "suspects": 9, "noise_rate": 0.3, "left_out": 9, "relabelled": 0}
+    cleaned = noise_record(0.2, put_in=0.3) | {"cleaning": [look]}
+    assert noise_lines(read_run(cleaned), run="noisy") == [
+        f"{STANDS}, measured on the cleaned labels; 0.30 of those given were made wrong on purpose."
+    ]
+    nothing = noise_record(0.2, put_in=0.3) | {"cleaning": [look | {"suspects": 0, "left_out": 0}]}
+    plain = read_run(noise_record(0.2, put_in=0.3))
+    assert noise_lines(read_run(nothing), run="noisy") == noise_lines(plain, run="noisy")
+
+
+def test_random_negatives_are_no_advice_where_gamma_decides() -> None:
+    record = noise_record(0.2, put_in=0.3)
+    record["label_noise"]["strategy"]["tolerance"]["by"] = "gamma"
+    assert noise_lines(read_run(record), run="noisy")[1] == f"That is more than the strategy tolerates: {AUDIT}."
+
+
+def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
+    unpicked = {"label_noise": {"strategy": {"reason": "the loss picked no negatives"}}}
+    assert noise_lines(read_run(unpicked), run="noisy") == [
+        "How many wrong labels this strategy tolerates is unknown: the loss picked no negatives."
+    ]
+    assert "the loss picked no negatives" in page_text(unpicked, tmp_path)
+    assert noise_lines(read_run({}), run="noisy") == []
+    assert "Wrong labels" not in page_text({"run": "old"}, tmp_path)
+
+
+def test_the_skew_is_shown_over_training(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+    record = noise_record(0.2) | {"run": HOSTILE[0]}
+    text = page_text(record, tmp_path)
+    assert "Counted at 75 steps: 3 600 picked negatives, 1 974 of them with a loss" in text
+    assert "80 to 116 400 4 (3.98 to 4.02)" in text
+    opened = watch(tmp_path / "report.html")
+    opened.page.locator("#noise summary").click()
+    opened.page.locator("#noise .plot-container").wait_for()
+    (trace,) = opened.plot("Skew of the picked negatives")
+    assert (trace["x"], trace["y"]) == ([36, 76, 116], [2, 3, 4])
+    assert HOSTILE[0] in opened.page.locator("#noise").inner_text()
+    assert opened.offences == []
+
+
+def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
+    looks = [
+        {"step": 200, "suspects": 1234, "noise_rate": 0.2, "left_out": 1240, "relabelled": 0},
+        {"step": 400, "suspects": 0, "noise_rate": None, "left_out": 0, "relabelled": 0},
+        {"step": 600, "suspects": 90, "noise_rate": None, "least": 0.07, "left_out": 90, "relabelled": 0},
+    ]
+    text = page_text({"cleaning": looks}, tmp_path)
+    assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0 600 90 at least 7.0 % 90 0" in text
+    assert "cleaning.csv" not in page_text({}, tmp_path)
+
+
+def test_a_cause_names_its_split_and_what_stands_below() -> None:
+    def verdict(kind: str, cause: str) -> dict[str, Any]:
+        return {"kind": kind, "rule": f"rule of {kind}", "cause": cause, "changes": [f"against {kind}"]}
+
+    def told(**verdicts: list[dict[str, Any]]) -> list[str]:
+        diagnosed = {split: {"verdicts": found} for split, found in verdicts.items()}
+        return cause_lines({"evaluation": dict.fromkeys(("seen", "unseen")), "diagnosis": diagnosed})  # type: ignore[typeddict-item]  # what is read of a record
+
+    worse, healthy = verdict("worse-than-reference", "It began lower."), [verdict("healthy", "Well spread.")]
+    assert told(train=healthy, unseen=[worse]) == ["Cause: It began lower.", "Change 1: against worse-than-reference"]
+    assert told(train=[worse], seen=[worse], unseen=healthy)[0] == "Cause (seen): It began lower."
+    below = [verdict("worse-than-reference", BELOW), verdict("network-collapse", "All came together.")]
+    assert told(seen=below) == [
+        "Cause: network collapse: rule of network-collapse. All came together.",
+        "Change 1: against network-collapse",
+    ]
+    assert told(seen=healthy) == []

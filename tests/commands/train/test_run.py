@@ -1,0 +1,396 @@
+"""A run folder holds what it should, a killed run goes on as if nothing had happened, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from trivet.commands.embed.run import embed_data
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.folds import cross_validate, resume_folds
+from trivet.commands.train.run import resume, train
+from trivet.metrics import recall_at_k
+from trivet.metrics.intervals import across_folds
+from trivet.training import RunConfig
+from trivet.training.run_folder import RunFolder
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+SETTINGS = {
+    "seed": 3,
+    "data": {"name": "digits", "augment": "crop-flip"},
+    "batch": {"num_classes": 2, "samples_per_class": 8},
+    "model": {"name": "conv3", "embedding_dim": 4, "width": 4},
+    "loss": {"name": "margin", "positives": "random"},
+    "training": {"steps": 12, "log_every": 2, "checkpoint_every": 5, "schedule": "cosine", "optimizer": "sgd",
+                 "momentum": 0.9, "learning_rate": 0.01, "accelerator": "cpu"},
+    "evaluation": {"every": 6, "map_points": 40, "sample": 100, "nmi_plus": 2},
+}  # fmt: skip
+
+
+def config(**changes: dict[str, object]) -> RunConfig:
+    merged = {
+        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in SETTINGS.items()
+    }
+    return RunConfig.parse(merged, source="test")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    train(config(), path, command="trivet train x.toml")
+    return path
+
+
+def test_run_folder(finished: Path) -> None:
+    assert {item.name for item in finished.iterdir()} == {
+        ".lock", "config.toml", "metrics.csv", "checkpoints", "model", "embeddings", "record.json", "report.html",
+    }  # fmt: skip
+    assert RunFolder.open(finished).config() == config()
+    record = json.loads((finished / "record.json").read_text())
+    assert record["status"] == "finished"
+    assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}
+    assert record["curves"]["step"] == [2, 4, 6, 8, 10, 12]
+    assert record["validation"]["step"] == [6, 12]
+    assert [row["name"] for row in record["evaluation"]["seen"]] == ["trained", "untrained network", "raw inputs"]
+    assert [file.name for file in RunFolder.open(finished).checkpoints()[-2:]] == [
+        "step-00000010.safetensors",
+        "step-00000012.safetensors",
+    ]
+
+
+def test_recorded_recall_is_that_of_the_saved_embeddings(finished: Path) -> None:
+    table = pq.read_table(finished / "embeddings" / "unseen.parquet").to_pydict()
+    embeddings = np.array(table["embedding"], dtype=np.float32)
+    assert embeddings.shape == (195, 4)
+    record = json.loads((finished / "record.json").read_text())
+    for level in ("parity", "digit"):
+        labels = np.unique(table[level], return_inverse=True)[1]
+        found = record["evaluation"]["unseen"][0]["levels"][level]["recall@1"]
+        assert recall_at_k(embeddings, labels, (1,))[1] == found
+    assert sorted(set(table["digit"])) == ["6", "7", "8", "9"]
+
+
+def test_a_killed_run_goes_on_to_the_same_result(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "whole"
+    shutil.copytree(finished, path)
+    # What a kill after step 11 leaves behind: the checkpoint of step 10 and metrics beyond it.
+    (path / "checkpoints" / "step-00000012.safetensors").unlink()
+    shutil.rmtree(path / "model")
+    (path / "record.json").unlink()
+    resume(path)
+    for file in ("model/model.safetensors", "checkpoints/step-00000012.safetensors"):
+        before, after = load_file(finished / file), load_file(path / file)
+        assert before.keys() == after.keys()
+        for key in before:
+            np.testing.assert_array_equal(before[key], after[key], err_msg=key)
+    assert (path / "metrics.csv").read_bytes() == (finished / "metrics.csv").read_bytes()
+    old, new = (json.loads((folder / "record.json").read_text()) for folder in (finished, path))
+    for key in ("evaluation", "curves", "validation", "maps"):
+        assert old[key] == new[key]
+
+
+def test_evaluate_again(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "whole"
+    shutil.copytree(finished, path)
+    shutil.rmtree(path / "embeddings")
+    record = evaluate_run(path)
+    assert record["evaluation"] == json.loads((finished / "record.json").read_text())["evaluation"]
+    assert (path / "embeddings" / "seen.parquet").is_file()
+    (path / "record.json").write_text("{")
+    assert evaluate_run(path)["evaluation"] == record["evaluation"]
+
+
+def test_two_seeds_differ(finished: Path, tmp_path: Path) -> None:
+    train(config().model_copy(update={"seed": 4}), tmp_path / "other")
+    one, two = (load_file(path / "model" / "model.safetensors") for path in (finished, tmp_path / "other"))
+    assert any((one[key] != two[key]).any() for key in one)
+
+
+def test_an_existing_run_is_replaced_on_demand_only(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with pytest.raises(ValueError, match="--force"):
+        train(config(), path)
+    assert json.loads((path / "record.json").read_text())["status"] == "finished"
+    train(config(training={"steps": 2}), path, force=True)
+    assert RunFolder.open(path).config().training.steps == 2
+
+
+def test_a_folder_that_is_no_run_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"it holds thesis\.txt"):
+        train(config(), tmp_path, force=True)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(ValueError, match=r"it holds thesis\.txt"):
+        train(config(), tmp_path, force=True)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_replaced_run_comes_back_if_the_new_one_fails_at_once(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with pytest.raises(ValueError, match="embeddings must be finite"):
+        train(
+            config(model={"normalize": False}, loss={"normalize": False, "negatives": "random"},
+                   training={"learning_rate": 1e30}),
+            path, force=True,
+        )  # fmt: skip
+    assert (path / "metrics.csv").read_bytes() == (finished / "metrics.csv").read_bytes()
+    assert [item.name for item in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("full", ["config.toml", "step-00000001.safetensors", "model.safetensors"])
+def test_a_full_disk_loses_neither_the_old_run_nor_what_the_new_one_can_go_on_from(
+    full: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, replace = tmp_path / "run", Path.replace
+    shutil.copytree(finished, path)
+
+    def replace_or_fail(self: Path, target: Path) -> Path:
+        if Path(target).name == full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace_or_fail)
+        with pytest.raises(OSError, match="No space left"):
+            train(config(training={"steps": 2, "checkpoint_every": 1}), path, force=True)
+    if full != "model.safetensors":
+        assert snapshot(path) == snapshot(finished)
+        assert "put back what" in caplog.text
+        return
+    earlier = path / ".trivet-earlier"
+    assert snapshot(earlier) == {name: data for name, data in snapshot(finished).items() if name != ".lock"}
+    assert "is kept in" in caplog.text
+    assert resume(path)["status"] == "finished"
+    assert not earlier.exists()
+    assert RunFolder.open(path).config().training.steps == 2
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_that_goes_on_is_not_replaced(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with RunFolder(path).locked():
+        before = snapshot(path)
+        for force in (True, False):
+            with pytest.raises(ValueError, match="is in use; wait for it to end"):
+                train(config(), path, force=force)
+    assert snapshot(path) == before
+    assert [item.name for item in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "model", "metrics.csv", "record.json", "report.html"])
+def test_a_run_that_cannot_be_written_is_refused_before_anything_is(name: str, finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    item = path / name
+    if item.is_dir():
+        shutil.rmtree(item)
+        item.write_text("mine")
+    else:
+        item.unlink()
+        item.mkdir()
+    before = snapshot(path)
+    for work in (resume, evaluate_run):
+        with pytest.raises(ValueError, match=rf"{name} must be a (file|folder)"):
+            work(path)
+    assert snapshot(path) == before
+
+
+def test_one_process_at_a_time(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    with RunFolder(path).locked():
+        for work in (resume, evaluate_run):
+            with pytest.raises(ValueError, match="is in use"):
+                work(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("seed = 3", "seed = 4"), ('"sgd"', '"rmsprop"'), ("learning_rate = 0.01", "learning_rate = 0.02")]
+)
+def test_a_run_goes_on_with_its_own_settings_only(old: str, new: str, finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    text = (path / "config.toml").read_text()
+    assert old in text
+    (path / "config.toml").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match="was written with other settings or data"):
+        resume(path)
+
+
+def test_fewer_steps_than_are_done(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    train(config(training={"schedule": "constant"}), path)
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("steps = 12", "steps = 6"))
+    with pytest.raises(ValueError, match="completed steps, 12: got 6"):
+        resume(path)
+    (path / "config.toml").write_text(text.replace("steps = 12", "steps = 14"))
+    assert resume(path)["curves"]["step"][-1] == 14
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a GPU"):
+        train(config(training={"accelerator": "gpu"}), tmp_path / "run")
+
+
+def test_a_run_without_a_model_says_how_to_go_on(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    shutil.rmtree(path / "model")
+    for work in (evaluate_run, lambda run: embed_data(run, "digits", tmp_path / "x.parquet")):
+        with pytest.raises(ValueError, match="trivet train --resume"):
+            work(path)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, path = Path.replace, tmp_path / "run"
+
+    def full(self: Path, target: Path) -> Path:
+        if target.name == "step-00000010.safetensors":
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(config(), path)
+    monkeypatch.undo()
+    assert [file.name for file in (path / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
+    assert json.loads((path / "record.json").read_text())["status"] == "failed"
+    assert resume(path)["status"] == "finished"
+
+
+def test_a_run_that_diverges_says_which_rows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="embeddings must be finite: rows 0"):
+        train(
+            config(
+                model={"normalize": False},
+                loss={"normalize": False, "negatives": "random"},
+                training={"learning_rate": 1e30},
+            ),
+            tmp_path / "run",
+        )
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["status"] == "failed"
+
+
+def test_easy_positives_of_two_samples_are_called_out(tmp_path: Path) -> None:
+    settings = config(loss={"positives": "easy"}, batch={"samples_per_class": 2}, training={"steps": 1})
+    record = train(settings, tmp_path / "run")
+    assert "easy positives have no effect" in record["warnings"][0]
+
+
+def test_settings_that_do_not_fit_the_data_leave_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="num_classes = 3 needs as many training classes: got 2"):
+        train(config(batch={"num_classes": 3}), tmp_path / "run")
+    with pytest.raises(ValueError, match="did you mean 'digit'"):
+        train(config(evaluation={"nmi_plus": {"digt": 3}}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["triplet", "contrastive", "multi-similarity"])
+def test_every_loss_trains(name: str, tmp_path: Path) -> None:
+    options = {"contrastive": {"margin": 0.5}, "triplet": {"negatives": {"name": "semihard", "otherwise": "drop"}}}
+    settings = {**SETTINGS, "loss": {"name": name, **options.get(name, {})}}
+    settings["training"] = {"steps": 3, "log_every": 1, "optimizer": "adam", "accelerator": "cpu"}
+    record = train(RunConfig.parse(settings, source="test"), tmp_path / "run")
+    assert len(record["curves"]["loss"]) == 3
+    assert record["curves"]["loss"][0] > 0
+
+
+def test_augmentation_and_batches_do_not_depend_on_workers(finished: Path, tmp_path: Path) -> None:
+    train(config(training={"workers": 2}), tmp_path / "run")
+    one, two = (load_file(path / "model" / "model.safetensors") for path in (finished, tmp_path / "run"))
+    for key in one:
+        np.testing.assert_array_equal(one[key], two[key])
+
+
+def test_embed_a_data_set_and_a_folder(finished: Path, tmp_path: Path) -> None:
+    result = embed_data(finished, "digits", tmp_path / "digits.parquet")
+    assert (result["items"], result["dimension"]) == (500, 4)
+    assert result["columns"] == ["id", "parity", "digit", "split", "embedding"]
+    table = pq.read_table(tmp_path / "digits.parquet").to_pydict()
+    seen = pq.read_table(finished / "embeddings" / "seen.parquet").to_pydict()
+    rows = dict(zip(table["id"], table["embedding"], strict=True))
+    np.testing.assert_allclose([rows[id] for id in seen["id"]], seen["embedding"], rtol=1e-5, atol=1e-6)
+
+    from PIL import Image
+
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    for name in ("a/one.png", "a/two.png"):
+        Image.new("L", (16, 16), 200).save(tmp_path / "images" / name)
+    (tmp_path / "images" / "a" / "broken.png").write_bytes(b"no image")
+    result = embed_data(finished, str(tmp_path / "images"), tmp_path / "images.parquet")
+    assert (result["items"], result["columns"]) == (2, ["id", "class", "embedding"])
+    assert [skip["id"] for skip in result["skipped"]] == ["a/broken.png"]
+    with pytest.raises(ValueError, match="is none of these; check the path"):
+        embed_data(finished, "nowhere", tmp_path / "x.parquet")
+
+
+def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "whole"
+    shutil.copytree(finished, path)
+    last = path / "checkpoints" / "step-00000012.safetensors"
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"step-00000012.safetensors must be a complete checkpoint: .* delete it"):
+        resume(path)
+
+
+def test_loss_record_is_what_is_logged(finished: Path) -> None:
+    header, first, *_ = (finished / "metrics.csv").read_text().splitlines()
+    assert header == "step,attempt,loss,active,hard,d_ap,d_an,dropped,recall@1/parity,recall@1/digit"
+    step, attempt, loss, active, hard, d_ap, d_an, dropped, *recalls = first.split(",")
+    assert (step, attempt) == ("2", "0")
+    assert 0 < float(loss) < 2
+    assert 0 <= float(active) <= 1
+    assert 0 <= float(hard) <= 1
+    assert 0 < float(d_ap) < 2
+    assert 0 < float(d_an) < 2
+    assert float(dropped) == 0
+    assert recalls == ["", ""]
+
+
+def test_cross_validation_trains_once_for_each_fold_and_says_what_they_say_together(tmp_path: Path) -> None:
+    settings = config(data={"level": "digit", "augment": "none"}, training={"steps": 2})
+    result = cross_validate(settings, tmp_path / "runs", 2)
+    assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+    records = [json.loads((tmp_path / "runs" / f"fold-{fold}" / "record.json").read_text()) for fold in range(2)]
+    assert [record["settings"]["data"]["fold"] for record in records] == [0, 1]
+    values = [record["evaluation"]["validation"][0]["levels"]["digit"]["map@r"] for record in records]
+    found = result["evaluation"]["digit"]["map@r"]
+    mean, interval = across_folds(values)
+    assert found == {"mean": mean, "interval": [interval.low, interval.high], "values": values}
+    for force, said in ((False, "--resume"), (True, "num_classes = 40 needs")):
+        too_many = settings.model_copy(update={"batch": settings.batch.model_copy(update={"num_classes": 40})})
+        with pytest.raises(ValueError, match=said):
+            cross_validate(too_many if force else settings, tmp_path / "runs", 2, force=force)
+        assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+    with pytest.raises(ValueError, match="num_classes = 40 needs"):
+        cross_validate(too_many, tmp_path / "others", 2)
+    assert not (tmp_path / "others").exists()
+
+    # What a kill in the second run leaves: it goes on, and the first stays as it is.
+    (tmp_path / "runs" / "folds.json").unlink()
+    second = tmp_path / "runs" / "fold-1"
+    weights = (second / "model" / "model.safetensors").read_bytes()
+    for name in ("model", "checkpoints", "embeddings"):
+        shutil.rmtree(second / name)
+    (second / "record.json").unlink()
+    first = snapshot(tmp_path / "runs" / "fold-0")
+    assert resume_folds(tmp_path / "runs") == result
+    assert snapshot(tmp_path / "runs" / "fold-0") == first
+    assert (second / "model" / "model.safetensors").read_bytes() == weights

@@ -1,0 +1,171 @@
+"""Decisions are applied to files of every format; what is not decided on stays as it is, types and all."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trivet.io.corrected_files import write_cleaned
+from trivet.io.parquet_files import write_embeddings
+from trivet.io.read_embeddings import read_vectors
+
+EMBEDDINGS = np.arange(8, dtype=np.float32).reshape(4, 2)
+COLUMNS: dict[str, list[Any]] = {"id": ["a", "b", "c", "d"], "kind": [7, 7, 12, 12], "weight": [0.5, 1.5, 2.5, 3.5]}
+DECISIONS = "id,decision,label\na,keep,\nb,relabel,12\nc,drop,\n"
+COUNTS = {"rows": 4, "left": 3, "keep": 1, "relabel": 1, "drop": 1, "undecided": 1}
+
+
+def written(suffix: str) -> Path:
+    path = Path(f"items{suffix}")
+    if suffix == ".npz":
+        np.savez(
+            path, embeddings=EMBEDDINGS, names=np.array(["x", "y"]), **{k: np.array(v) for k, v in COLUMNS.items()}
+        )
+    elif suffix == ".parquet":
+        table = pa.table({**COLUMNS, "embedding": list(EMBEDDINGS)})
+        pq.write_table(table.replace_schema_metadata({"made": "here"}), path)
+    else:
+        with path.with_suffix(".csv").open("w", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow([*COLUMNS, "text"])
+            texts = ["one, two", 'a "word"', "three", "two\nlines"]
+            rows.writerows(zip(*COLUMNS.values(), texts, strict=True))
+        if suffix == ".npy":
+            np.save(path, EMBEDDINGS)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("decisions.csv").write_text(DECISIONS)
+
+
+def test_nothing_decided_is_told_and_writes_nothing() -> None:
+    path = written(".npz")
+    Path("empty.csv").write_text("id,decision,label\na,,7\nb,,12\n")
+    with pytest.raises(ValueError, match=r"decide on at least one item: empty\.csv holds none"):
+        write_cleaned(path, Path("empty.csv"), Path("clean.npz"), level="kind")
+    assert not Path("clean.npz").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_embeddings_of_every_format(suffix: str) -> None:
+    path = written(suffix)
+    before = path.read_bytes()
+    assert write_cleaned(path, Path("decisions.csv"), Path(f"clean{suffix}"), level="kind") == COUNTS
+    clean, old = read_vectors(Path(f"clean{suffix}")), read_vectors(path)
+    assert clean.ids is not None
+    assert clean.ids.tolist() == ["a", "b", "d"]
+    assert clean.labels["kind"].tolist() == ["7", "12", "12"]
+    assert clean.embeddings.tolist() == EMBEDDINGS[[0, 1, 3]].tolist()
+    assert clean.embeddings.dtype == old.embeddings.dtype
+    assert read_vectors(Path(f"clean{suffix}"), levels=["weight"]).labels["weight"].tolist() == ["0.5", "1.5", "3.5"]
+    assert path.read_bytes() == before
+    if suffix == ".npz":
+        with np.load("clean.npz") as arrays:
+            assert (arrays["kind"].dtype, arrays["names"].tolist()) == (np.array([7]).dtype, ["x", "y"])
+    if suffix == ".parquet":
+        assert pq.read_schema("clean.parquet").equals(pq.read_schema(path), check_metadata=True)
+    # What was done cannot be done again.
+    Path("rest.csv").write_text("id,decision,label\nb,relabel,12\n")
+    with pytest.raises(ValueError, match=r"relabel needs a different label .* 'b' is labelled already"):
+        write_cleaned(Path(f"clean{suffix}"), Path("rest.csv"), Path(f"again{suffix}"), level="kind")
+
+
+def test_texts_and_files_of_embeddings_that_trivet_wrote() -> None:
+    path = written(".csv")
+    assert write_cleaned(path, Path("decisions.csv"), Path("clean.csv"), level="kind") == COUNTS
+    with path.open(newline="") as file, Path("clean.csv").open(newline="") as clean:
+        rows = list(csv.reader(file))
+        del rows[3]
+        rows[2][1] = "12"
+        assert list(csv.reader(clean)) == rows
+    # Without ids the rows are counted, and the first level that is no column of texts is meant.
+    Path("bare.csv").write_text("text,class\nx,p\ny,q\nz,q\n")
+    Path("rows.csv").write_text("id,decision,label\n2,relabel,p\n0,drop,\n")
+    counts = write_cleaned(Path("bare.csv"), Path("rows.csv"), Path("left.csv"))
+    assert (counts["left"], counts["undecided"]) == (2, 1)
+    assert Path("left.csv").read_text() == "text,class\ny,q\nz,p\n"
+    write_embeddings(Path("run.parquet"), EMBEDDINGS, ("a", "b", "c", "d"), {"kind": ("7", "7", "12", "12")}, model="x")
+    write_cleaned(Path("run.parquet"), Path("decisions.csv"), Path("left.parquet"))
+    assert read_vectors(Path("left.parquet")).labels["kind"].tolist() == ["7", "12", "12"]
+    assert pq.read_schema("left.parquet").metadata[b"trivet.model"] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("decisions", "out", "sentence"),
+    [
+        ("a,keep,\nbb,drop,\n", "clean.npz", "line 3 of bad.csv has 'bb', and none of the 4 rows has it; did you mean"),
+        ("a,relabel,8\n", "clean.npz", "one of the 2 classes at level 'kind' of items.npz: line 2 of bad.csv has '8'"),
+        ("a,relabel,7\n", "clean.npz", "line 2 of bad.csv has '7', as 'a' is labelled already"),
+        ("a,drop,\nb,drop,\nc,drop,\nd,drop,\n", "clean.npz", "drop all 4; keep some"),
+        ("a,lose,\n", "clean.npz", "keep, relabel or drop"),
+        ("a,keep,\n", "items.npz", "--output must not name what is read: got items.npz"),
+        ("a,keep,\n", "mine.npz", "must name a new file: mine.npz exists; choose another --output"),
+        ("a,keep,\n", "clean.csv", "must be a .npz file, as items.npz is: got clean.csv"),
+        ("a,keep,\n", "nowhere/clean.npz", "make the folder first"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(decisions: str, out: str, sentence: str) -> None:
+    path = written(".npz")
+    Path("mine.npz").write_text("mine")
+    Path("bad.csv").write_text(f"id,decision,label\n{decisions}")
+    before = {file.name: file.read_bytes() for file in Path().iterdir()}
+    with pytest.raises(ValueError, match=sentence) as error:
+        write_cleaned(path, Path("bad.csv"), Path(out), level="kind")
+    assert "\n" not in str(error.value)
+    assert {file.name: file.read_bytes() for file in Path().iterdir()} == before
+
+
+def test_only_files_are_cleaned() -> None:
+    with pytest.raises(ValueError, match=r"got \.; for a run, use trivet train --labels"):
+        write_cleaned(Path(), Path("decisions.csv"), Path("clean.npz"))
+    written(".npy")
+    Path("clean.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"clean\.csv exists"):
+        write_cleaned(Path("items.npy"), Path("decisions.csv"), Path("clean.npy"), level="kind")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
+@pytest.mark.parametrize("start", ["\ufeff", ""])
+def test_a_csv_file_keeps_its_bytes_but_for_what_was_decided(end: str, start: str) -> None:
+    rows = [
+        start + "id,text,kind,note",
+        'a,"quoted, with a comma",cat,""',
+        'b,plain,"cat",x',
+        'c,"two\nlines and a ""word""",dog,',
+        "",
+        "d,last,'dog',Grüße",
+        'e,"say ""so""",cat,y',
+    ]
+    Path("items.csv").write_bytes(end.join(rows).encode())
+    Path("decisions.csv").write_text("id,decision,label\na,relabel,'dog'\nc,drop,\nd,relabel,cat\n")
+    write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    left = [rows[0], rows[1].replace("cat", "'dog'"), rows[2], rows[5].replace("'dog'", "cat"), rows[6]]
+    assert Path("clean.csv").read_bytes() == end.join(left).encode()
+
+
+def test_a_csv_file_keeps_its_delimiter_and_encoding() -> None:
+    rows = ["id;text;kind", 'a;"one; two";Küche', "b;x,y;Bad", "c;z;Bad"]
+    Path("items.csv").write_bytes("\n".join(rows).encode("latin-1"))
+    Path("decisions.csv").write_text("id,decision,label\na,relabel,Bad\nc,drop,\n")
+    write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    assert Path("clean.csv").read_bytes() == 'id;text;kind\na;"one; two";Bad\nb;x,y;Bad\n'.encode("latin-1")
+    Path("items.csv").write_bytes("\n".join(rows).encode("utf-16"))
+    with pytest.raises(ValueError, match="must be in UTF-8 to be cleaned: it is in UTF-16"):
+        write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("other.csv"), level="kind")
+
+
+def test_a_csv_file_that_is_not_quoted_as_such_is_refused() -> None:
+    Path("items.csv").write_text('id,text,kind\na,x,"p"q"\nb,y,"p\n')
+    Path("decisions.csv").write_text("id,decision,label\na,drop,\n")
+    with pytest.raises(ValueError, match=r"items\.csv must"):
+        write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
+    assert not Path("clean.csv").exists()

@@ -1,0 +1,61 @@
+"""Texts of a csv file: columns and rows, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trivet.io.text_files import read_texts
+
+
+def lengths(texts: list[str]) -> np.ndarray[Any, Any]:
+    return np.array([[float(len(text))] for text in texts])
+
+
+def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_path: Path) -> None:
+    file = tmp_path / "texts.csv"
+    long = "word " * 400
+    file.write_text(f'id,text,kind,split\nx,"one, two",a,train\ny,three,b,test\nz,"{long}\nline",a,train\n')
+    found, texts = read_texts(file, lengths, split="train")
+    assert texts == ["one, two", f"{long}\nline"]
+    assert found.embeddings.tolist() == [[8.0], [2005.0]]
+    assert found.ids is not None
+    assert (found.name, found.ids.tolist(), list(found.labels)) == ("texts.csv", ["x", "z"], ["kind"])
+    assert found.labels["kind"].tolist() == ["a", "a"]
+    assert len(read_texts(file, lengths)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
+        ("text,kind\n", "at least one row"),
+        ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
+        ("text,kind\nx,a\ny\n", "must be a complete csv file"),
+        ("text,text\nx,a\n", "'text' occurs twice"),
+        ("text,kind\nx,a\ny,\n", "class name of level 'kind': 1 of 2"),
+        ("id,text,kind\n1,x,a\n1,y,a\n", "ids of .* must be unique"),
+        ("", "must be a complete csv file"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "texts.csv").write_text(content)
+    with pytest.raises(ValueError, match=sentence) as error:
+        read_texts(tmp_path / "texts.csv", lengths)
+    assert "\n" not in str(error.value)
+
+
+def test_texts_of_a_hugging_face_data_set_saved_on_disk(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a b", "c d"], "intent": pa.array([1, 0], pa.int64())})
+    with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as file:
+        file.write_table(table)
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    features = '{"features": {"intent": {"_type": "ClassLabel", "names": ["pay", "ask"]}}}'
+    (tmp_path / "dataset_info.json").write_text(features)
+    vectors, texts = read_texts(tmp_path, lambda texts: np.zeros((len(texts), 1)))
+    assert texts == ["a b", "c d"]
+    assert vectors.labels["intent"].tolist() == ["ask", "pay"]

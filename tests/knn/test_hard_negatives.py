@@ -1,0 +1,262 @@
+"""Hard negatives of a set are those of plain loops over all items, whatever the rules, the chunks and the classes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trivet.knn import hard_negatives as module
+from trivet.knn.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
+from trivet.knn.index import Index, build_index
+
+Triplet = tuple[int, int, int]
+
+
+def far(a: list[float], b: list[float], distance: str) -> float:
+    if distance == "euclidean":
+        return math.dist(a, b)
+    return 1 - sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+
+def definition(
+    items: list[list[float]],
+    distance: str,
+    *,
+    labels: list[int] | None = None,
+    anchors: list[list[float]] | None = None,
+    anchor_labels: list[int] | None = None,
+    pairs: list[tuple[int, int]] | None = None,
+    positives: str = "easy",
+    k: int = 3,
+    among: int = 100,
+    skip: int = 0,
+    margin: float | None = None,
+    relative_margin: float | None = None,
+    min_distance: float = 0,
+    max_distance: float = math.inf,
+) -> list[Triplet]:
+    """The hardest negatives in plain Python, sharing nothing with the library."""
+    own = anchors is None
+    anchors, anchor_labels = (items, labels) if anchors is None else (anchors, anchor_labels)
+    found = []
+    for a, anchor in enumerate(anchors):
+        apart = {i: far(anchor, item, distance) for i, item in enumerate(items) if not (own and i == a)}
+        same = {i for i in apart if labels is not None and anchor_labels is not None and labels[i] == anchor_labels[a]}
+        if pairs is None:
+            best = (min if positives == "easy" else max)(same, key=lambda i: apart[i], default=None)
+            chosen = [] if best is None else [best]
+        else:
+            chosen = [p for b, p in pairs if b == a]
+            same |= set(chosen) | ({b for b, p in pairs if p == a} if own else set())
+        candidates = sorted((i for i in apart if i not in same), key=lambda i: (apart[i], i))[:among][skip:]
+        for p in chosen:
+            kept = [i for i in candidates if min_distance <= apart[i] <= max_distance]
+            if margin is not None:
+                kept = [i for i in kept if apart[i] >= apart[p] + margin]
+            if relative_margin is not None:
+                similarity = 1 - apart[p]
+                kept = [i for i in kept if 1 - apart[i] <= similarity - relative_margin * abs(similarity)]
+            found += [(a, p, i) for i in kept[:k]]
+    return found
+
+
+def triplets(mined: HardNegatives) -> list[Triplet]:
+    rows = zip(mined.anchors.tolist(), mined.positives.tolist(), mined.negatives.tolist(), strict=True)
+    return list(rows)
+
+
+DRAW = np.random.default_rng(0)
+ITEMS = DRAW.standard_normal((60, 3))
+LABELS = np.repeat([3, 8, 1, 7], [40, 12, 7, 1])  # one class is most of the set, and one has no positive
+ITEMS += LABELS[:, None] * 0.3
+ANCHORS, ANCHOR_LABELS = DRAW.standard_normal((15, 3)) + 1, DRAW.choice([3, 8, 1, 7, 5], 15)
+PAIRS = [(int(a), int(p)) for a, p in DRAW.integers(60, size=(40, 2)) if a != p]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"positives": "hard", "k": 2, "among": 9, "skip": 4},
+        {"margin": 0.05, "k": 5},
+        {"min_distance": 0.2, "max_distance": 0.6, "k": 50},
+        {"margin": 0.0, "among": 8, "k": 4},
+    ],
+    ids=["hardest", "ranks", "margin", "distances", "few candidates"],
+)
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("form", ["labels", "labels, other anchors", "pairs", "pairs and labels", "pairs, others"])
+def test_equals_the_definition(form: str, distance: str, options: dict[str, float]) -> None:
+    given: dict[str, np.ndarray] = {}
+    if "pairs" in form:
+        given["pairs"] = np.array([(a % 15, p) for a, p in PAIRS] if "others" in form else PAIRS)
+        options = {name: value for name, value in options.items() if name != "positives"}
+    if "others" in form or "other anchors" in form:
+        given["anchors"] = ANCHORS
+    if "labels" in form:
+        given["labels"] = LABELS
+        if "other anchors" in form:
+            given["anchor_labels"] = ANCHOR_LABELS
+    index = build_index(ITEMS, distance=distance)  # type: ignore[arg-type]  # a parameter of the test
+    mined = hard_negatives(index, rules=Rules(**options), **given)  # type: ignore[arg-type]  # options of several types
+    plain = {
+        name: [tuple(row) for row in value.tolist()] if name == "pairs" else value.tolist()
+        for name, value in given.items()
+    }
+    want = definition(ITEMS.tolist(), distance, **plain, **options)  # type: ignore[arg-type]  # options of several types
+    assert sorted(triplets(mined)) == sorted(set(want)) != []
+    order = list(zip(mined.anchors.tolist(), mined.to_negative.tolist(), strict=True))
+    assert [one for one, _ in order] == sorted(one for one, _ in order)
+    anchors = ANCHORS if "anchors" in given else ITEMS
+    for (a, p, n), near, away in zip(triplets(mined), mined.to_positive, mined.to_negative, strict=True):
+        assert near == pytest.approx(far(anchors[a].tolist(), ITEMS[p].tolist(), distance), abs=1e-6)
+        assert away == pytest.approx(far(anchors[a].tolist(), ITEMS[n].tolist(), distance), abs=1e-6)
+
+
+def test_a_relative_margin_is_a_share_of_the_similarity_whatever_its_sign() -> None:
+    index = build_index(ITEMS)
+    for positives in ("easy", "hard"):
+        rules = Rules(positives=positives, relative_margin=0.1)
+        mined = triplets(hard_negatives(index, LABELS, rules=rules))
+        want = definition(ITEMS.tolist(), "cosine", labels=LABELS.tolist(), positives=positives, relative_margin=0.1)
+        assert mined == want
+    with pytest.raises(ValueError, match="use margin"):
+        hard_negatives(build_index(ITEMS, distance="euclidean"), LABELS, rules=Rules(relative_margin=0.1))
+
+
+@pytest.mark.parametrize("pairs", [None, np.array(PAIRS)], ids=["labels", "pairs"])
+def test_triplets_of_an_anchor_are_the_same_whichever_others_are_mined_for(pairs: np.ndarray | None) -> None:
+    rules = Rules(k=2, positives="random", negatives="random", among=10, seed=4)
+    index = build_index(ITEMS)
+    whole = hard_negatives(index, LABELS, pairs=pairs, rules=rules)
+    rows = np.unique(whole.anchors)
+    parts = [
+        hard_negatives(index, LABELS, pairs=pairs, rows=some, rules=rules) for some in np.array_split(rows, [7, 8, 30])
+    ]
+    assert [one for part in parts for one in triplets(part)] == triplets(whole)
+    assert Counts.total(part.counts for part in parts)[2:] == whole.counts[2:]
+    others = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=2, positives="random", seed=4)))
+    assert len(others) == len(whole)  # random ones of ten are not the two nearest
+    assert others != triplets(whole)
+    nearest = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=10, positives="random", seed=4)))
+    assert set(triplets(whole)) < set(nearest)
+
+
+def test_random_choices_are_even() -> None:
+    items, labels = np.arange(8.0)[:, None], np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    index, counts = build_index(items, distance="euclidean"), np.zeros((8, 8))
+    for seed in range(300):
+        rules = Rules(k=1, positives="random", negatives="random", seed=seed)
+        for _, p, n in triplets(hard_negatives(index, labels, rows=np.array([0]), rules=rules)):
+            counts[p, n] += 1
+    expected = 300 / 12
+    assert (((counts[1:4, 4:] - expected) ** 2) / expected).sum() < 31.3  # chi-squared, 11 degrees, p = 0.001
+    assert counts.sum() == 300 == counts[1:4, 4:].sum()
+
+
+def test_equal_rows_by_number_and_a_margin_of_nought_keeps_them() -> None:
+    items = np.array([[0.0], [0.3], [0.3], [0.3], [0.9], [0.3]])
+    index = build_index(items, distance="euclidean")
+    mined = hard_negatives(index, np.array([0, 0, 1, 2, 0, 3]), rows=np.array([0]), rules=Rules(k=2, margin=0.0))
+    assert triplets(mined) == [(0, 1, 2), (0, 1, 3)]
+    assert (mined.to_positive == mined.to_negative).all()
+    two_equal = hard_negatives(index, np.array([0, 0, 0, 0, 1, 0]), rows=np.array([0]))
+    assert triplets(two_equal) == [(0, 1, 4)]
+
+
+def test_looks_past_a_large_class_at_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearest to each anchor are 900 of its class; a few listed neighbours are not enough, and not all are listed."""
+    draw = np.random.default_rng(2)
+    items = np.concatenate([draw.standard_normal((900, 2)), draw.standard_normal((100, 2)) + 50])
+    labels = np.repeat([0, 1], [900, 100])
+    index, listed = build_index(items, distance="euclidean"), []
+    search = Index.search_rows
+
+    def counted(self: Index, rows: np.ndarray, k: int) -> object:
+        listed.append((len(rows), k))
+        return search(self, rows, k)
+
+    monkeypatch.setattr(Index, "search_rows", counted)
+    monkeypatch.setattr(module, "LISTED", 2000)
+    mined = hard_negatives(index, labels, rows=np.array([0, 950, 5]), rules=Rules(k=2, among=10))
+    assert mined.counts.taken == 6
+    assert mined.counts.candidates == 30
+    assert mined.counts.same_class == 2 * 899 + 99
+    assert listed == [(3, 20), (3, 80), (3, 320), (2, 910)]
+    for a, p, n in triplets(mined):
+        assert labels[a] == labels[p] != labels[n]
+
+
+def test_counts_say_what_became_of_every_candidate() -> None:
+    rules = Rules(k=2, among=30, skip=3, margin=0.02, min_distance=0.1, max_distance=0.5)
+    mined = hard_negatives(build_index(ITEMS), LABELS, rules=rules)
+    counts = mined.counts
+    assert counts.anchors == 60
+    assert counts.without_positive == 1
+    assert counts.pairs == 59
+    assert min(counts.skipped, counts.near_positive, counts.too_near, counts.too_far, counts.not_needed) > 0
+    assert sum(counts[5:11]) == counts.candidates
+    same_class = 0
+    for a, label in enumerate(LABELS[:-1]):  # the last has no positive
+        order = sorted(
+            (i for i in range(60) if i != a), key=lambda i: far(ITEMS[a].tolist(), ITEMS[i].tolist(), "cosine")
+        )
+        others = [place for place, i in enumerate(order) if LABELS[i] != label]
+        last = others[29] if len(others) >= 30 else len(order)
+        same_class += sum(LABELS[i] == label for i in order[:last])
+    assert counts.same_class == same_class
+    assert counts.taken == len(mined)
+    each = np.bincount(mined.anchors, minlength=60)
+    assert counts.without_negative == (each == 0).sum() - 1
+    assert counts.fewer == (each == 1).sum()
+
+
+def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    items, labels = draw.standard_normal((500, 6)), np.arange(500) % 20
+    build_index(items, kind="ivf").save(tmp_path)
+    mined = hard_negatives(Index.load(tmp_path), labels, rules=Rules(k=2, margin=0.05, among=20))
+    exact = hard_negatives(build_index(items), labels, rules=Rules(k=2, margin=0.05, among=20))
+    assert len({*triplets(mined)} & {*triplets(exact)}) > 0.8 * len(exact)
+    assert (mined.to_negative >= mined.to_positive + 0.05).all()
+    assert (labels[mined.anchors] != labels[mined.negatives]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "from labels or from pairs"),
+        ({"labels": LABELS[:9]}, r"integers of shape \(60,\)"),
+        ({"labels": LABELS * 1.0}, "integers"),
+        ({"labels": LABELS, "anchors": ANCHORS}, "known on both sides"),
+        ({"labels": LABELS, "anchors": ANCHORS[:, :2], "anchor_labels": ANCHOR_LABELS}, r"shape \(A, 3\)"),
+        ({"pairs": np.array([[0, 60]])}, "positives of pairs must be row numbers from 0 to 59"),
+        ({"pairs": np.array([[4, 4]])}, "holds row 4 twice"),
+        ({"labels": LABELS, "rows": np.array([1, 1])}, "one occurs twice"),
+        ({"labels": LABELS, "rows": np.array([-1])}, "from 0 to 59"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hard_negatives(build_index(ITEMS), **options)  # type: ignore[arg-type]  # options of several types
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"k": 0}, "k must"), ({"margin": -0.1}, "margin must"), ({"k": 5, "skip": 96}, "among must"),
+     ({"positives": "all"}, "not known"), ({"seed": -1}, "seed must")],
+)  # fmt: skip
+def test_rules_out_of_range_are_errors(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rules(**options)  # type: ignore[arg-type]  # options of several types
+
+
+def test_no_anchor_and_a_lone_item_give_no_triplet() -> None:
+    index = build_index(ITEMS)
+    assert len(hard_negatives(index, LABELS, rows=np.empty(0, np.int64))) == 0
+    alone = hard_negatives(build_index(ITEMS[:1]), LABELS[:1])
+    assert alone.counts == Counts(anchors=1, without_positive=1)
+    assert hard_negatives(index, np.zeros(60, np.int64)).counts.without_negative == 60

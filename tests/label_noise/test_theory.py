@@ -1,0 +1,473 @@
+"""Label noise: the tables and vectors of the specification, and each function against loops over cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from tests import reference
+
+import trivet
+from trivet.label_noise import theory
+from trivet.label_noise.theory import tolerance
+
+PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
+
+ROWS, LABELS = torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
+
+PAIRS = [(a, j) for a in range(8) for j in range(8) if a != j]
+
+DISTANCES = np.array([PLAIN.d(a, j) for a, j in PAIRS])
+
+POSITIVE = np.array([reference.V8_LABELS[a] == reference.V8_LABELS[j] for a, j in PAIRS])
+
+T3 = [[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]]
+
+# K, p, q_{-1}, q_{+1}, (1 - kappa p)^2
+PAIR_RATES = [
+    (2, 0.3, 0.42, 0.42, 0.16),
+    (2, 0.8, 0.32, 0.32, 0.36),
+    (3, 0.1, 0.0925, 0.185, 0.7225),
+    (3, 0.5, 0.3125, 0.625, 0.0625),
+    (10, 0.1, 0.020987654, 0.188888889, 0.790123457),
+    (10, 0.3, 0.055555556, 0.5, 0.444444444),
+    (10, 0.5, 0.080246914, 0.722222222, 0.197530864),
+    (10, 0.8, 0.098765432, 0.888888889, 0.012345679),
+    (100, 0.3, 0.005142332, 0.509090909, 0.485766758),
+    (100, 0.5, 0.00755025, 0.747474747, 0.244975003),
+]
+
+
+# K, p, C_+ with the printed equation 8, C_+, C_-, (1 - kappa p)^2, (1 - p)^2; weight 1 / K
+
+# K, s, p, c of the sum, c of the mean, (1 - kappa p)^2
+COEFFICIENTS = [
+    (2, 3, 0.0, 1.0, 0.08333333, 1.0),
+    (2, 3, 0.2, 0.3744, 0.02965714, 0.36),
+    (2, 3, 0.4, 0.0424, 0.00327619, 0.04),
+    (2, 3, 0.8, 0.3744, 0.02965714, 0.36),
+    (2, 4, 0.2, 0.3765888, 0.01489957, 0.36),
+    (2, 4, 0.4, 0.0428672, 0.00165387, 0.04),
+    (3, 2, 0.2, 0.5243, 0.07521947, 0.49),
+    (3, 2, 0.4, 0.18346667, 0.02330717, 0.16),
+    (3, 2, 0.5, 0.07421875, 0.00894504, 0.0625),
+    (3, 2, 0.6, 0.0123, 0.00141263, 0.01),
+    (3, 2, 0.8, 0.0528, 0.00557156, 0.04),
+]
+
+SKEWS = [1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10]
+
+BOUNDS = {
+    0.0: [1, 0.78178211, 0.69848866, 0.55278640, 0.42264973, 0.29289322, 0.18350342, 0.10557281, 0.05131670],
+    0.5: [
+        0.29289322, 0.27625314, 0.26145105, 0.22540333, 0.18350342, 0.13397460, 0.08712907, 0.05131670, 0.02532057,
+    ],
+}  # fmt: skip
+
+
+def close(value: object, digits: int = 12) -> object:
+    return pytest.approx(value, abs=0.6 * 10**-digits, rel=0)
+
+
+def symmetric(p: Fraction, classes: int) -> list[list[Fraction]]:
+    return [[1 - p if i == j else p / (classes - 1) for j in range(classes)] for i in range(classes)]
+
+
+def rates_by_counting(table: Sequence[Sequence[float]], priors: Sequence[float]) -> tuple[float, float]:
+    """P(the observed pair label is wrong | the true one), over true labels and observed labels of two items."""
+    wrong, weight = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
+    classes = range(len(table))
+    for y, z in product(classes, repeat=2):
+        weight[y == z] += priors[y] * priors[z]
+        for seen_y, seen_z in product(classes, repeat=2):
+            if (seen_y == seen_z) != (y == z):
+                wrong[y == z] += priors[y] * priors[z] * table[y][seen_y] * table[z][seen_z]
+    return wrong[True] / weight[True], wrong[False] / weight[False]
+
+
+def simulated(p: float, classes: object, draws: int = 10) -> object:
+    return theory.simulated_pair_rates(p, classes, draws=draws, generator=np.random.default_rng(0))
+
+
+def coefficients(truth: list[int], table: Sequence[Sequence[float]], mean: bool) -> list[list[float]]:
+    """The expected coefficient of each distance, labeling by labeling and triplet by triplet."""
+    number = range(len(truth))
+    found = [[0.0] * len(truth) for _ in number]
+    for labels in product(range(len(table)), repeat=len(truth)):
+        chance = math.prod(table[y][seen] for y, seen in zip(truth, labels, strict=True))
+        used = []
+        for a, p in product(number, repeat=2):
+            negatives = [n for n in number if labels[n] != labels[a]]
+            if a != p and labels[a] == labels[p] and negatives:
+                used.append((a, p, negatives))
+        share = chance / len(used) if mean and used else chance
+        for a, p, negatives in used:
+            found[a][p] += share
+            for n in negatives:
+                found[a][n] -= share / len(negatives)
+    return found
+
+
+@pytest.mark.parametrize(("classes", "p", "negative", "positive", "square"), PAIR_RATES)
+def test_pair_rates_of_the_table(classes: int, p: float, negative: float, positive: float, square: float) -> None:
+    found = theory.pair_noise_rates(p, classes)
+    assert [found.negative, found.positive] == close([negative, positive], 9)
+    assert 1 - found.positive - found.negative == close(square, 9)
+    if classes <= 10:
+        counted = rates_by_counting(symmetric(Fraction(str(p)), classes), [Fraction(1, classes)] * classes)
+        assert [found.positive, found.negative] == close([float(rate) for rate in counted])
+    assert theory.noise_rate_of_pairs(found.positive, classes) == close(min(p, 2 * (1 - 1 / classes) - p))
+
+
+def test_pair_rates_of_arrays() -> None:
+    found = theory.pair_noise_rates([[0.0], [0.3], [1.0]], [2, 10, np.inf])
+    assert found.positive.shape == found.negative.shape == (3, 3)
+    assert found.positive[:, 2].tolist() == close([0, 0.51, 1])  # 2p - p^2
+    assert found.negative[:, 2].tolist() == [0, 0, 0]
+    assert found.positive[2].tolist() == close([0, 8 / 9, 1])  # every label of two classes is wrong: no pair is
+    assert theory.pair_noise_rates(1e-9, 5).positive == pytest.approx(2e-9, rel=1e-8, abs=0)
+    assert theory.noise_rate_of_pairs(2e-18, 5) == pytest.approx(1e-18, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(("classes", "p"), [(2, 0.8), (3, 0.5), (10, 0.3), (5, 1.0)])
+def test_simulated_pair_rates(classes: int, p: float) -> None:
+    found = theory.simulated_pair_rates(p, classes, draws=40_000, generator=np.random.default_rng(0))
+    expected = rates_by_counting(symmetric(Fraction(str(p)), classes), [Fraction(1, classes)] * classes)
+    for share, rate in zip(found, map(float, expected), strict=True):
+        assert abs(share - rate) <= 4 * math.sqrt(rate * (1 - rate) / 40_000)
+    again = theory.simulated_pair_rates(p, classes, draws=40_000, generator=np.random.default_rng(0))
+    assert [*found] == [*again]
+    assert [*theory.simulated_pair_rates(0.0, classes, draws=7, generator=np.random.default_rng(0))] == [0, 0]
+
+
+def test_pair_rates_by_class() -> None:
+    even, uneven = theory.class_pair_noise_rates(T3), theory.class_pair_noise_rates(T3, [0.5, 0.3, 0.2])
+    assert list(even) == close([0.405, 0.2083333333], 10)
+    assert list(uneven) == close([0.3735526316, 0.1879032258], 10)
+    assert list(even) == close(rates_by_counting(T3, [1 / 3] * 3))
+    assert list(uneven) == close(rates_by_counting(T3, [0.5, 0.3, 0.2]))
+    same = theory.class_pair_noise_rates(theory.symmetric_transition(0.3, 10))
+    assert list(same) == close(theory.pair_noise_rates(0.3, 10))
+
+
+def test_noise_rate_of_the_discussion() -> None:
+    assert theory.noise_rate_of_pairs(0.6, np.inf) == close(0.36754447, 8)
+    assert theory.noise_rate_of_pairs(1 - 1 / np.array([2, 3, 7, 10]), [2, 3, 7, 10]).tolist() == close(
+        [1 / 2, 2 / 3, 6 / 7, 9 / 10]
+    )
+
+
+def test_losses_of_the_vectors_and_of_the_library() -> None:
+    auxiliary = theory.auxiliary_loss(DISTANCES, POSITIVE)
+    sums = [auxiliary[POSITIVE].sum(), auxiliary[~POSITIVE].sum(), auxiliary.sum()]
+    assert sums == close([21.778012493353, 25.493921121821, 47.271933615174])
+    unhinged = theory.unhinged_margin_loss(DISTANCES, POSITIVE).mean()
+    assert unhinged == close(2.186998814557)
+    assert unhinged == close(trivet.UnhingedMarginLoss()(ROWS, LABELS).item())
+    hinged = theory.hinged_margin_loss(DISTANCES, POSITIVE)
+    assert hinged.mean() == close(0.326458656228)
+    assert np.count_nonzero(hinged) == 34
+    triplets = reference.triplets(PLAIN, "all", "all", 0.2)
+    for margin in (0.0, 0.2, 1.0):
+        to_positive, to_negative = ([PLAIN.d(t[0], t[role]) for t in triplets] for role in (1, 2))
+        found = theory.unhinged_triplet_loss(to_positive, to_negative, margin=margin)
+        assert len(found) == 78
+        assert found.mean() == close(trivet.UnhingedTripletLoss(margin=margin)(ROWS, LABELS).item())
+        if margin == 0.2:
+            assert found.mean() == close(2.114691682141)
+
+
+@pytest.mark.parametrize("d", [0.0, 0.3, 1.2, 1.4, 1.59, 1.7, 2.0])
+@pytest.mark.parametrize("t", [1, -1])
+def test_losses_equal_the_definitions(d: float, t: int) -> None:
+    flag, margin, beta = np.array(t == 1), 0.3, 1.1
+    assert theory.auxiliary_loss(d, flag) == close(d if t == 1 else 2 - d)
+    assert theory.auxiliary_loss(d, ~flag) == close(2 - theory.auxiliary_loss(d, flag))
+    options = {"margin": margin, "beta": beta}
+    assert theory.unhinged_margin_loss(d, flag, **options) == close(2 + (d - beta) * t + margin)
+    assert theory.hinged_margin_loss(d, flag, **options) == close(max(0.0, (d - beta) * t + margin))
+    assert theory.unhinged_margin_loss(d, flag) + theory.unhinged_margin_loss(d, ~flag) == close(4.4)
+    if abs(d - 1.4) <= 0.2:
+        assert theory.hinged_margin_loss(d, flag) + theory.hinged_margin_loss(d, ~flag) == close(0.4)
+    for other in (0.0, 0.7, 2.0):
+        parts = theory.auxiliary_loss(d, True) + theory.auxiliary_loss(other, False) + 0.2
+        assert theory.unhinged_triplet_loss(d, other) == close(parts)
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(2, 2), (3, 4), (5, 3)])
+def test_weight_counts_the_triplets(classes: int, samples: int) -> None:
+    labels = [k for k in range(classes) for _ in range(samples)]
+    items = range(len(labels))
+    triplets = [
+        (a, p, n)
+        for a, p, n in product(items, repeat=3)
+        if a != p and labels[a] == labels[p] and labels[a] != labels[n]
+    ]
+    of_positive = sum(t[:2] == (0, 1) for t in triplets)
+    of_negative = sum((t[0], t[2]) == (0, len(labels) - 1) for t in triplets)
+    assert (of_positive, of_negative) == ((classes - 1) * samples, samples - 1)
+    assert theory.negative_weight(classes, samples) == close(of_negative / of_positive)
+    assert theory.negative_weight(classes, np.inf) == close(1 / (classes - 1))
+
+
+def test_factors_of_three_classes() -> None:
+    expected = {
+        (0.2, 1 / 3): (0.54666667, 0.32),
+        (0.2, 1 / 2): (0.49, 0.49),
+        (0.5, 1 / 3): (0.16666667, -0.25),
+        (0.5, 1 / 2): (0.0625, 0.0625),
+    }
+    for (p, weight), factors in expected.items():
+        assert list(theory.risk_factors(theory.pair_noise_rates(p, 3), weight)) == close(factors, 8)
+
+
+@pytest.mark.parametrize("weight", [1 / 3, 1 / 2])
+@pytest.mark.parametrize("p", [0.2, 0.5])
+def test_the_risk_of_pairs_is_rescaled(p: float, weight: float) -> None:
+    """Equation 11 summed over pairs, for every labeling of three classes of two, one after another."""
+    truth = [0, 0, 1, 1, 2, 2]
+    points = np.random.default_rng(0).standard_normal((6, 3))
+    points = [reference.unit(row) for row in points.tolist()]
+    pairs = [(i, j, math.dist(points[i], points[j])) for i in range(6) for j in range(6) if i != j]
+    weights, table = {True: 1.0, False: weight}, symmetric(Fraction(str(p)), 3)
+    expected = 0.0
+    for labels in product(range(3), repeat=6):
+        chance = float(math.prod(table[y][seen] for y, seen in zip(truth, labels, strict=True)))
+        expected += chance * sum(
+            weights[labels[i] == labels[j]] * (d if labels[i] == labels[j] else 2 - d) for i, j, d in pairs
+        )
+    rates = theory.pair_noise_rates(p, 3)
+    factors = theory.risk_factors(rates, weight)
+    found = 0.0
+    for i, j, d in pairs:
+        same = truth[i] == truth[j]
+        factor, rate = (factors.positive, rates.positive) if same else (factors.negative, rates.negative)
+        found += factor * weights[same] * (d if same else 2 - d) + weights[not same] * rate * 2
+    assert found == close(expected)
+
+
+def test_tolerated_noise_rates() -> None:
+    sizes = np.array([5, 10, 12, 100, 1000])
+    found = theory.tolerated_noise_rate(sizes, 1 / sizes)
+    assert found.tolist() == close([0.47340137, 0.62863979, 0.66242908, 0.89149132, 0.96742463], 8)
+    assert theory.tolerated_noise_rate(sizes, 1 / (sizes - 1)).tolist() == [1] * 5
+    grid = np.linspace(0, 1, 20_001)
+    for classes, weight in [(2, 0.5), (3, 0.1), (7, 3.0), (10, 0.12), (4, 0.33)]:
+        q = theory.risk_factors(theory.pair_noise_rates(grid, classes), weight).smallest
+        first = grid[np.argmax(q < 0)]
+        assert theory.tolerated_noise_rate(classes, weight) == pytest.approx(first, abs=5.1e-5)
+
+
+@pytest.mark.parametrize("least", BOUNDS)
+def test_bounds_of_the_table(least: float) -> None:
+    found = theory.noise_rate_bound(SKEWS, least=least)
+    assert found.tolist() == close(BOUNDS[least], 8)
+    assert theory.implied_skew(found, least=least).tolist() == pytest.approx(SKEWS, rel=1e-12)
+    assert (1 - (2 * found - found**2) * SKEWS).tolist() == close([least] * len(SKEWS))
+    assert theory.noise_rate_bound(1e18) == pytest.approx(0.5e-18, rel=1e-9, abs=0)
+    assert theory.noise_rate_bound(np.inf) == 0
+
+
+def test_skewed_risk_factor() -> None:
+    grid = np.array([[0.0], [0.2], [0.5], [1.0]])
+    found = theory.skewed_risk_factor(grid, [1, 1.5, 4])
+    assert found.shape == (4, 3)
+    expected = [1 - (2 * p - p * p) * eta for p in grid.ravel().tolist() for eta in (1, 1.5, 4)]
+    assert found.ravel().tolist() == close(expected)
+    for least in (0.0, 0.5):
+        assert theory.skewed_risk_factor(theory.noise_rate_bound(SKEWS, least=least), SKEWS).tolist() == close(
+            [least] * 9
+        )
+    # The limit of many classes of the easy pairs, whose weight as negatives is 1 / (skew K).
+    many = theory.risk_factors(theory.pair_noise_rates(0.2, 10**8), 1e-8 / 1.5).smallest
+    assert theory.skewed_risk_factor(0.2, 1.5) == close(many, 6)
+
+
+def test_implied_skew() -> None:
+    assert theory.implied_skew([0.3, 0.5, 0.6, 1.0]).tolist() == close([1.9607843, 1.3333333, 1.1904762, 1], 7)
+    assert theory.implied_skew(0.0) == np.inf
+
+
+@pytest.mark.parametrize(("classes", "samples", "p", "of_sum", "of_mean", "square"), COEFFICIENTS)
+def test_coefficients_of_the_table(
+    classes: int, samples: int, p: float, of_sum: float, of_mean: float, square: float
+) -> None:
+    truth = np.repeat(np.arange(classes), samples)
+    same = (truth[:, None] == truth) & ~np.eye(len(truth), dtype=bool)
+    table = theory.symmetric_transition(p, classes)
+    for reduction, c in (("sum", of_sum), ("mean", of_mean)):
+        found = theory.one_to_one_coefficients(truth, table, reduction=reduction)
+        assert found[same].tolist() == close([c] * same.sum(), 8)
+        negative = -found[same][0] * (samples - 1) / ((classes - 1) * samples)
+        assert found[truth[:, None] != truth].tolist() == pytest.approx(
+            [negative] * (len(truth) * (len(truth) - samples)), abs=1e-15
+        )
+        assert found.sum(axis=1).tolist() == close([0.0] * len(truth))
+    factor = theory.one_to_one_factor(p, num_classes=classes, samples_per_class=samples)
+    assert factor == close(of_sum, 8)
+    assert (1 - p * classes / (classes - 1)) ** 2 == close(square)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("chunk", [tolerance.CHUNK, 7])
+@pytest.mark.parametrize(
+    ("truth", "table"),
+    [([0, 1, 0, 2], T3), ([2, 2, 2], T3), ([0, 0, 1, 1, 1], [[0.9, 0.1], [0.4, 0.6]])],
+    ids=["three classes", "one class", "two classes"],
+)
+def test_coefficients_equal_the_definition(
+    truth: list[int], table: list[list[float]], chunk: int, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tolerance, "CHUNK", chunk)
+    found = theory.one_to_one_coefficients(truth, table, reduction=reduction)
+    np.testing.assert_allclose(found, coefficients(truth, table, reduction == "mean"), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(2, 2), (2, 7), (3, 3), (4, 2)])
+@pytest.mark.parametrize("p", [0.0, 0.15, 0.7, 1.0])
+def test_factor_equals_the_enumeration(p: float, classes: int, samples: int) -> None:
+    truth = np.repeat(np.arange(classes), samples)
+    expected = theory.one_to_one_coefficients(truth, theory.symmetric_transition(p, classes))[0, 1]
+    assert theory.one_to_one_factor(p, num_classes=classes, samples_per_class=samples) == close(expected)
+
+
+def test_factor_of_many_items() -> None:
+    grid = np.array([[0.0, 0.3], [0.9, 0.99]])
+    found = theory.one_to_one_factor(grid, num_classes=100, samples_per_class=20)
+    assert found.shape == grid.shape
+    np.testing.assert_allclose(found, (1 - grid / 0.99) ** 2, atol=2e-4)
+    assert found[0, 0] == close(1.0)
+    assert abs(found[1, 1]) < 1e-12
+
+
+def test_labelings() -> None:
+    found = theory.labelings([1, 0, 2], T3)
+    expected = list(product(range(3), repeat=3))
+    assert [tuple(row) for row in found.observed.tolist()] == expected
+    chances = [T3[1][a] * T3[0][b] * T3[2][c] for a, b, c in expected]
+    assert found.probability.tolist() == close(chances)
+    assert found.probability.sum() == close(1.0)
+
+
+FIXED = {
+    (0, 1): 7, (0, 3): 4, (1, 0): 2, (1, 3): 7, (2, 4): 0, (2, 5): 7, (3, 0): 5, (3, 1): 4, (4, 2): 1, (4, 5): 3,
+    (5, 2): 1, (5, 4): 6, (6, 0): 2, (6, 3): 2,
+}  # fmt: skip
+
+RANDOM = {
+    (0, 3): [2, 7], (0, 6): [2, 4, 5, 7], (1, 0): [2], (1, 3): [2], (1, 6): [2, 4, 5, 7], (2, 4): [0, 1, 3],
+    (2, 5): [0, 1, 3, 7], (3, 0): [2, 4], (3, 1): [2, 4], (3, 6): [2, 4, 5, 7], (4, 2): [3], (4, 5): [3],
+    (5, 2): [3, 6], (6, 0): [2, 4, 5, 7], (6, 1): [2, 4, 5, 7], (6, 3): [2, 4, 5, 7],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("distance", "of_fixed", "of_random"),
+    [
+        ("euclidean", 0.072667823421, 0.575915706867),
+        ("squared_euclidean", 0.053007487069, 1.127439250116),
+    ],
+)
+def test_semihard_sampling_of_the_vectors(distance: str, of_fixed: float, of_random: float) -> None:
+    options = {"distance": distance, "positives": "all", "margin": 0.2}
+    fixed = trivet.mine(ROWS, LABELS, negatives="semihard-hardest", **options)
+    assert {(a, p): n for a, p, n in zip(*(index.tolist() for index in fixed), strict=True)} == FIXED
+    loss = trivet.TripletLoss(negatives="semihard-hardest", reduction="mean", **options)
+    assert loss(ROWS, LABELS).item() == close(of_fixed)
+    plain = reference.batch(reference.V8, reference.V8_LABELS, distance)
+    candidates = RANDOM if distance == "euclidean" else RANDOM | {(2, 5): [0, 1, 3]}
+    drawn: dict[tuple[int, int], set[int]] = {}
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):
+        found = trivet.mine(ROWS, LABELS, negatives="violating", generator=generator, **options)
+        for a, p, n in zip(*(index.tolist() for index in found), strict=True):
+            drawn.setdefault((a, p), set()).add(n)
+    assert {pair: sorted(items) for pair, items in drawn.items()} == candidates
+    means = [
+        sum(plain.d(a, p) - plain.d(a, n) + 0.2 for n in items) / len(items) for (a, p), items in candidates.items()
+    ]
+    assert sum(means) / len(means) == close(of_random)
+
+
+def test_partition_of_the_vectors() -> None:
+    found = theory.margin_partition(DISTANCES, POSITIVE)
+    counts = [np.count_nonzero(mask & kind) for mask in found[1:] for kind in (POSITIVE, ~POSITIVE)]
+    assert counts == [6, 14, 10, 12]
+    assert np.count_nonzero(found.both) == 14
+    for k, (a, j) in enumerate(PAIRS):
+        t = 1 if POSITIVE[k] else -1
+        active = [max(0.0, (PLAIN.d(a, j) - 1.4) * sign + 0.2) > 0 for sign in (t, -t)]
+        assert [mask[k] for mask in found] == [all(active), active == [True, False], active == [False, True]]
+
+
+def test_partition_at_the_edges() -> None:
+    found = theory.margin_partition([[0.5], [1.0], [1.5]], [True, False], margin=0.5, beta=1.0)
+    assert found.both.tolist() == [[False, False], [True, True], [False, False]]
+    assert found.clean_only.tolist() == [[False, True], [False, False], [True, False]]
+    assert found.noisy_only.tolist() == [[True, False], [False, False], [False, True]]
+
+
+def test_residual_multipliers() -> None:
+    p, classes, as_positive, as_negative = 0.3, 20, [1.5, 3.0, 2.0], [1.2, 2.5, 2.0]
+    found = theory.residual_multipliers(p, classes, positive_skew=as_positive, negative_skew=as_negative)
+    q, ratio = 2 * p - p * p, 3.0 / 1.2
+    assert found.clean_only_positive.tolist() == close([q * (ratio - 1) * eta for eta in as_positive])
+    assert found.clean_only_negative.tolist() == close([q * ratio * eta / classes for eta in as_negative])
+    assert found.noisy_only_positive.tolist() == close([q * eta / classes for eta in as_negative])
+    assert found.noisy_only_negative.tolist() == close([q * eta / classes for eta in as_positive])
+    assert theory.residual_ratio([0.4, 1.0]).tolist() == close([1 / (1 / 0.4 - 1), math.inf])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: theory.pair_noise_rates(1.2, 3), r"noise_rate must lie in \[0, 1\]: got 1.2"),
+        (lambda: theory.pair_noise_rates(np.nan, 3), r"noise_rate must lie in \[0, 1\]: got nan"),
+        (lambda: theory.pair_noise_rates(0.2, [3, 1]), "num_classes must be whole .* at least 2: got 1"),
+        (lambda: theory.pair_noise_rates(0.2, 2.5), "num_classes must be whole .* at least 2: got 2.5"),
+        (lambda: theory.negative_weight(np.inf, 5), "num_classes must be whole and at least 2: got inf"),
+        (lambda: theory.negative_weight(5, 1), "samples_per_class must be whole .* at least 2: got 1"),
+        (lambda: theory.noise_rate_of_pairs(0.7, 3), "positive_rate must not exceed 1 - 1 / num_classes"),
+        (lambda: theory.class_pair_noise_rates([[0.5, 0.6], [0, 1]]), "rows add up to 1 within 1e-8"),
+        (lambda: theory.class_pair_noise_rates([[-0.1, 1.1], [0, 1]]), "probabilities in"),
+        (lambda: theory.class_pair_noise_rates([[0.5, 0.5]]), r"shape \(K, K\) with K >= 2: got \(1, 2\)"),
+        (lambda: theory.class_pair_noise_rates(T3, [0.5, 0.5]), "priors must be 3 shares"),
+        (lambda: theory.class_pair_noise_rates(T3, [0.5, 0.4, 0.2]), "priors must be 3 shares"),
+        (lambda: theory.class_pair_noise_rates(T3, [0, 1, 0]), "above 0 for at least two classes"),
+        (lambda: theory.auxiliary_loss(2.1, True), r"distances must lie in \[0, 2\].*got 2.1"),
+        (lambda: theory.auxiliary_loss(1.0, 1), "positive must be bool"),
+        (lambda: theory.unhinged_triplet_loss(1.0, 1.0, margin=-1), "margin must be a finite number of at least 0"),
+        (lambda: theory.unhinged_margin_loss(1.0, True, beta=math.nan), "beta must be a finite number of at least 0"),
+        (lambda: theory.risk_factors(theory.pair_noise_rates(0.1, 3), 0), "weight must be finite and above 0: got 0"),
+        (lambda: theory.tolerated_noise_rate(3, -1), "weight must be finite and above 0: got -1"),
+        (lambda: theory.noise_rate_bound(0.5), "skew must be at least 1.*got 0.5"),
+        (lambda: theory.noise_rate_bound(2, least=1), r"least must lie in \[0, 1\): got 1"),
+        (lambda: theory.implied_skew(-0.1), "noise_rate must lie in"),
+        (lambda: theory.skewed_risk_factor(1.1, 2), r"noise_rate must lie in \[0, 1\]: got 1.1"),
+        (lambda: theory.skewed_risk_factor(0.1, [2, 0.9]), "skew must be at least 1.*got 0.9"),
+        (lambda: theory.skewed_risk_factor(0.1, np.inf), "skew must be finite and above 0: got inf"),
+        (lambda: simulated(1.2, 3), r"noise_rate must lie in \[0, 1\]: got 1.2"),
+        (lambda: simulated(0.2, 1), "num_classes must be whole and at least 2: got 1"),
+        (lambda: simulated(0.2, 2.0), "num_classes must be a whole number"),
+        (lambda: simulated(0.2, 3, draws=0), "draws must be a whole number of at least 1: got 0"),
+        (lambda: theory.labelings([0, 3], T3), "labels must be integers from 0 to 2"),
+        (lambda: theory.labelings([0.0, 1.0], T3), "labels must be integers from 0 to 2"),
+        (lambda: theory.labelings([0] * 12, T3), r"must not exceed 262144: got 3 \*\* 12"),
+        (lambda: theory.one_to_one_coefficients([0, 1], T3, reduction="max"), "reduction = 'max' is not known"),
+        (lambda: theory.one_to_one_factor(0.1, num_classes=3, samples_per_class=1), "samples_per_class must be whole"),
+        (lambda: theory.one_to_one_factor(0.1, num_classes=2.0, samples_per_class=2), "num_classes must be a whole"),
+        (lambda: theory.margin_partition(1.0, True, margin=0), "margin must be above 0: got 0"),
+        (lambda: theory.margin_partition(1.0, True, margin=math.inf), "margin must be a finite number"),
+        (lambda: theory.residual_multipliers(0.1, 5, positive_skew=1, negative_skew=2), "must not exceed the largest"),
+        (lambda: theory.residual_ratio(0), "gamma must be finite and above 0"),
+        (lambda: theory.residual_ratio(1.5), r"gamma must lie in \[0, 1\]: got 1.5"),
+    ],
+)
+def test_numbers_out_of_range(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -1,0 +1,136 @@
+"""`retrieve` on the queries of all processes at once, see `mining/gather_worker.py`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.mining.crew import Crew, check, run
+
+from trivet.metrics import Retrieval, evaluate, positive_ranks, retrieve
+
+NAMES = (
+    "recall@1",
+    "recall@5",
+    "precision@5",
+    "r-precision",
+    "map@r",
+    "map",
+    "mrr",
+    "found@5",
+    "map@5",
+    "ndcg@5",
+    "ndcg",
+)
+
+
+def assert_same_bits(alone: Retrieval, shared: Retrieval) -> None:
+    np.testing.assert_array_equal(alone.values.view(np.int64), shared.values.view(np.int64))
+    np.testing.assert_array_equal(alone.positives, shared.positives)
+    np.testing.assert_array_equal(alone.classes, shared.classes)
+    assert alone.chance == shared.chance
+    assert alone.gallery == shared.gallery
+    assert len(alone.values) > 1
+
+
+def assert_shared(points: Any, labels: Any, **options: Any) -> Retrieval:
+    """The processes together find what one finds; what that is."""
+    alone = retrieve(points, labels, measures=NAMES, **options)
+    assert_same_bits(alone, retrieve(points, labels, measures=NAMES, distributed=True, **options))
+    return alone
+
+
+@check
+def small_and_large_classes_at_several_levels(crew: Crew) -> None:
+    generator = np.random.default_rng(0)
+    points = generator.normal(size=(1500, 7)).astype(np.float32)
+    labels = {
+        "fine": generator.integers(0, 700, 1500),  # some are alone in their class
+        "coarse": generator.integers(0, 2, 1500),
+        "uneven": np.minimum(generator.geometric(0.4, 1500), 5),
+    }
+    assert len(standing_blocks(points, labels)) > crew.size
+    found = [
+        evaluate(points, labels, measures=NAMES, without_positive="drop", distributed=distributed)
+        for distributed in (False, True)
+    ]
+    for level in labels:
+        alone, shared = (one[level].retrieval for one in found)
+        assert alone is not None
+        assert shared is not None
+        assert_same_bits(alone, shared)
+        assert alone.mean("macro") == shared.mean("macro")
+    assert found[0]["fine"].retrieval.without_positive > 0
+
+
+def standing_blocks(points: np.ndarray, labels: dict[str, np.ndarray]) -> list[Any]:
+    from trivet.metrics.protocols import task_of
+
+    return task_of(points, labels, None, None, None, None, None, None, None, "euclidean").search().blocks()
+
+
+@check
+def ties(crew: Crew) -> None:
+    generator = np.random.default_rng(1)
+    points, labels = generator.integers(0, 3, (1300, 3)).astype(np.float64), generator.integers(0, 90, 1300)
+    assert 0 < assert_shared(points, labels).mean()["map"] < 1
+    constant = assert_shared(np.ones((1300, 3)), labels)
+    np.testing.assert_allclose(list(constant.mean().values()), list(constant.chance.values()), rtol=1e-12)
+
+
+@check
+def gallery_with_cameras_junk_and_the_query_itself(crew: Crew) -> None:
+    generator = np.random.default_rng(2)
+    gallery, labels, cameras = (
+        generator.normal(size=(3000, 8)).astype(np.float32),
+        generator.integers(-1, 60, 3000),
+        generator.integers(0, 4, 3000),
+    )
+    asked = generator.choice(3000, 1400, replace=False)
+    found = assert_shared(
+        gallery[asked],
+        labels[asked],
+        gallery=gallery,
+        gallery_labels=labels,
+        cameras=cameras[asked],
+        gallery_cameras=cameras,
+        own=asked,
+        junk=labels == -1,
+    )
+    assert found.gallery == (labels != -1).sum()
+
+
+@check
+def array_on_disk_of_which_some_are_asked(crew: Crew) -> None:
+    generator = np.random.default_rng(3)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "embeddings.npy"
+        np.save(file, generator.normal(size=(2500, 16)).astype(np.float16))
+        mapped = np.load(file, mmap_mode="r")
+        sample = generator.choice(2500, 1100, replace=False)
+        assert_shared(mapped, np.arange(2500) % 31, sample=sample, distance="cosine")
+
+
+@check
+def more_processes_than_blocks(crew: Crew) -> None:
+    points, labels = np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0])
+    assert len(standing_blocks(points, {"class": labels})) == 1
+    assert_shared(points, labels)
+
+
+@check
+def progress_ends_with_all_queries(crew: Crew) -> None:
+    points, labels = np.random.default_rng(4).normal(size=(3000, 2)), np.arange(3000) % 100
+    seen: list[tuple[int, int]] = []
+    retrieve(points, labels, distributed=True, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {3000}
+    assert all(0 < done <= 3000 for done, _ in seen)
+
+
+if __name__ == "__main__":
+    positive_ranks.TILE = (256, 1024)  # several blocks for each process
+    run(Path(sys.argv[1]), 2)

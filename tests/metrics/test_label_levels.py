@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from trivet.metrics import ALL, MEASURES, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve
+from trivet.metrics.clustering import Information, ami
+from trivet.metrics.intervals import bootstrap
+from trivet.metrics.label_levels import _restarts, void
+from trivet.metrics.verification import verify
+
+
+def test_each_level_equals_its_measures_taken_alone() -> None:
+    digits = load_digits()
+    points, labels = digits.data[:600].astype(np.float32), digits.target[:600]
+    levels = {"parity": labels % 2, "digit": labels}
+    names = ("recall@1", "recall@5", "map@r", "nmi", "nmi-geometric", "ami", "nmi+")
+    results = evaluate(points, levels, measures=names, nmi_plus_multiple={"parity": 3}, seed=4)
+    assert list(results) == ["parity", "digit"]
+    for level, multiple in (("parity", 3), ("digit", 10)):
+        result, classes = results[level], len(np.unique(levels[level]))
+        record = result.as_json()
+        recall = recall_at_k(points, levels[level], (1, 5))
+        assert (record["recall@1"], record["recall@5"]) == (recall[1], recall[5])
+        map_at_r = retrieve(points, levels[level], measures=["map@r"]).mean()["map@r"]
+        assert record["map@r"] == pytest.approx(map_at_r, rel=1e-12)  # sums of other lengths are rounded otherwise
+        clusters = cluster(points, classes, seed=4).assignment
+        assert record["nmi"] == nmi(levels[level], clusters)
+        assert record["nmi-geometric"] == nmi(levels[level], clusters, average="geometric")
+        assert record["ami"] == ami(levels[level], clusters)
+        assert record["nmi+"] == nmi_plus(points, levels[level], multiple, seed=4)
+        assert (result.items, result.classes, record["nmi+_clusters"]) == (600, classes, multiple * classes)
+
+
+def test_chance_is_the_recall_of_a_constant_embedding() -> None:
+    labels = np.repeat([5, 6, 7, 8], [7, 3, 1, 4])
+    result = evaluate(np.full((15, 2), 0.3), {"class": labels}, nmi_plus_multiple=2)["class"]
+    record = result.as_json()
+    for name in MEASURES:
+        if name in record:
+            assert record[f"chance_{name}"] == pytest.approx(record[name], abs=1e-12)
+    assert record["nmi"] == record["ami"] == 0
+
+
+def test_too_few_items_for_nmi_plus_is_said() -> None:
+    labels = {"class": np.array([0, 0, 1, 1])}
+    record = evaluate(np.eye(4), labels, nmi_plus_multiple=3)["class"].as_json()
+    assert record["nmi+"] is None
+    assert record["nmi+_missing"] == "6 clusters need as many items: there are 4."
+    enough = evaluate(np.eye(4), labels, nmi_plus_multiple=2)["class"].as_json()
+    assert enough["nmi+"] is not None
+    assert "nmi+_missing" not in enough
+
+
+def test_only_what_is_asked_for_is_measured() -> None:
+    labels = {"class": np.repeat([0, 1, 2, 3], 3)}
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    retrieval = evaluate(points, labels, measures=["mrr"])["class"]
+    assert retrieval.clustering is retrieval.clustering_plus is retrieval.verification is None
+    record = evaluate(points, labels, measures=["roc-auc", "nmi"])["class"].as_json()
+    assert record["roc-auc"] == verify(points, labels["class"]).roc_auc
+    assert {"nmi", "tar@far=0.01", "verification-accuracy"} <= set(record)
+    assert "mrr" not in record
+
+
+def test_the_record_is_plain_json() -> None:
+    result = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, measures=ALL)["class"]
+    record = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    assert record["recall@2"] == result.retrieval.mean()["recall@2"]
+    assert record["nmi+"] is None
+    assert {"recall@1", "chance_recall@1", "nmi", "items", "classes"} <= set(record)
+
+
+def test_intervals_hold_the_mean_and_are_repeatable() -> None:
+    digits = load_digits()
+    result = evaluate(digits.data[:300], {"digit": digits.target[:300]}, measures=["recall@1", "map@r"])["digit"]
+    for average in ("micro", "macro"):
+        record, intervals = result.as_json(average), result.intervals(average, seed=3)
+        assert intervals == result.intervals(average, seed=3) != result.intervals(average, seed=4)
+        for name in ("recall@1", "map@r"):
+            for over in ("queries", "classes"):
+                assert intervals[name][over].low < record[name] < intervals[name][over].high
+
+
+def test_every_measure_has_intervals_values_of_classes_and_their_mean() -> None:
+    digits = load_digits()
+    labels = {"digit": digits.target[:300] * 3 + 1}
+    result = evaluate(digits.data[:300], labels, measures=ALL, seed=4)["digit"]
+    classes = result.per_class()
+    assert list(classes) == [3 * digit + 1 for digit in range(10)]
+    for average in ("micro", "macro"):
+        means, record = result.mean(average), result.as_json(average)
+        intervals = result.intervals(average, resamples=200)
+        assert intervals.keys() == means.keys()
+        assert result.verification.intervals(average, resamples=200).items() <= intervals.items()
+        values = Information(result.clustering.classes, result.clustering.assignment).values("ami", average)
+        (alone,) = bootstrap(values, digits.target[:300], over="classes", average=average, resamples=200)
+        assert intervals["ami"]["classes"] == alone
+        assert {
+            "nmi",
+            "nmi-geometric",
+            "ami",
+            "nmi+",
+            "roc-auc",
+            "tar@far=0.01",
+            "verification-accuracy",
+        } < means.keys()
+        for name, mean in means.items():
+            assert record[name] == mean
+            for over in ("queries", "classes"):
+                interval = intervals[name][over]
+                if mean is None or name == "tar@far=0.0001":
+                    continue
+                assert interval.low < mean < interval.high or interval.low == mean == interval.high
+            if average == "macro" and mean is not None:
+                values = [row[name] for row in classes.values() if name in row]
+                assert mean == pytest.approx(np.mean(values), rel=1e-12)
+    assert result.mean()["nmi"] == result.clustering.nmi  # type: ignore[union-attr]  # asked for
+    sizes = np.bincount(digits.target[:300])
+    for name in ("nmi", "nmi-geometric", "ami", "nmi+"):
+        whole = sum(n * row[name] for n, row in zip(sizes, classes.values(), strict=True)) / 300
+        assert whole == pytest.approx(result.mean()[name], abs=1e-9)
+
+
+def test_a_collapsed_embedding_has_chance_in_every_interval() -> None:
+    labels = {"class": np.arange(120) % 12}
+    result = evaluate(np.full((120, 3), 0.3), labels, measures=("nmi", "ami", "nmi+", "roc-auc", "tar@far"))["class"]
+    for average in ("micro", "macro"):
+        found = result.intervals(average, resamples=50)
+        assert result.mean(average)["tar@far=0.0001"] is None  # of 6600 pairs
+        for name, chance in (("nmi", 0.0), ("ami", 0.0), ("nmi+", 0.0), ("roc-auc", 0.5), ("tar@far=0.01", 0.01)):
+            if name == "nmi+":  # 120 clusters of 120 items, of which one is in use
+                assert result.mean(average)[name] == 0
+            for over in ("queries", "classes"):
+                ends = found[name][over]
+                assert (ends.low, ends.high) == pytest.approx((chance, chance), abs=1e-9)
+
+
+def test_few_restarts_where_ten_would_take_long() -> None:
+    assert [_restarts(*shape) for shape in ((10_000, 128, 100), (60_000, 512, 2000), (10**7, 512, 10**5))] == [10, 6, 1]
+
+
+def test_cosine_reaches_both_the_neighbours_and_the_clusters() -> None:
+    angles = np.repeat([0.0, 2.0, 4.0], 10) + np.random.default_rng(0).normal(0, 0.05, 30)
+    norms = np.tile([1, 100], 15)  # far apart in length, close in direction
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1) * norms[:, None]
+    labels = {"direction": np.repeat([0, 1, 2], 10)}
+    assert evaluate(points, labels, distance="cosine")["direction"].as_json()["nmi"] == 1
+    assert evaluate(points, labels)["direction"].as_json()["nmi"] < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: evaluate(np.eye(3), {}), "at least one level"),
+        (lambda: evaluate(np.eye(3), {"a": np.zeros(2, int)}), r"labels\['a'\] must hold one class per embedding"),
+        (lambda: evaluate(np.eye(3)[:1], {"a": np.zeros(1, int)}), "at least two items: got 1"),
+        (lambda: evaluate(np.eye(3), {"a": np.zeros(3, int)}, nmi_plus_multiple=0), "at least 1"),
+        (lambda: evaluate(np.eye(3), {"a": np.zeros(3, int)}, nmi_plus_multiple={"b": 2}), r"\(a\): got \['b'\]"),
+    ],
+)
+def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def test_what_is_all_right_whatever_the_embedding_is_said() -> None:
+    assert void({"class": 3}, 20, ALL) == []
+    (one,) = void({"class": 1, "kind": 2}, 20, ("recall@1",))
+    assert one.startswith("class has one class")
+    (beyond,) = void({"class": 3}, 8, ALL)
+    assert beyond.startswith("recall@8, precision@10: a query can retrieve 8 items in all")
+    assert void({"class": 1}, 20, ("nmi",)) == []

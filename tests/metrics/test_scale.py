@@ -1,0 +1,288 @@
+"""Large arrays on disk, numbers that smaller types would merge, and embeddings that products of rows cannot rank."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.metrics.test_positive_ranks import counts, force
+
+from trivet.metrics import MEASURES, points, positive_ranks, retrieve, retrieve_levels
+from trivet.metrics.points import Points
+
+NAMES = ("recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
+
+MEASURE = """
+import sys, threading
+from pathlib import Path
+import numpy as np, torch
+from trivet.metrics import retrieve
+
+def held(what):
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[what].split()[0]) / 1024
+
+torch.set_num_threads(1)
+rows, labels = np.load(sys.argv[1], mmap_mode="r"), np.load(sys.argv[2])
+small = np.random.default_rng(0).normal(size=(500, rows.shape[1])).astype(np.float32)
+retrieve(small, np.arange(500) % 50)
+before = held("RssAnon")
+done, peaks = threading.Event(), []
+
+def watch():
+    while not done.wait(0.003):
+        peaks.append(held("RssAnon"))
+
+thread = threading.Thread(target=watch)
+thread.start()
+retrieve(rows, labels, sample=np.arange(0, len(rows), len(rows) // 100))
+done.set()
+thread.join()
+print(max(peaks) - before)
+"""
+
+
+def reference(points: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Recall at 1 and 8, precision at 10, R-precision, MAP@R, AP and reciprocal rank by sorting, in float64."""
+    exact = points.astype(np.float64)
+    rows = []
+    for query in queries.tolist():
+        distances = np.sqrt(((exact - exact[query]) ** 2).sum(axis=1))
+        distances[query] = np.inf
+        order = distances.argsort(kind="stable")[:-1]
+        found = (labels[order] == labels[query]).astype(np.float64)
+        ranks, total = np.flatnonzero(found) + 1, int(found.sum())
+        ordered = distances[order][: ranks[-1] + 1]
+        assert (np.diff(ordered) > 1e-12 * ordered[1:]).all()  # no ties that could matter
+        precisions = np.arange(1, total + 1) / ranks
+        rows.append(
+            [
+                found[0],
+                found[:8].max(),
+                found[:10].sum() / 10,
+                found[:total].mean(),
+                precisions[ranks <= total].sum() / total,
+                precisions.mean(),
+                1 / ranks[0],
+            ]
+        )
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("classes", [8000, 100])
+def test_an_array_on_disk_gives_what_it_gives_in_memory(classes: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(40_000) % classes
+    points = generator.normal(size=(classes, 32))[labels] + generator.normal(size=(40_000, 32))
+    np.save(tmp_path / "rows.npy", points.astype(np.float32))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+    sample = generator.choice(40_000, 200, replace=False)
+    on_disk = retrieve(mapped, labels, sample=sample, measures=NAMES)
+    in_memory = retrieve(points.astype(np.float32), labels, sample=sample, measures=NAMES)
+    as_tensor = retrieve(torch.from_numpy(points.astype(np.float32)), labels, sample=sample, measures=NAMES)
+    np.testing.assert_array_equal(on_disk.values, in_memory.values)
+    np.testing.assert_array_equal(on_disk.values, as_tensor.values)
+    assert on_disk.positives.tolist() == [40_000 // classes - 1] * 200
+    expected = reference(points.astype(np.float32), labels, sample[:10])
+    np.testing.assert_allclose(on_disk.values[:10], expected, rtol=0, atol=1e-12)
+
+
+# The peak is read from Linux's own account of the process; other systems have none like it.
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
+def test_an_array_on_disk_is_not_read_whole(tmp_path: Path) -> None:
+    """As float64 these rows are 250 MiB; kept in float32 they are 125."""
+    rows = np.lib.format.open_memmap(tmp_path / "rows.npy", mode="w+", dtype=np.float32, shape=(64_000, 512))
+    block = np.random.default_rng(0).normal(size=(4000, 512)).astype(np.float32)
+    for start in range(0, 64_000, 4000):
+        rows[start : start + 4000] = np.roll(block, start // 4000 * 31, axis=1)
+    rows.flush()
+    np.save(tmp_path / "labels.npy", np.arange(64_000) % 9000)
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "rows.npy"), str(tmp_path / "labels.npy")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 125 < float(found.stdout) < 350
+
+
+@pytest.mark.parametrize("offset", [0, 1e6], ids=["plain", "near collapse"])
+@pytest.mark.parametrize("classes", [1000, 50, 2])
+def test_rows_are_made_float64_piece_by_piece(classes: int, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way of counting decides."""
+    rows, read = Points.rows, []
+
+    def watched(points: Points, which: torch.Tensor | slice) -> torch.Tensor:
+        found = rows(points, which)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(Points, "rows", watched)
+    monkeypatch.setattr(points, "PIECE", 2**12)  # 256 rows
+    monkeypatch.setattr(positive_ranks, "TILE", (64, 256))
+    monkeypatch.setattr(points, "PAIR_NUMBERS", 2**12)
+    gallery = np.random.default_rng(0).normal(size=(20_000, 16))
+    gallery[::3] += offset
+    labels = np.arange(20_000) % classes
+    retrieve(gallery[:100], labels[:100], gallery=gallery, gallery_labels=labels)
+    assert max(read) == 5000  # a sample, of which the centre is taken
+    assert sorted(read)[-2] <= 256
+
+
+def test_integers_that_a_float_would_merge_stay_apart() -> None:
+    points = np.array([[0.0], [1.0], [3.0], [7.0]])
+    for base in (2**24, 2**53, 2**62):
+        labels = np.array([base, base + 1, base, base + 1])
+        found = retrieve(points, labels, measures=["map"])
+        np.testing.assert_allclose(found.values[:, 0], [1 / 2, 1 / 3, 1 / 2, 1 / 2], atol=1e-12)
+        assert found.labels.tolist() == [base, base + 1]
+        beside = retrieve(points, labels, gallery=points + 1, gallery_labels=labels, measures=["map"])
+        assert beside.positives.tolist() == [2, 2, 2, 2]
+        cameras = retrieve(points, np.zeros(4, int), cameras=labels, measures=["map"])
+        assert cameras.positives.tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, torch.bfloat16])
+def test_half_precision_ranks_as_its_float64_numbers(dtype: type[np.float16] | torch.dtype) -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 20, 500)
+    points = generator.normal(size=(20, 24))[labels] + generator.normal(size=(500, 24))
+    half = torch.from_numpy(points).to(torch.bfloat16) if dtype is torch.bfloat16 else points.astype(np.float16)
+    exact = half.double().numpy() if isinstance(half, torch.Tensor) else half.astype(np.float64)
+    assert not np.array_equal(exact, points)
+    found = retrieve(half, labels, measures=NAMES)
+    np.testing.assert_array_equal(found.values, retrieve(exact, labels, measures=NAMES).values)
+
+
+@pytest.mark.parametrize("distinct", [1, 2])
+def test_a_collapsed_embedding_scores_chance_at_size(distinct: int) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(20_000) % 1000
+    which = generator.permutation(np.arange(20_000) // 1000 % distinct)
+    points = (np.full(8, 0.1) + which[:, None]).astype(np.float32)
+    found = retrieve(points, labels, sample=np.arange(0, 20_000, 4), measures=MEASURES)
+    if distinct == 1:
+        for name, value in found.mean().items():
+            assert value == pytest.approx(found.chance[name], rel=1e-12), name
+        assert found.chance["recall@1"] == pytest.approx(19 / 19_999, rel=1e-12)
+    else:  # each retrieves first the items at its own point, of which its class is a random part
+        for name, value in found.mean().items():
+            assert value == pytest.approx(found.chance[name], rel=0.1), name
+        assert found.mean()["precision@10"] != pytest.approx(found.chance["precision@10"], rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("count", "classes"), [(200, 20), (1500, 20), (1500, 150)])
+def test_clusters_far_finer_than_their_distance(
+    count: int, classes: int, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two centres, and classes told apart by 1e-7 of their distance; in several tiles."""
+    monkeypatch.setattr(positive_ranks, "TILE", (256, 1024))
+    generator = np.random.default_rng(0)
+    labels = np.arange(count) % classes
+    jitter = generator.normal(size=(classes, 8))[labels] + 0.5 * generator.normal(size=(count, 8))
+    # Float32 holds the jitter in coordinates that are 0 otherwise.
+    centres = np.array([[0.0], [1.0]]) * (np.arange(8) == 0 if dtype is np.float32 else generator.normal(size=8))
+    points = (centres[labels % 2] + 1e-7 * jitter).astype(dtype)
+    found = retrieve(points, labels, measures=NAMES)
+    asked = np.arange(0, count, max(1, count // 50))
+    np.testing.assert_allclose(found.values[asked], reference(points, labels, asked), rtol=0, atol=1e-12)
+    assert found.mean()["recall@1"] > 0.1
+
+
+def hard_rows(kind: str, generator: np.random.Generator) -> np.ndarray:
+    """Rows `(10, 8)` whose distances products of rows confuse."""
+    rows = generator.normal(size=(10, 8))
+    if kind == "about a sphere":  # all but one as far from that one, but for the last digits
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        rows[1:] *= 1 + generator.normal(size=(9, 1)) * 10.0 ** -generator.uniform(5, 14)
+        rows[0] = 0
+    elif kind == "on a grid":
+        rows = generator.integers(-2, 3, (10, 8)) * 10.0 ** -generator.integers(0, 30)
+    elif kind == "two clusters":
+        rows = np.where(rows[:, :1] > 0, 0.3, -0.4) + rows * 10.0 ** -generator.uniform(4, 12)
+    elif kind == "far from the origin":
+        rows += 10.0 ** generator.integers(2, 12)
+    elif kind == "of very different norms":
+        rows *= 10.0 ** generator.uniform(-20, 0, (10, 1))
+    elif kind == "too small for float32":
+        rows *= 10.0 ** -generator.integers(20, 60)
+    return rows.astype(np.float32 if generator.random() < 0.3 else np.float64)
+
+
+@pytest.mark.parametrize("way", ["singles", "codes", "doubles"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "about a sphere",
+        "on a grid",
+        "two clusters",
+        "far from the origin",
+        "of very different norms",
+        "too small for float32",
+    ],
+)
+def test_no_rounding_error_decides(kind: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, way, (8, 4))
+    for seed in range(25):
+        generator = np.random.default_rng(seed)
+        points, labels = hard_rows(kind, generator), generator.integers(0, 2, 10).tolist()
+        exact = [[Fraction(value) for value in row] for row in points.astype(np.float64).tolist()]
+        for query, rows in enumerate(counts(points, labels)):
+            squares = {
+                j: sum((x - y) ** 2 for x, y in zip(exact[query], row, strict=True))
+                for j, row in enumerate(exact)
+                if j != query
+            }
+            positives = sorted(squares[j] for j in squares if labels[j] == labels[query])
+            for (nearer, tied, *_), square in zip(rows, positives, strict=True):
+                # A tie is 1e-13 wide, give or take the rounding of the distances themselves.
+                edges = [square * (1 + Fraction(width, 10**14)) ** 2 for width in (-12, -8, 8, 12)]
+                below = [sum(one < edge for one in squares.values()) for edge in edges[:2]]
+                within = [sum(one <= edge for one in squares.values()) for edge in edges[2:]]
+                assert below[0] <= nearer <= below[1]
+                assert within[0] <= nearer + tied <= within[1]
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e6])
+def test_codes_sorted_once_count_at_every_level(largest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directions that know nothing of the classes, at two levels, with cameras; rows of many lengths."""
+    generator = np.random.default_rng(0)
+    points = generator.normal(size=(1500, 12)) * np.exp(generator.uniform(0, np.log(largest), (1500, 1)))
+    levels = {"fine": generator.integers(0, 300, 1500), "coarse": generator.integers(0, 90, 1500)}
+    cameras = generator.integers(0, 3, 1500)
+    asked = np.arange(0, 1500, 5)
+
+    def found() -> list[np.ndarray]:
+        results = retrieve_levels(points, levels, cameras=cameras, sample=asked, measures=NAMES)
+        return [result.values for result in results.values()]
+
+    made = []
+    codes = positive_ranks.Codes
+    monkeypatch.setattr(positive_ranks, "Codes", lambda *args: made.append(codes(*args)) or made[-1])
+    monkeypatch.setattr(positive_ranks, "TILE", (64, 500))
+    once = found()
+    assert len(made) == 5 * 3  # tiles of 64 queries and 500 rows
+    force(monkeypatch, "differences")
+    for one, other in zip(once, found(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14, atol=0)
+
+
+def test_reduced_precision_of_products_changes_nothing() -> None:
+    """Training may ask for it, and some processors then multiply float32 numbers as bfloat16."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(1500) % 500
+    points = (generator.normal(size=(500, 64))[labels] + generator.normal(size=(1500, 64))).astype(np.float32)
+    before = retrieve(points, labels, measures=NAMES).values
+    used, default = torch.get_float32_matmul_precision(), torch.get_default_dtype()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        np.testing.assert_array_equal(retrieve(points, labels, measures=NAMES).values, before)
+        torch.set_default_dtype(torch.float64)
+        np.testing.assert_array_equal(retrieve(points, labels, measures=NAMES).values, before)
+    finally:
+        torch.set_float32_matmul_precision(used)
+        torch.set_default_dtype(default)
+    assert torch.backends.mkldnn.enabled

@@ -1,0 +1,524 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from trivet.metrics import verification
+from trivet.metrics import verification_pairs as pairs_module
+from trivet.metrics.intervals import Average, Over
+from trivet.metrics.roc import Roc
+from trivet.metrics.verification import verify, verify_pairs
+
+FARS = (0.01, 0.25, 1 / 3, 0.5, 0.9)
+Pair = tuple[int, bool]  # squared distance, same class
+ITEMS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=9)
+
+
+def auc(pairs: Sequence[Pair]) -> Fraction:
+    wins = [
+        Fraction(1 if near < far else 0) + Fraction(1 if near == far else 0, 2)
+        for near, same in pairs
+        if same
+        for far, other in pairs
+        if not other
+    ]
+    return sum(wins, Fraction(0)) / len(wins)
+
+
+def tar(pairs: Sequence[Pair], far: float) -> Fraction | None:
+    """Positives accepted on average over random orders of tied pairs, as negatives are let in up to the rate."""
+    kinds = {kind: [squared for squared, same in pairs if same == kind] for kind in (True, False)}
+    if Fraction(far).limit_denominator(1000) * len(kinds[False]) < 1:
+        return None
+    at = Fraction(far).limit_denominator(1000) * len(kinds[False])
+    accepted = Fraction(0)
+    negatives = 0
+    for distance in sorted({squared for squared, _ in pairs}):
+        more = kinds[False].count(distance)
+        if negatives + more > at:
+            return (accepted + kinds[True].count(distance) * (at - negatives) / more) / len(kinds[True])
+        negatives += more
+        accepted += kinds[True].count(distance)
+    return accepted / len(kinds[True])
+
+
+def balanced(pairs: Sequence[Pair], limit: float) -> Fraction:
+    """Balanced accuracy when pairs up to this squared distance are accepted."""
+    kinds = {kind: [squared for squared, same in pairs if same == kind] for kind in (True, False)}
+    accepted = {kind: Fraction(sum(squared <= limit for squared in kinds[kind]), len(kinds[kind])) for kind in kinds}
+    return (accepted[True] + 1 - accepted[False]) / 2
+
+
+def best_threshold(pairs: Sequence[Pair]) -> float:
+    """The lowest best limit, midway to the next distance."""
+    distances = sorted({squared for squared, _ in pairs})
+    best = max(distances, key=lambda limit: (balanced(pairs, limit), -limit))
+    following = min((squared for squared in distances if squared > best), default=best)
+    return (math.sqrt(best) + math.sqrt(following)) / 2
+
+
+def both_kinds(pairs: Sequence[Pair]) -> bool:
+    return {same for _, same in pairs} == {True, False}
+
+
+@settings(deadline=None, max_examples=150)
+@given(ITEMS, st.sampled_from([(1.0, 0.0), (0.25, 100.0)]))
+def test_equals_the_definition(items: list[tuple[int, int, int]], place: tuple[float, float]) -> None:
+    pairs = [((x - u) ** 2 + (y - v) ** 2, c == e) for (x, y, c), (u, v, e) in combinations(items, 2)]
+    points = np.array([item[:2] for item in items]) * place[0] + place[1]
+    labels = np.array([item[2] for item in items])
+    if not both_kinds(pairs):
+        with pytest.raises(ValueError, match=r"two items must share a class|at least two classes"):
+            verify(points, labels)
+        return
+    found = verify(points, labels, fars=FARS)
+    assert found.roc_auc == pytest.approx(float(auc(pairs)), abs=1e-12)
+    for far in FARS:
+        expected = tar(pairs, far)
+        assert found.tar_at_far[far] == (None if expected is None else pytest.approx(float(expected), abs=1e-9))
+    assert found.positive_pairs == sum(same for _, same in pairs)
+    assert found.negative_pairs == len(pairs) - found.positive_pairs
+    assert not found.sampled
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from([3, 4, 5, 8])), min_size=6, max_size=12), st.integers(0, 99)
+)
+def test_the_threshold_comes_from_other_classes(items: list[tuple[int, int]], seed: int) -> None:
+    items = [*items, (0, 3), (3, 4), (1, 5), (2, 8), (6, 3), (5, 4), (6, 5), (7, 8)]  # two of each class at least
+    found = verify(np.array([[float(x)] for x, _ in items]), np.array([c for _, c in items]), seed=seed)
+    possible = set()
+    for chosen in combinations([3, 4, 5, 8], 2):
+        halves = [[item for item in items if (item[1] in chosen) is inside] for inside in (True, False)]
+        choosing, judging = ([((x - u) ** 2, c == e) for (x, c), (u, e) in combinations(half, 2)] for half in halves)
+        threshold = best_threshold(choosing)
+        possible.add((round(threshold, 9), round(float(balanced(judging, threshold**2)), 9)))
+    assert found.threshold is not None
+    assert found.accuracy is not None
+    assert (round(found.threshold, 9), round(found.accuracy, 9)) in possible
+
+
+def test_the_seed_decides_the_halves() -> None:
+    generator = np.random.default_rng(0)
+    points, labels = generator.normal(size=(40, 2)), np.arange(40) % 4
+    found = {verify(points, labels, seed=seed).accuracy for seed in range(40)}
+    assert len(found) == 6  # of four classes
+    assert verify(points, labels, seed=7) == verify(points, labels, seed=7)
+
+
+def test_halves_keep_classes_with_positive_pairs_on_both_sides() -> None:
+    # Two classes of two among eight of one: a blind split would have both in one half in 4 of 9 cases.
+    points, labels = np.arange(12.0)[:, None], np.array([0, 0, 1, 1, *range(2, 10)])
+    for seed in range(20):
+        assert verify(points, labels, seed=seed).accuracy is not None
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 2, 3]])
+def test_too_few_classes_for_two_halves(labels: list[int]) -> None:
+    found = verify(np.arange(len(labels), dtype=np.float64)[:, None], np.array(labels))
+    assert found.threshold is None
+    assert found.accuracy is None
+    assert found.roc_auc > 0.5
+
+
+def test_equals_sklearn_on_real_images() -> None:
+    digits = load_digits()
+    points, labels = digits.data[:300], digits.target[:300]
+    left, right = np.triu_indices(300, 1)
+    distances, same = np.linalg.norm(points[left] - points[right], axis=1), labels[left] == labels[right]
+    found = verify(points, labels)
+    assert found.roc_auc == pytest.approx(roc_auc_score(same, -distances), abs=1e-9)
+    false, true, _ = roc_curve(same, -distances, drop_intermediate=False)
+    for far, share in found.tar_at_far.items():
+        assert share == pytest.approx(np.interp(far, false, true), abs=1e-9)
+    assert found.accuracy is not None
+    assert 0.8 < found.accuracy < 0.95
+    given_pairs = verify_pairs(points[left], points[right], same)
+    assert (given_pairs.roc_auc, given_pairs.tar_at_far) == (found.roc_auc, found.tar_at_far)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
+@pytest.mark.parametrize("most_pairs", [2_000_000, 600])
+def test_a_constant_embedding_scores_chance(value: float, most_pairs: int) -> None:
+    labels = np.arange(80) // 4
+    for distance in ("euclidean", "cosine"):
+        found = verify(np.full((80, 3), value), labels, fars=(0.3, 0.01), most_pairs=most_pairs, distance=distance)
+        assert found.roc_auc == found.accuracy == found.chance == 0.5
+        assert found.tar_at_far == {0.3: 0.3, 0.01: 0.01}
+        assert found.threshold == 0
+    found = verify_pairs(np.full((40, 2), value), np.full((40, 2), value), np.arange(40) % 2, fars=(0.3,))
+    assert (found.roc_auc, found.accuracy, found.tar_at_far) == (0.5, 0.5, {0.3: 0.3})
+
+
+def test_two_points_that_know_nothing_score_chance() -> None:
+    generator = np.random.default_rng(0)
+    points, labels = np.eye(2)[generator.integers(0, 2, 2000)], np.arange(2000) // 10
+    found = verify(points, labels, fars=(0.01, 0.2))
+    assert found.roc_auc == pytest.approx(0.5, abs=0.02)
+    assert found.accuracy == pytest.approx(0.5, abs=0.02)
+    assert found.tar_at_far == {0.01: pytest.approx(0.01, abs=1e-3), 0.2: pytest.approx(0.2, abs=0.02)}
+
+
+def test_distances_that_differ_by_rounding_tie_and_others_do_not() -> None:
+    zeros = np.zeros((2, 1))
+    for right, area in (
+        ([0.3, 0.1 + 0.2], 0.5),
+        ([0.1 + 0.2, 0.3], 0.5),
+        ([0.3 * (1 - 1e-12), 0.3], 1.0),
+        ([0.3 * (1 + 1e-12), 0.3], 0.0),
+        ([1e-300, 2e-300], 1.0),
+    ):
+        assert verify_pairs(zeros, np.array(right)[:, None], np.array([1, 0])).roc_auc == area
+
+
+def test_many_distances_close_together_are_no_tie() -> None:
+    # Each is within 1e-13 of the next, all of them are not.
+    right = 1 + 5e-14 * np.arange(2000)[:, None]
+    found = verify_pairs(np.zeros((2000, 1)), right, np.arange(2000) < 1000)
+    assert found.roc_auc > 0.999
+
+
+def test_a_threshold_lies_midway_and_takes_what_ties_with_it() -> None:
+    curve = Roc.of(np.array([1.0, 2.0, 4.0, 5.0]), np.array([True, True, False, True]))
+    assert curve.best_threshold() == 3
+    assert (curve.true_at(0.5), curve.false_at(0.6), curve.false_at(2 / 3), curve.false_at(0.7)) == (2 / 3, 0, 0, 1)
+    # One half has a positive pair that is farther by its rounding than any of the other half.
+    left, right = np.zeros((4, 1)), np.array([[0.3], [0.1 + 0.2], [0.3], [0.3]])
+    for seed in range(8):
+        assert verify_pairs(left, right, np.array([1, 1, 0, 0]), seed=seed).accuracy == 0.5
+
+
+def test_rates_below_one_negative_pair_are_not_resolved() -> None:
+    labels = np.array([0] * 7 + [1] * 7)  # 49 negative pairs
+    found = verify(np.arange(14.0)[:, None], labels, fars=(1 / 49, 0.0204, 0.5))
+    assert found.negative_pairs == 49
+    assert found.tar_at_far[1 / 49] is not None
+    assert found.tar_at_far[0.0204] is None
+
+
+def test_cosine_compares_directions() -> None:
+    generator = np.random.default_rng(0)
+    angles = np.repeat(np.arange(6), 5) + generator.normal(0, 0.1, 30)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    labels = np.repeat(np.arange(6), 5)
+    found = verify(points * generator.uniform(0.1, 10, (30, 1)), labels, distance="cosine")
+    flat = verify(points, labels)
+    assert found.roc_auc == pytest.approx(flat.roc_auc, abs=1e-12)
+    assert found.tar_at_far == pytest.approx(flat.tar_at_far, abs=1e-12)
+    # Similarity 0.8 within a class and 0 between two: midway, in the unit 1 - S, are 0.2 and 1.
+    left, right = np.tile([[3.0, 0.0]], (4, 1)), np.array([[4.0, 3.0], [0.8, 0.6], [0.0, 1.0], [0.0, -7.0]])
+    angled = verify_pairs(left, right, np.array([1, 1, 0, 0]), distance="cosine")
+    assert angled.threshold == pytest.approx(0.6, rel=1e-12)
+    assert angled.accuracy == 1
+    opposite = verify_pairs(np.eye(2), np.array([[2.0, 0], [0, -3.0]]), np.array([True, False]), distance="cosine")
+    assert opposite.roc_auc == 1
+
+
+def test_a_sample_is_stated_and_takes_a_rare_kind_whole() -> None:
+    generator = np.random.default_rng(0)
+    points, labels = generator.normal(size=(60, 2)), np.repeat(np.arange(30), 2)  # 30 positive, 1740 negative pairs
+    counts = {
+        most: (found.positive_pairs, found.negative_pairs, found.sampled)
+        for most in (1770, 1769, 100, 40)
+        for found in [verify(points, labels, most_pairs=most)]
+    }
+    assert counts == {
+        1770: (30, 1740, False),
+        1769: (30, 884, True),
+        100: (30, 50, True),
+        40: (20, 20, True),
+    }
+
+
+def test_a_sample_is_right_on_average() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 4, 40)
+    points = generator.normal(size=(40, 2)) + 0.7 * labels[:, None]
+    whole = verify(points, labels).roc_auc
+    drawn = [verify(points, labels, most_pairs=100, seed=seed).roc_auc for seed in range(300)]
+    assert np.std(drawn) > 0.02
+    assert np.mean(drawn) == pytest.approx(whole, abs=float(4 * np.std(drawn) / math.sqrt(300)))
+
+
+@pytest.mark.parametrize(("total", "count"), [(7, 3), (40, 8)])
+def test_every_pair_is_drawn_equally_often(total: int, count: int) -> None:
+    generator = np.random.default_rng(0)
+    times = np.zeros(total)
+    for _ in range(2000):
+        drawn = verification._distinct(total, count, generator)
+        assert len(set(drawn.tolist())) == count
+        times[drawn] += 1
+    expected = 2000 * count / total
+    # Chi-square with total - 1 degrees of freedom, of a sample without replacement.
+    statistic = ((times - expected) ** 2).sum() / (expected * (1 - count / total))
+    assert statistic < total + 5 * math.sqrt(2 * total)
+
+
+def test_numbers_name_each_pair_once() -> None:
+    first, count = np.array([1, 2, 3, 4, 5]), np.array([3, 0, 2, 1, 0])
+    rows, columns = verification._numbered(first, count, np.arange(6))
+    assert [*zip(rows.tolist(), columns.tolist(), strict=True)] == [(0, 1), (0, 2), (0, 3), (2, 3), (2, 4), (3, 4)]
+
+
+def test_a_large_set_is_sampled_without_counting_out_its_pairs() -> None:
+    labels = np.arange(300_000) % 3  # 45 thousand million pairs
+    found = verify(np.arange(300_000.0)[:, None] % 3, labels, most_pairs=2000)
+    assert (found.positive_pairs, found.negative_pairs, found.roc_auc) == (1000, 1000, 1)
+
+
+@pytest.mark.parametrize("entries", [1, 7])
+def test_neither_blocks_nor_kinds_of_array_matter(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    points, labels = generator.normal(size=(30, 2)).astype(np.float32), generator.integers(0, 5, 30)
+    whole = verify(points, labels)
+    monkeypatch.setattr(verification, "ENTRIES", entries)
+    assert verify(torch.from_numpy(points).requires_grad_(), torch.from_numpy(labels).to(torch.int16)) == whole
+    same = labels[:15] == labels[15:]
+    assert verify_pairs(torch.from_numpy(points[:15]), points[15:], torch.from_numpy(same)) == verify_pairs(
+        points[:15], points[15:], same.astype(np.uint8)
+    )
+
+
+POINTS, LABELS = np.arange(4.0)[:, None], np.array([0, 0, 1, 1])
+SAME: Any = np.array([1, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: verify(POINTS, np.arange(4)),
+            "two items must share a class: each of the 4 items has a class of its own",
+        ),
+        (lambda: verify(POINTS, np.zeros(4, int)), "at least two classes: all 4 have the same one"),
+        (lambda: verify(POINTS[:0], LABELS[:0]), "two items must share a class"),
+        (lambda: verify(POINTS, LABELS[:3]), "one class per embedding"),
+        (lambda: verify(POINTS * np.nan, LABELS), "hold NaN"),
+        (lambda: verify(POINTS, LABELS, fars=(0.1, 0)), r"between 0 and 1: got \(0.1, 0\)"),
+        (lambda: verify(POINTS, LABELS, most_pairs=1), "at least 2: got 1"),
+        (lambda: verify(POINTS, LABELS, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
+        (lambda: verify_pairs(POINTS, POINTS[:3], SAME), r"got shapes \(4, 1\) and \(3, 1\)"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME[:3]), r"each of the 4 pairs: got shape \(3,\)"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME + 1), "True or False, or 1 or 0: got int64 from 1 to 2"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME * 1.0), "got float64"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME > 5), "got 0 and 4"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME >= 0), "got 4 and 0"),
+        (lambda: verify_pairs(POINTS[:0], POINTS[:0], SAME[:0]), "got 0 and 0"),
+        (lambda: verify_pairs(POINTS, POINTS, SAME, fars=(1.0,)), "between 0 and 1"),
+    ],
+)
+def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def drawn_pairs(
+    points: np.ndarray, labels: np.ndarray, over: Over, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distance and kind of the pairs of drawn items; of drawn classes, each draw a class of its own.
+
+    What is drawn twice is not compared with itself.
+    """
+    if over == "queries":
+        rows = generator.integers(0, len(points), len(points))
+        own = labels[rows]
+    else:
+        members = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+        chosen = generator.integers(0, len(members), len(members))
+        rows = np.concatenate([members[c] for c in chosen])
+        own = np.repeat(np.arange(len(chosen)), [len(members[c]) for c in chosen])
+    left, right = np.triu_indices(len(rows), 1)
+    kept = (rows[left] != rows[right]) & ((own[left] == own[right]) | (labels[rows[left]] != labels[rows[right]]))
+    if over == "queries":
+        kept = rows[left] != rows[right]
+    left, right = left[kept], right[kept]
+    return np.linalg.norm(points[rows[left]] - points[rows[right]], axis=1), own[left] == own[right]
+
+
+def gaussian_classes(generator: np.random.Generator, classes: int, items: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.repeat(np.arange(classes), items)
+    spread = (0.3 + generator.random(classes))[labels, None]
+    return generator.normal(size=(classes, 3))[labels] + spread * generator.normal(size=(len(labels), 3)), labels
+
+
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_intervals_are_as_wide_as_those_of_a_true_bootstrap(over: Over) -> None:
+    generator = np.random.default_rng(0)
+    points, labels = gaussian_classes(generator, 20, 9)
+    found = verify(points, labels, fars=(0.1, 0.02)).intervals()
+    drawn = []
+    for _ in range(200):
+        curve = Roc.of(*drawn_pairs(points, labels, over, generator))
+        drawn.append([curve.area, curve.true_at(0.1), curve.true_at(0.02)])
+    for name, values in zip(("roc-auc", "tar@far=0.1", "tar@far=0.02"), np.transpose(drawn), strict=True):
+        width = (found[name][over].high - found[name][over].low) / (2 * 1.96)
+        # A standard deviation of 200 is known to 1 / root(400), and to the first order only.
+        assert width == pytest.approx(values.std(), rel=3 / math.sqrt(400) + 0.1)
+
+
+def test_other_classes_are_covered_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    whole = verify(*gaussian_classes(generator, 400, 5), fars=(0.1,))
+    assert whole.tar_at_far[0.1] is not None
+    truth = {"roc-auc": whole.roc_auc, "tar@far=0.1": whole.tar_at_far[0.1]}
+    hits = dict.fromkeys(truth, 0)
+    for seed in range(60):
+        found = verify(*gaussian_classes(generator, 40, 5), fars=(0.1,)).intervals(resamples=100, seed=seed, level=0.9)
+        for name, value in truth.items():
+            hits[name] += found[name]["classes"].low <= value <= found[name]["classes"].high
+    for count in hits.values():
+        assert 45 <= count < 60  # 54 of 60, standard error 2.3; a percentile interval is a little short
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_the_value_of_an_item_is_the_measure_and_its_derivative(average: Average) -> None:
+    """Weights of items put into the definition in plain Python, where a pair weighs w_i + w_j - 1."""
+    generator = np.random.default_rng(3)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4])
+    points = generator.integers(0, 5, (12, 2)).astype(float)
+    pairs = verify(points, labels, fars=(0.2,)).pairs
+    assert pairs is not None
+
+    def area(weights: list[float], weights_of_classes: list[float]) -> float:
+        weighed = []
+        for i, j in combinations(range(12), 2):
+            weight = weights[i] + weights[j] - 1
+            one, other = (weights_of_classes[labels[k]] for k in (i, j))
+            weighed.append((math.dist(points[i], points[j]), labels[i], labels[j], weight, one, other))
+        found, total = 0.0, 0.0
+        for c in range(5) if average == "macro" else [-1]:
+            wins = both = 0.0
+            for d, a, b, weight, _, _ in weighed:
+                for e, k, m, second, first_class, second_class in weighed:
+                    if a != b or k == m or (c >= 0 and (a != c or c not in (k, m))):
+                        continue
+                    if c >= 0:
+                        times = weight * second * (second_class if k == c else first_class)
+                    else:
+                        times = weight * weights_of_classes[a] * second * (first_class + second_class - 1)
+                    wins += times * ((d < e) + (d == e) / 2)
+                    both += times
+            if both:
+                found += wins / both * (weights_of_classes[c] if c >= 0 else 1)
+                total += weights_of_classes[c] if c >= 0 else 1
+        return found / total
+
+    ones, step = [1.0] * 12, 1e-6
+    whole, sizes = area(ones, ones[:5]), np.bincount(labels)
+    items, classes = pairs.in_order(pairs.values("queries", average)["roc-auc"]), pairs.values("classes", average)
+    for item, c in enumerate(labels):
+        slope = (area([1 + step * (k == item) for k in range(12)], ones[:5]) - whole) / step
+        count = 12 if average == "micro" else 5 * sizes[c]
+        assert (items[item] - whole) / count == pytest.approx(slope, abs=2e-5)
+    for c in range(5):
+        slope = (area(ones, [1 + step * (k == c) for k in range(5)]) - whole) / step
+        assert (classes["roc-auc"][c] - whole) / 5 == pytest.approx(slope, abs=2e-5)
+
+
+def test_each_class_has_its_pairs_against_those_it_is_in() -> None:
+    generator = np.random.default_rng(1)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 5])
+    points = generator.integers(0, 5, (13, 2)).astype(float)
+    found = verify(points, labels + 5, fars=(0.23,), seed=2)
+    shares, pairs = found.per_class(), list(combinations(range(13), 2))
+    squares = {(i, j): round(math.dist(points[i], points[j]) ** 2) for i, j in pairs}
+    limit = sorted({squares[i, j] for i, j in pairs})
+    negatives = [squares[i, j] for i, j in pairs if labels[i] != labels[j]]
+    # TAR: those nearer than the last distance, and the part of those tied with it.
+    last = next(d for d in limit if sum(e <= d for e in negatives) > 0.23 * len(negatives))
+    part = (0.23 * len(negatives) - sum(e < last for e in negatives)) / negatives.count(last)
+    for c in range(6):
+        own = [(squares[i, j], True) for i, j in pairs if labels[i] == labels[j] == c]
+        if not own:
+            assert all(np.isnan(values[c]) for values in shares.values())
+            continue
+        others = [(squares[i, j], False) for i, j in pairs if (labels[i] == c) != (labels[j] == c)]
+        assert shares["roc-auc"][c] == pytest.approx(float(auc([*own, *others])), abs=1e-12)
+        accepted = [(d < last) + part * (d == last) for d, _ in own]
+        assert shares["tar@far=0.23"][c] == pytest.approx(sum(accepted) / len(own), abs=1e-9)
+    assert found.threshold is not None
+    judged = [c for c in range(6) if not np.isnan(shares["verification-accuracy"][c])]
+    assert 2 <= len(judged) <= 4
+    inside = [pair for pair in pairs if found.pairs is not None for half in [found.pairs.in_order(found.pairs.judging)]
+              if half[pair[0]] and half[pair[1]]]  # fmt: skip
+    for c in judged:
+        own = [(squares[i, j], True) for i, j in inside if labels[i] == labels[j] == c]
+        others = [(squares[i, j], False) for i, j in inside if (labels[i] == c) != (labels[j] == c)]
+        right = float(balanced([*own, *others], found.threshold**2))
+        assert shares["verification-accuracy"][c] == pytest.approx(right, abs=1e-12)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_values_have_the_measure_as_mean(average: Average, over: Over) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(9), [1, 2, 2, 3, 3, 4, 4, 5, 6])
+    found = verify(generator.normal(size=(30, 3)) + labels[:, None] / 5, labels, fars=(0.1,))
+    assert found.pairs is not None
+    expected = {name: np.nanmean(values) for name, values in found.per_class().items()}
+    if average == "micro":
+        expected = {"roc-auc": found.roc_auc, "verification-accuracy": found.accuracy}
+    for name, values in found.pairs.values(over, average).items():
+        alike = over == "queries" and average == "macro"
+        means = [values[labels == c].mean() for c in range(9)] if alike else values
+        assert np.mean(means) == pytest.approx(expected[name], abs=1e-12)
+    # And undrawn weights give the rates themselves.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            pairs_module, "draws", lambda sizes, over, *_: [np.ones((1, sum(sizes) if over == "queries" else 9))]
+        )
+        rates = found.pairs.resampled_rates(over, average, resamples=1, seed=0)
+        patch.setattr(pairs_module, "STEPS", 20)
+        few = found.pairs.resampled_rates(over, average, resamples=1, seed=0)
+    rate = found.tar_at_far[0.1] if average == "micro" else np.nanmean(found.per_class()["tar@far=0.1"])
+    assert rates[0, 0] == few[0, 0] == pytest.approx(rate, abs=1e-9)
+
+
+def test_few_distances_give_nearly_the_interval_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verify(*gaussian_classes(np.random.default_rng(0), 30, 6), fars=(0.1, 0.01))
+    few = found.intervals(resamples=300)
+    monkeypatch.setattr(pairs_module, "STEPS", 10**6)
+    every = found.intervals(resamples=300)
+    for name in ("tar@far=0.1", "tar@far=0.01"):
+        for over in ("queries", "classes"):
+            width = every[name][over].high - every[name][over].low
+            assert few[name][over].low == pytest.approx(every[name][over].low, abs=0.05 * width)
+            assert few[name][over].high == pytest.approx(every[name][over].high, abs=0.05 * width)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_collapsed_embeddings_have_intervals_that_hold_chance(average: Average) -> None:
+    labels = np.arange(80) // 4
+    found = verify(np.full((80, 3), 0.1), labels, fars=(0.3, 1e-5)).intervals(average, resamples=50)
+    for over in ("queries", "classes"):
+        assert (found["roc-auc"][over].low, found["roc-auc"][over].high) == pytest.approx((0.5, 0.5), abs=1e-12)
+        assert (found["tar@far=0.3"][over].low, found["tar@far=0.3"][over].high) == pytest.approx((0.3, 0.3), abs=1e-9)
+        assert math.isnan(found["tar@far=1e-05"][over].low)
+    points = np.eye(2)[np.random.default_rng(0).integers(0, 2, 400)]
+    two = verify(points, np.arange(400) // 10, fars=(0.01, 0.2)).intervals(average, resamples=200)
+    for name, chance in (("roc-auc", 0.5), ("verification-accuracy", 0.5), ("tar@far=0.01", 0.01)):
+        for over in ("queries", "classes"):
+            assert two[name][over].low <= chance <= two[name][over].high
+
+
+def test_intervals_of_little_or_of_given_pairs() -> None:
+    two = verify(np.arange(5.0)[:, None], np.array([0, 0, 0, 1, 1])).intervals(resamples=100)
+    assert 0 <= two["roc-auc"]["classes"].low <= two["roc-auc"]["classes"].high <= 1
+    assert math.isnan(two["verification-accuracy"]["queries"].low)
+    left, right = np.zeros((4, 1)), np.array([[0.1], [2.0], [0.3], [3.0]])
+    found = verify_pairs(left, right, np.array([1, 0, 1, 0]))
+    assert found.intervals() == found.per_class() == {}
+    with pytest.raises(ValueError, match="resamples must be at least 1"):
+        verify(POINTS, LABELS).intervals(resamples=0)

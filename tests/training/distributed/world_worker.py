@@ -1,0 +1,210 @@
+"""Checks of training in several processes: each trains the same network as one process with the whole batch."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tests.every_loss import make
+from tests.mining.crew import Crew, check, message, run
+from torch import Tensor, nn
+
+from trivet.datasets import Dataset
+from trivet.datasets.inputs import in_memory
+from trivet.losses import LOSSES, MatryoshkaLoss
+from trivet.losses.engine import RowLoss, Rows
+from trivet.losses.matryoshka import of_whole
+from trivet.mining.selected_set import Choice
+from trivet.models import ModelConfig, build
+from trivet.samplers import PKBatches
+from trivet.training import TrainingConfig
+from trivet.training.distributed.process_group import World, parts_of
+from trivet.training.loop import Batches, Task, fit
+
+SHAPE = (1, 6, 6)
+ITEMS, CLASSES, EACH = 48, 3, 3  # of four classes; two processes share a batch of 9 as 4 and 5
+STEPS = 8
+
+
+class Store:
+    """Of processes of which none fails."""
+
+    def set(self, key: str, value: str) -> None:
+        raise AssertionError(key)
+
+    get = check = add = set  # type: ignore[assignment]
+
+
+def world_of(crew: Crew) -> World:
+    return World(crew.rank, crew.size, Store())  # type: ignore[arg-type]
+
+
+def dataset() -> Dataset:
+    source = np.random.default_rng(0)
+    pixels = source.integers(0, 256, (ITEMS, *SHAPE)).astype(np.uint8)
+    labels = np.arange(ITEMS) % 4
+    names = tuple("abcd")
+    return Dataset("noise", in_memory(pixels), {"class": labels}, {"class": names}, tuple(map(str, range(ITEMS))))
+
+
+def watched(loss: RowLoss) -> list[list[Any]]:
+    """What the loss chooses from now on: positives and negatives of each call."""
+    seen: list[list[Any]] = []
+    formula = loss.formula
+
+    def look(rows: Rows) -> Any:
+        positives, negatives = rows.selection.positives, rows.selection.negatives
+        chosen = [positives.index.where(positives.chosen, -1).tolist()]
+        if isinstance(negatives, Choice):
+            chosen.append(negatives.index.where(negatives.chosen, -1).tolist())
+        else:
+            chosen.append(torch.as_tensor(negatives.count).tolist())
+        seen.append(chosen)
+        return formula(rows)
+
+    loss.formula = look  # type: ignore[method-assign]
+    return seen
+
+
+def task_of(world: World | None, loss: str = "triplet", model: str = "mlp", **options: Any) -> Task:
+    network = build(ModelConfig.parse({"name": model, "width": 6, "embedding_dim": 3}, source="model"), SHAPE, seed=1)
+    options = {"optimizer": "sgd", "learning_rate": 0.05, "accelerator": "cpu", "steps": STEPS, **options}
+    micro = options.pop("micro", None)
+    config = TrainingConfig(**options)
+    average = copy.deepcopy(network) if config.ema is not None else None
+    generator = torch.Generator().manual_seed(3)
+    made: RowLoss | MatryoshkaLoss
+    if loss == "matryoshka":  # with parameters at each prefix, and random choices
+        made = MatryoshkaLoss([make("margin", positives="random", generator=generator) for _ in "12"], (2, 3))
+    else:
+        made = make(loss, generator=generator)
+    return Task(network, made, config, seed=5, world=world, average=average, micro=micro)
+
+
+def train(task: Task, *, workers: int = 0) -> bool:
+    data = dataset()
+    plan = PKBatches(data.labels["class"], num_classes=CLASSES, samples_per_class=EACH, seed=2)
+    batches = Batches(data, "class", plan, None, seed=5, start=0, steps=STEPS, world=task.world)
+    return fit(task, batches, workers=workers)
+
+
+def weights(task: Task) -> Tensor:
+    state = [*task.measured.state_dict().values(), *task.loss.state_dict().values()]
+    return torch.cat([value.double().flatten() for value in state])
+
+
+def same_network(crew: Crew, **options: Any) -> None:
+    alone, shared = task_of(None, **options), task_of(world_of(crew), **options)
+    choices = watched(of_whole(alone.loss)), watched(of_whole(shared.loss))
+    begun = weights(alone)
+    train(alone)
+    train(shared)
+    assert choices[0] == choices[1]
+    assert len(choices[0]) == STEPS
+    moved = float((weights(alone) - begun).norm())
+    assert moved > 1e-3, "nothing was learned"
+    error = float((weights(shared) - weights(alone)).norm()) / moved
+    assert error < 1e-4, error
+
+
+def of_loss(name: str) -> None:
+    def same(crew: Crew) -> None:
+        same_network(crew, loss=name)
+
+    same.__name__ = f"loss_{name}"
+    check(same)
+
+
+for each in (*LOSSES, "matryoshka"):
+    of_loss(each)
+
+
+@check
+def batch_norm_is_over_the_whole_batch(crew: Crew) -> None:
+    same_network(crew, model="conv3")
+
+
+@check
+def the_norm_of_the_whole_gradient_is_clipped_and_weights_are_averaged(crew: Crew) -> None:
+    same_network(crew, clip_norm=0.05, ema=0.9, optimizer="adam", weight_decay=0.01, learning_rate=0.01)
+
+
+@check
+def a_part_is_embedded_in_pieces(crew: Crew) -> None:
+    same_network(crew, micro=2)
+
+
+@check
+def what_the_network_does_not_use_stays(crew: Crew) -> None:
+    alone, shared = (task_of(world) for world in (None, world_of(crew)))
+    for index, task in enumerate((alone, shared)):
+        task.model.register_parameter("spare", nn.Parameter(torch.ones(3)))
+        first = next(task.model.parameters())
+        first.requires_grad_(False)
+        task.optimizer = torch.optim.AdamW(task.model.parameters(), lr=0.01, weight_decay=0.5)
+        for group in task.optimizer.param_groups:
+            group["initial_lr"] = 0.01
+        before = first.clone()
+        train(task)
+        assert torch.equal(first, before), index
+        assert torch.equal(task.model.spare, torch.ones(3)), index  # no decay either
+    assert torch.allclose(weights(alone), weights(shared), atol=1e-5)
+
+
+@check
+def a_signal_to_one_stops_all_after_the_same_step(crew: Crew) -> None:
+    world = world_of(crew)
+    task = task_of(world)
+
+    def after_step() -> None:
+        if task.step == 3 and crew.rank == crew.size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    task.after_step = after_step
+    assert not train(task)
+    assert task.step == 3
+
+
+@check
+def the_main_process_ends_the_training_of_all(crew: Crew) -> None:
+    task = task_of(world_of(crew))
+
+    def after_step() -> None:
+        task.should_stop = task.step == 5 and crew.rank == 0
+
+    task.after_step = after_step
+    assert train(task)
+    assert task.step == 5
+
+
+@check
+def all_get_what_the_main_process_says(crew: Crew) -> None:
+    world = world_of(crew)
+    said = {"step": 3, "none": None, "nan": [float("inf")]}
+    assert world.tell(said if world.main else None) == said
+    tensors = {"a/b": torch.arange(5), "c": torch.ones(2, 3, dtype=torch.float64)}
+    got = world.share(tensors if world.main else None)
+    assert set(got) == set(tensors)
+    assert all(torch.equal(got[name], value) for name, value in tensors.items())
+    assert world.share({} if world.main else None) == {}
+    assert world.agree(world.rank == 1, False) == [True, False]
+    world.same("equal", what="settings")
+    text = message(lambda: world.same(f"of {world.rank}", what="settings"))
+    assert text.startswith("every process must have the same settings: those of the")
+
+
+@check
+def a_batch_smaller_than_the_processes_is_refused(crew: Crew) -> None:
+    assert [part.stop - part.start for part in parts_of(12, 7)] == [1, 2, 2, 1, 2, 2, 2]
+    text = message(lambda: parts_of(crew.size - 1, crew.size))
+    assert text.startswith("a batch must have an item for each process")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), 2)

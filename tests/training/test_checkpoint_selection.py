@@ -1,0 +1,412 @@
+"""The step that is kept is the best on classes held out, or the start; also after a kill, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from trivet.commands.embed.run import embed_data
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.outcome import choice_line, fell_back, result_lines
+from trivet.commands.train.run import resume, train
+from trivet.commands.train.train_on_vectors import head_settings
+from trivet.io.read_embeddings import read_vectors
+from trivet.metrics import retrieve_levels
+from trivet.models import Embedder, build
+from trivet.training import RunConfig
+from trivet.training.checkpoint import fingerprint
+from trivet.training.checkpoint_selection import Choosing, Seen, ended, load_splits, lower_end
+from trivet.training.components import Parts
+from trivet.training.embed_dataset import embed
+from trivet.training.run_folder import RunFolder, trained_model
+from trivet.training.trainer import Job
+
+SIGNAL, NOISE = 3, 13  # dimensions that tell classes apart, and that do not
+SMALL = ["evaluation.map_points=20", "evaluation.nmi_plus=1", "training.steps=8", "evaluation.every=4"]
+SMALL += ["training.warmup_steps=0", "choosing.measure=map@r"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Classes that lie apart in three dimensions, of which a head can learn that the other thirteen mean nothing."""
+    random = np.random.default_rng(0)
+    label = np.repeat(np.arange(32), 6)
+    means = random.standard_normal((32, SIGNAL))[label]
+    vectors = np.concatenate(
+        [means + 0.3 * random.standard_normal(means.shape), random.standard_normal((192, NOISE))], 1
+    )
+    path = tmp_path_factory.mktemp("data") / "named.npz"
+    np.savez(path, embeddings=vectors.astype(np.float32), kind=np.array([f"k{i:02d}" for i in label]))
+    return path
+
+
+def settings(file: Path, *changes: str) -> RunConfig:
+    return head_settings({"name": "vectors", "path": str(file)}, [*SMALL, *changes])[0]
+
+
+@pytest.fixture(scope="module")
+def helped(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "helped"
+    train(settings(file, "training.learning_rate=0.1", "training.checkpoint_every=3"), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def harmed(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "harmed"
+    early = ("choosing.patience=1", "evaluation.every=2", "training.checkpoint_every=3")
+    train(settings(file, "training.learning_rate=30.0", "guard.action=warn", *early), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stopped(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ended by patience, as step 8 was not better than step 6."""
+    path = tmp_path_factory.mktemp("runs") / "stopped"
+    early = ("choosing.patience=1", "evaluation.every=2", "training.checkpoint_every=5", "training.steps=40")
+    train(settings(file, "training.learning_rate=1.0", *early), path)
+    return path
+
+
+def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+    """Let each look, the first at the untrained network, find the next of these; 0.8 has lost recall@1."""
+    found = iter(values)
+
+    def seen(self: Choosing, model: object, *_: object) -> Seen:
+        value = next(found)
+        recall = 0.4 if value == 0.8 else 0.5
+        spread = np.linspace(-0.01, 0.01, 4)
+        return Seen(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
+
+    monkeypatch.setattr(Choosing, "_seen", seen)
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run / "record.json").read_text())
+    return record
+
+
+def map_at_r(vectors: Any, labels: Any, others: Any) -> float:
+    """MAP@R by cosine, each item retrieved from the rest and from others, none of which is right: by definition."""
+    found = []
+    for i, (query, label) in enumerate(zip(vectors, labels, strict=True)):
+        ranked = [(query @ one, labels[j] == label) for j, one in enumerate(vectors) if j != i]
+        ranked = sorted([*ranked, *((query @ one, False) for one in others)], key=lambda pair: -pair[0])
+        count = sum(right for _, right in ranked)
+        right = [right for _, right in ranked[:count]]
+        found.append(sum(sum(right[: k + 1]) / (k + 1) for k in range(count) if right[k]) / count)
+    return float(np.mean(found))
+
+
+def test_held_out_items_are_looked_for_among_the_training_items_too(helped: Path, file: Path) -> None:
+    splits = load_splits(settings(file), None)
+    held_out, train = splits.evaluation["validation"], splits.train
+    parts = [part.inputs.batch(np.arange(len(part))).numpy().astype(np.float64) for part in (held_out, train)]
+    vectors, others = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in parts)
+    choice = record_of(helped)["choosing"]
+    assert choice["known"] == len(train) == 72
+    expected = map_at_r(vectors, held_out.labels["kind"], others)
+    assert choice["looks"][0]["value"] == pytest.approx(expected, abs=1e-6)
+    assert expected < map_at_r(vectors, held_out.labels["kind"], []) - 0.05
+    # The model that is saved is the best one that was seen.
+    saved = trained_model(RunFolder.open(helped))
+    best, among = (embed(saved, part.inputs).astype(np.float64) for part in (held_out, train))
+    seen = next(look["value"] for look in choice["looks"] if look["step"] == choice["step"])
+    assert map_at_r(best, held_out.labels["kind"], among) == pytest.approx(seen, abs=1e-6)
+
+
+def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) -> None:
+    record = record_of(helped)
+    choice = record["choosing"]
+    assert [look["step"] for look in choice["looks"]] == [0, 4, 8]
+    values = [look["value"] for look in choice["looks"]]
+    assert max(values) > values[0] + 0.05
+    assert choice["step"] == choice["looks"][int(np.argmax(values))]["step"]
+    assert list(record["evaluation"]) == ["unseen", "validation"]  # the main split is one that chose nothing
+    by_name = {row["name"]: row["levels"]["kind"] for row in record["evaluation"]["unseen"]}
+    assert by_name["untrained network"] == by_name["raw inputs"]
+    assert by_name["trained"]["map@r"] > by_name["raw inputs"]["map@r"]
+    assert (helped / "report.html").read_text().count("the step was chosen by them") == 1
+    whole = RunFolder.open(helped).record()
+    assert whole is not None
+    line = choice_line(whole)
+    assert line is not None
+    assert line.startswith(f"The model is that of step {choice['step']}, the best on classes held out (validation, 4")
+    best, last = (load_file(helped / name / "model.safetensors") for name in ("model", "model-last"))
+    checkpoint = load_file(helped / "checkpoints" / "step-00000008.safetensors")
+    assert all(np.array_equal(last[name], checkpoint[f"model/{name}"]) for name in last)
+    assert all(np.array_equal(best[name], checkpoint[f"best/{name}"]) for name in best)
+
+
+def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(harmed: Path, file: Path) -> None:
+    record = RunFolder.open(harmed).record()
+    assert record is not None
+    assert record["choosing"] is not None
+    assert record["choosing"]["step"] == 0
+    assert fell_back(record)
+    (tone, line), *others = result_lines(record)
+    assert tone == "warn"
+    where = "on classes held out (validation, 4 classes, among 72 training items)"
+    assert line.startswith(f"Training did not help {where}; the model is the raw vectors: ")
+    assert " In the table of validation its items are only among themselves. The row “trained” in the tables is" in line
+    # Patience was 1, and the first look found nothing higher.
+    assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")
+    assert (record["status"], record["step"], record["choosing"]["ended"]) == ("finished", 2, 2)
+    assert [moment["step"] for moment in record["history"]["moments"]] == [0, 1, 2]
+    assert not any("no clear difference" in other for _, other in others)
+    assert line in (harmed / "report.html").read_text().replace("&nbsp;", "\u00a0")
+    weights = load_file(harmed / "model" / "model.safetensors")
+    assert not weights["body.1.change.weight"].any()
+    output = harmed.parent / "again.parquet"
+    embed_data(harmed, str(file), output, which="best")
+    embedded, given = read_vectors(output), np.load(file)
+    unit = given["embeddings"] / np.linalg.norm(given["embeddings"], axis=1, keepdims=True)
+    np.testing.assert_allclose(embedded.embeddings, unit, atol=1e-6)
+    assert embedded.labels["kind"].tolist() == given["kind"].tolist()
+    np.savez(harmed.parent / "short.npz", embeddings=given["embeddings"][:, :5])
+    with pytest.raises(ValueError, match="must have the length that the run was trained on, 16: got 5"):
+        embed_data(harmed, str(harmed.parent / "short.npz"), output)
+
+
+@pytest.mark.parametrize(("run", "step", "best"), [("helped", 8, 8), ("stopped", 8, 6)])
+def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
+    run: Path, step: int, best: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    run, cut = request.getfixturevalue(str(run)), tmp_path / "cut"
+    assert record_of(run)["choosing"]["step"] == best
+    assert record_of(run)["history"]["moments"][-1]["step"] == step
+    shutil.copytree(run, cut)
+    (cut / "checkpoints" / f"step-{step:08d}.safetensors").unlink()
+    shutil.rmtree(cut / "model")
+    (cut / "record.json").unlink()
+    resume(cut)
+    for part in ("choosing", "history", "evaluation", "step"):
+        assert record_of(cut)[part] == record_of(run)[part]
+    for name in ("model/model", "model-last/model", f"checkpoints/step-{step:08d}"):
+        first, again = (load_file(one / f"{name}.safetensors") for one in (run, cut))
+        assert first.keys() == again.keys()
+        assert all(np.array_equal(first[key], again[key]) for key in first)
+
+
+def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(stopped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    (run / "record.json").unlink()
+    record = evaluate_run(run)
+    assert record["status"] == "finished"
+    assert record["choosing"] == record_of(stopped)["choosing"]
+
+
+def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, 0.5, 0.7, 0.6, 0.7, 0.8, 0.5)
+    config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
+    job = Job(RunFolder(tmp_path), Parts(config, load_splits(config, None)), lambda *_: None)
+    assert job.fit() == "finished"
+    assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6, 8]
+    assert job.parts.choosing.step == 2
+    # What goes on from a checkpoint has the weights of that step, not of its own.
+    later = Job(
+        job.run, Parts(config, load_splits(config, None)), lambda *_: None, checkpoint=job.run.checkpoints()[-1]
+    )
+    best, weights = job.parts.choosing.weights, later.parts.choosing.weights
+    assert best.keys() == weights.keys()
+    assert all(torch.equal(best[name], weights[name]) for name in best)
+    last = later.parts.model.state_dict()
+    assert not torch.equal(last["body.1.change.weight"], weights["body.1.change.weight"])
+
+
+def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returned_to(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, 0.5, 0.9, 0.6, 0.7)
+    config = settings(file)
+    parts = Parts(config, load_splits(config, None))
+    # a residual head, which the type of a body does not tell
+    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
+    choosing.begin(parts.model, first=True)
+    choosing.look(6, parts.model)
+    weight.data.fill_(2.0)
+    choosing.go_back(4, parts.model)
+    assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [0, 4])
+    assert choosing.looks[1]["gain"] == pytest.approx(0.1)  # still on the network before its first step
+    weight.data.fill_(3.0)
+    choosing.look(8, parts.model)
+    assert choosing.step == 8
+    weight.data.fill_(4.0)
+    assert (choosing.weights["body.1.change.weight"] == 3.0).all()
+
+
+def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patience counts from what it returned to all the same."""
+    see(monkeypatch, 0.5, 0.4, 0.45, 0.45)
+    config = settings(file, "choosing.patience=1")
+    parts = Parts(config, load_splits(config, None))
+    # a residual head, which the type of a body does not tell
+    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
+    choosing.begin(copy.deepcopy(parts.model), first=True)
+    weight.data.fill_(2.0)
+    choosing.go_back(4, parts.model)
+    assert (choosing.step, choosing.ended) == (0, None)
+    assert not (choosing.weights["body.1.change.weight"] == 2.0).any()
+    again = Parts(config, load_splits(config, None)).choosing
+    assert again.restore(json.loads(json.dumps(choosing.state())), choosing.weights)
+    assert again.ended is None
+    choosing.look(8, parts.model)
+    assert (choosing.step, choosing.ended) == (0, 8)
+
+
+def test_a_repair_that_changed_the_width_leaves_the_start_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, 0.5, 0.4)
+    config = settings(file)
+    parts = Parts(config, load_splits(config, None))
+    parts.choosing.begin(copy.deepcopy(parts.model), first=True)
+    other = build(config.model.model_copy(update={"embedding_dim": 5}), (16,), 0)
+    parts.choosing.go_back(4, other)
+    assert (parts.choosing.step, [look["step"] for look in parts.choosing.looks]) == (4, [4])
+
+
+def test_the_lower_end_is_that_of_students_t() -> None:
+    gains, classes = np.array([0.1, 0.3, 0.0, 0.0, 0.2, 0.2]), np.array([5, 5, 2, 2, 9, 9])
+    means = np.array([0.2, 0.0, 0.2])
+    assert lower_end(gains, classes) == pytest.approx(means.mean() - 2.919986 * means.std(ddof=1) / math.sqrt(3))
+    assert lower_end(gains[:2], classes[:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["data.split=in-class", "data.holdout=0.5"], None),
+        (["choosing.keep=best", "data.folds=1"], "folds"),
+        (["choosing.keep=first"], "choosing.keep = 'first' is not known"),
+        (["choosing.measure=recall@3"], "choosing.measure = 'recall@3' is not known; did you mean 'recall@"),
+        (["choosing.measure=nmi"], "choosing.measure = 'nmi' is not known"),
+        (["choosing.patience=0"], "choosing.patience = 0 cannot be used"),
+    ],
+)
+def test_settings_of_a_choice(file: Path, changes: list[str], sentence: str | None) -> None:
+    if sentence is None:
+        assert settings(file, *changes).data.folds == 4
+        return
+    with pytest.raises(ValueError, match=sentence):
+        settings(file, *changes)
+
+
+def test_there_must_be_something_to_choose_by(file: Path, tmp_path: Path) -> None:
+    config = settings(file)
+    data = config.data.model_copy(update={"folds": None})
+    with pytest.raises(ValueError, match=r'keep = "best" needs items to choose by .*only unseen; set data.folds = 4'):
+        train(config.model_copy(update={"data": data}), tmp_path / "run")
+    choosing = config.choosing.model_copy(update={"keep": "last", "patience": 3})
+    with pytest.raises(ValueError, match=r"choosing.patience = 3 needs items to choose by beside"):
+        train(config.model_copy(update={"data": data, "choosing": choosing}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
+    looks = [{"step": 10 * place, "value": value} for place, value in enumerate([0.5, 0.7, 0.6, 0.6])]
+    assert ended(None, looks, 0) is None
+    assert ended(3, looks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
+    assert ended(2, looks, 0) == 30
+    assert ended(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
+    assert ended(1, [], 0) is None
+    falling = [{"step": 10 * place, "value": 0.7 - 0.1 * place} for place in range(3)]
+    assert ended(1, falling[:2], 0) == ended(1, falling, 0, since=10) - 10 == 10
+    assert ended(1, falling[:2], 0, since=10) is None
+
+
+def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
+    config = settings(file)
+    splits = load_splits(config, None)
+
+    def known(*changes: str) -> str:
+        return fingerprint(settings(file, *changes), splits)
+
+    assert known() == known("choosing.patience=9", 'training.loggers=["wandb"]')
+    assert known() != known("choosing.measure=recall@1")
+    assert known() != known("choosing.level=kind")
+    assert known("choosing.keep=last") == known("choosing.keep=last", "choosing.measure=recall@1")
+
+
+@pytest.fixture
+def sigint_arrives() -> Iterator[None]:
+    """Also where the tests run as a job in the background, for which a shell ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_arrives")
+def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, 0.5, 0.7, 0.6)
+    look = Choosing.look
+
+    def look_and_stop(self: Choosing, step: int, model: Embedder) -> dict[str, float]:
+        if step == 4:
+            signal.raise_signal(signal.SIGINT)
+        return look(self, step, model)
+
+    monkeypatch.setattr(Choosing, "look", look_and_stop)
+    run = tmp_path / "run"
+    record = train(settings(file, "choosing.keep=last", "evaluation.every=2"), run)
+    assert (record["status"], record["step"]) == ("interrupted", 4)
+    state = load_file(run / "checkpoints" / "step-00000004.safetensors")
+    for which, folder, part in (("last", "model", "model"), ("best", "model-best", "best")):
+        weights = load_file(run / folder / "model.safetensors")
+        assert all(np.array_equal(weights[name], state[f"{part}/{name}"]) for name in weights)
+        output = tmp_path / f"{which}.parquet"
+        embed_data(run, str(file), output, which=which)  # type: ignore[arg-type]
+    last, best = (read_vectors(tmp_path / f"{which}.parquet").embeddings for which in ("last", "best"))
+    assert not np.array_equal(last, best)
+    assert choice_line(record) == (
+        "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 "
+        "classes, among 72 training items). "
+        "The best is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/. "
+        "In the table of validation its items are only among themselves."
+    )
+    assert not fell_back(record)
+
+
+def test_where_nothing_can_be_chosen_there_is_one_model(file: Path, tmp_path: Path) -> None:
+    config = settings(file, "choosing.keep=last", "training.steps=1")
+    record = train(config.model_copy(update={"data": config.data.model_copy(update={"folds": None})}), tmp_path / "run")
+    assert record["choosing"] is None
+    assert not list((tmp_path / "run").glob("model-*"))
+    with pytest.raises(ValueError, match="a run has a best model beside that in model/ where it had items to choose"):
+        embed_data(tmp_path / "run", str(file), tmp_path / "out.parquet", which="best")
+
+
+def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path) -> None:
+    parts = np.load(file)
+    named = tmp_path / "two.npz"
+    np.savez(
+        named,
+        embeddings=parts["embeddings"],
+        side=np.array([f"{k[-1] in '02468'}" for k in parts["kind"]]),
+        kind=parts["kind"],
+    )
+    config = settings(
+        named, "data.level=kind", "choosing.measure=recall@2", "choosing.level=side", "evaluation.every=8"
+    )
+    job = Job(RunFolder(tmp_path), Parts(config, load_splits(config, None)), lambda *_: None)
+    items = job.parts.choosing.items
+    embeddings = embed(job.untrained, items.inputs)
+    found = retrieve_levels(**items.asked(embeddings), measures=("recall@2",), distance="cosine")["side"]
+    assert job.parts.choosing.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
+    assert (tmp_path / "metrics.csv").read_text().startswith("step,attempt,loss")
+    with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):
+        Parts(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))

@@ -1,0 +1,344 @@
+"""Labels that look wrong while a run trains: left out or changed, and all of it repeatable."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from trivet.collapse.monitor import Event
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train import run
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
+from trivet.io.label_decisions import read_decisions
+from trivet.label_noise import Suspects, find_suspects
+from trivet.training import RunConfig
+from trivet.training.checkpoint import step_of
+from trivet.training.components import Parts
+from trivet.training.label_cleaning import Cleaning, CleaningConfig
+from trivet.training.run_folder import RECORD, RunFolder
+from trivet.training.trainer import Job
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "data": {"name": "digits", "level": "digit", "noise": {"kind": "symmetric", "rate": 0.3, "exact": True}},
+    "batch": {"num_classes": 5, "samples_per_class": 4},
+    "model": {"name": "mlp", "width": 32, "embedding_dim": 8},
+    "loss": {"name": "triplet"},
+    "training": {"steps": 24, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
+    "evaluation": {"every": 24, "map_points": 10, "sample": 50, "nmi_plus": 2},
+    "cleaning": {"action": "drop", "after": 8, "every": 8},
+}  # fmt: skip
+
+
+def clusters(each: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three clusters, their true labels, and labels of which the first tenth of each cluster are wrong."""
+    random = np.random.default_rng(0)
+    truth = np.repeat([2, 5, 7], each)
+    centres = np.eye(3)[np.repeat([0, 1, 2], each)]
+    labels = truth.copy()
+    for first, other in ((0, 5), (each, 7), (2 * each, 2)):
+        labels[first : first + each // 10] = other
+    return centres + 0.05 * random.standard_normal((3 * each, 3)), truth, labels
+
+
+def config(**cleaning: Any) -> RunConfig:
+    return RunConfig.parse(SETTINGS | {"cleaning": SETTINGS["cleaning"] | cleaning}, source="test")
+
+
+def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
+    """As a repair may take cleaning back, and return to a checkpoint that has left items out."""
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
+    cleaning.look(3, points, num_classes=3, seed=0)
+    assert cleaning.changed
+    taken_back = Cleaning(None, labels, batch_size=20)
+    taken_back.restore(cleaning.state())
+    assert not taken_back.changed
+    assert taken_back.as_json() == []
+
+
+def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
+    points, truth, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
+    said = cleaning.look(3, points, num_classes=3, seed=0)
+    assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
+    assert cleaning.labels.tolist() == labels.tolist()
+    assert said == "step 3: 12 of 120 labels look wrong; 12 items dropped, 0 relabelled"
+    assert cleaning.decisions() == [(i, "drop", int(labels[i])) for i in np.flatnonzero(labels != truth)]
+
+
+def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
+    points, truth, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    assert cleaning.labels.tolist() == truth.tolist()
+    assert len(cleaning.rows) == 120
+    assert cleaning.decisions() == [(i, "relabel", int(truth[i])) for i in np.flatnonzero(labels != truth)]
+    assert cleaning.as_json()[0] | {"noise_rate": None, "least": None} == {
+        "step": 0, "suspects": 12, "noise_rate": None, "least": None, "left_out": 0, "relabelled": 12,
+    }  # fmt: skip
+    assert abs(cleaning.as_json()[0]["least"] - 0.1) < 0.05
+
+
+def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
+    points, _, labels = clusters(200)
+    points += 0.3 * np.random.default_rng(1).standard_normal(points.shape)
+    found = find_suspects(points, labels)
+    moved = np.sort(found.probability_wrong[found.proposed != labels])
+    limit = float(moved[len(moved) // 2])
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, above=limit), labels, batch_size=20)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    changed = np.flatnonzero(cleaning.labels != labels).tolist()
+    assert changed == np.flatnonzero(found.probability_wrong > limit).tolist()
+    assert 0 < len(changed) < len(moved)
+
+
+def test_each_look_judges_the_labels_as_given() -> None:
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
+    for step in (0, 1):
+        cleaning.look(step, points, num_classes=3, seed=0)
+    assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
+
+
+def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, _, labels = clusters()
+    by_heart = points[np.argsort(np.argsort(labels, kind="stable"))]  # each item lies among those of its label
+    known = []
+
+    def judged(*arguments: Any, least: float, **options: Any) -> Suspects:
+        known.append(least)
+        return find_suspects(*arguments, least=least, **options)
+
+    monkeypatch.setattr("trivet.training.label_cleaning.find_suspects", judged)
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    for step, seen in enumerate((points, by_heart)):
+        cleaning.look(step, seen, num_classes=3, seed=0)
+    resumed = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    resumed.restore(json.loads(json.dumps(cleaning.state())))
+    resumed.look(2, by_heart, num_classes=3, seed=0)
+    first, second, _ = (look["least"] for look in resumed.as_json())
+    assert second < first
+    assert known == [0.0, first, first]
+
+
+def test_probabilities_add_up_to_the_share_that_is_known_to_be_wrong() -> None:
+    points, _, labels = clusters()
+    points += 0.3 * np.random.default_rng(1).standard_normal(points.shape)
+    told = find_suspects(points, labels)
+    more = find_suspects(points, labels, least=0.3)
+    assert told.probability_wrong.mean() < 0.2
+    assert more.probability_wrong.mean() == pytest.approx(0.3)
+    assert more.order.tolist() == told.order.tolist()
+    assert more.noise.rate == told.noise.rate
+    with pytest.raises(ValueError, match=r"least must lie in \[0, 1\): got 30; give a share of the labels, not %"):
+        find_suspects(points, labels, least=30)
+
+
+def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
+    points, _, labels = clusters()
+    points += 0.4 * np.random.default_rng(1).standard_normal(points.shape)
+    noise = find_suspects(points, labels).noise
+    assert noise.verdict == "cannot-tell"
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    cleaning.look(0, points, num_classes=3, seed=0)
+    look = cleaning.as_json()[0]
+    assert (look["noise_rate"], look["least"]) == (None, noise.least)
+
+
+def test_looks_are_due_at_their_steps_and_once() -> None:
+    points, _, labels = clusters()
+    cleaning = Cleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels, batch_size=20)
+    seen = []
+    for step in range(20):
+        if cleaning.due(step):
+            seen.append((step, cleaning.judges(step)))
+            cleaning.look(step, points if cleaning.judges(step) else None, num_classes=2, seed=0)
+            assert not cleaning.due(step)
+    assert seen == [(4, True), (7, True), (10, True), (11, False)]
+    assert not cleaning.changed
+    assert len(cleaning.rows) == 120
+    assert not any(Cleaning(None, labels, batch_size=20).due(step) for step in range(20))
+
+
+@pytest.mark.parametrize(("items", "first"), [(120, 12), (121, 14), (4000, 200)])
+def test_the_first_look_comes_after_two_epochs_at_most_200_steps(items: int, first: int) -> None:
+    cleaning = Cleaning(CleaningConfig(action="drop"), np.arange(items) % 3, batch_size=20)
+    assert [step for step in range(250) if cleaning.due(step)] == [first, *range(first + 100, 250, 100)]
+
+
+def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
+    points, _, _ = clusters()
+    labels = np.repeat([2, 5, 5], 40)
+    labels[[0, 40]] = 7  # all items of this class lie deep inside another
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    said = cleaning.look(0, points, num_classes=3, seed=0)
+    assert said.startswith("step 0: 2 of 120 labels look wrong")
+    assert "nothing is changed, as fewer classes would be left than batches need, 3" in said
+    assert not cleaning.changed
+
+
+def test_embeddings_that_are_not_finite_are_not_judged() -> None:
+    points, _, labels = clusters()
+    points[7] = np.nan
+    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    assert (
+        cleaning.look(0, points, num_classes=3, seed=0)
+        == "step 0: the embeddings are not finite, so no label is judged"
+    )
+    assert not cleaning.changed
+
+
+@pytest.mark.parametrize("sizes", [[300, 300], [100] * 4, [400, 100, 100]])
+def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    points = np.random.default_rng(0).standard_normal((len(labels), 8))
+    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
+    said = cleaning.look(0, points, num_classes=2, seed=0)
+    assert said == "step 0: the embedding knows too little of the labels, so none is judged"
+    assert not cleaning.changed
+    assert cleaning.as_json()[0]["suspects"] == 0
+
+
+def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
+    labels = np.arange(120) % 3
+    with pytest.raises(ValueError, match=r"greater than the step of the first check, 12, .*: got 12; raise it"):
+        Cleaning(CleaningConfig(action="drop", until=12), labels, batch_size=20)
+    cleaning = Cleaning(CleaningConfig(action="drop"), labels, batch_size=20)
+    assert cleaning.warnings(12) == [
+        "No label is judged: the first check would be at step 12, but the run has 12 steps."
+    ]
+    assert cleaning.warnings(13) == [
+        "Cleaning may find no wrong label: of fewer than 500 items, here 120, few can be told from right ones where "
+        "classes overlap."
+    ]
+    assert Cleaning(None, labels, batch_size=20).warnings(5) == []
+    assert Cleaning(CleaningConfig(action="drop"), np.arange(500) % 3, batch_size=20).warnings(60) == []
+
+
+def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels() -> None:
+    settings = config()
+    splits = load(settings.data, None)
+    parts = Parts(settings, splits)
+    given = splits.train.labels["digit"]
+    parts.cleaning.rows = np.flatnonzero(given > 0)
+    parts.put_in_force(settings)
+    assert len(parts.items) == (given > 0).sum()
+    more = RunConfig.parse(SETTINGS | {"batch": {"num_classes": 6, "samples_per_class": 4}}, source="test")
+    parts.put_in_force(more)
+    assert len(parts.items) == len(given)
+
+
+def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(after=6)
+    whole = train(settings, tmp_path / "whole")
+    clean = Job._clean
+
+    def interrupted(self: Job) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "_clean", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "cut")
+    assert [step_of(file) for file in RunFolder(tmp_path / "cut").checkpoints()] == [4, 6]
+    monkeypatch.setattr(Job, "_clean", clean)
+    assert resume(tmp_path / "cut")["cleaning"] == whole["cleaning"]
+
+
+def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
+    looks = train(config(), tmp_path)["cleaning"]
+    (tmp_path / RECORD).unlink()
+    assert evaluate_run(tmp_path)["cleaning"] == looks
+
+
+@pytest.mark.parametrize("action", ["drop", "relabel"])
+def test_a_state_holds_all(action: Any) -> None:
+    points, _, labels = clusters()
+    before, after = (Cleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
+    before.look(0, points, num_classes=3, seed=0)
+    after.restore(json.loads(json.dumps(before.state())))
+    assert after.labels.tolist() == before.labels.tolist()
+    assert after.rows.tolist() == before.rows.tolist()
+    assert after.as_json() == before.as_json()
+    assert not after.due(0)
+    after.restore({})
+    assert not after.changed
+
+
+def test_until_must_lie_beyond_after() -> None:
+    with pytest.raises(ValueError, match=r"cleaning: until must be greater than after, .*: got 8 and 8"):
+        config(until=8)
+
+
+@pytest.mark.parametrize("cleaning", [{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}])
+def test_a_killed_run_goes_on_to_the_same_result(
+    cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="trivet")
+    settings = config(**cleaning)
+    whole = train(settings, tmp_path / "whole")
+    assert whole["cleaning"][0]["step"] == 8
+    assert whole["cleaning"][0]["suspects"] > 0
+    assert any("labels look wrong" in line for line in caplog.messages)
+
+    class Killed(BaseException):
+        pass
+
+    after_step, killed_at = Job._after_step, [8, 14]
+
+    def until_killed(self: Job) -> None:
+        after_step(self)
+        if killed_at and self.task.step == killed_at[0]:
+            killed_at.pop(0)
+            raise Killed
+
+    monkeypatch.setattr(Job, "_after_step", until_killed)
+    with pytest.raises(Killed):
+        train(settings, tmp_path / "killed")
+    with pytest.raises(Killed):
+        resume(tmp_path / "killed")
+    record = resume(tmp_path / "killed")
+    assert record["cleaning"] == whole["cleaning"]
+    one, two = (load_file(next((tmp_path / name / "model").glob("*.safetensors"))) for name in ("whole", "killed"))
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_repair_returns_to_the_labels_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[int, list[int]] = {0: [], 1: []}
+    take, meet = Parts.take_items, Job._meet
+
+    def noted(self: Parts) -> None:
+        take(self)
+        sizes[self.guard.attempt].append(len(self.items))
+
+    def with_event(self: Job, events: Any) -> None:
+        event = Event(6, "network-collapse", {}, "made up", (), None, 0)
+        meet(self, [event] if self.task.step == 6 and not self.parts.guard.attempt else events)
+
+    monkeypatch.setattr(Parts, "take_items", noted)
+    monkeypatch.setattr(Job, "_meet", with_event)
+    hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
+    cleaning = {"action": "drop", "after": 2, "every": 50}
+    values = SETTINGS | {"loss": hard, "guard": {"action": "repair"}, "cleaning": cleaning}
+    record = train(RunConfig.parse(values, source="test"), tmp_path / "run")
+    assert record["guard"]["repairs"][0]["returned_to"] == 0
+    assert sizes[0][-1] < sizes[0][0] == sizes[1][0] > sizes[1][-1]
+    assert [look["step"] for look in record["cleaning"]] == [2]
+
+
+def test_what_was_left_out_stands_in_a_decision_file(tmp_path: Path) -> None:
+    record = train(config(), tmp_path / "run")
+    rows = read_decisions(tmp_path / "run" / "cleaning.csv")
+    assert len(rows) == record["cleaning"][-1]["left_out"] > 0
+    assert {row.decision for row in rows} == {"drop"}
+    assert json.loads((tmp_path / "run" / RECORD).read_text())["cleaning"] == record["cleaning"]
+    assert run.CLEANING == "cleaning.csv"

@@ -1,0 +1,190 @@
+"""A run says how many wrong labels its strategy stands, and so does a resumed one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from trivet import RowLoss
+from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.train.run import resume, train
+from trivet.datasets import load
+from trivet.label_noise import count_picks
+from trivet.mining import mine
+from trivet.samplers import PKBatches
+from trivet.training import RunConfig
+from trivet.training.sampling_log import LOOKS, SPACING, PickLog, spacing
+
+SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "data": {"name": "folder", "image_size": 8, "channels": 1, "noise": {"kind": "symmetric", "rate": 0.3}},
+    "batch": {"num_classes": 4, "samples_per_class": 6},
+    "model": {"name": "linear", "embedding_dim": 4},
+    "loss": {"name": "triplet", "positives": "random", "negatives": "hard"},
+    "training": {"steps": 40, "checkpoint_every": 20, "accelerator": "cpu"},
+    "evaluation": {"map_points": 10, "sample": 20, "nmi_plus": 2, "k": [1]},
+}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four classes of 25 noisy pictures to train on, and two of each to evaluate."""
+    root, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for name in "abcd":
+        pattern = random.integers(0, 200, (8, 8))
+        for number in range(27):
+            file = root / ("train" if number < 25 else "test") / name / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
+    return root
+
+
+def settings(pictures: Path, **changes: dict[str, Any]) -> RunConfig:
+    changes = {"data": {"root": str(pictures)}} | changes
+    merged = {key: {**value, **changes[key]} if key in changes else value for key, value in SETTINGS.items()}
+    return RunConfig.parse(merged, source="test")
+
+
+def noise(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "record.json").read_text())["label_noise"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    train(settings(pictures), path)
+    return path
+
+
+def test_the_record_says_what_the_strategy_stands(whole: Path) -> None:
+    found = noise(whole)["strategy"]
+    assert found["looks"] == 10
+    # The nearest of 18 negatives: the first of ten bins holds 2 of 18 ranks.
+    assert found["skew"]["skew"]["value"] == pytest.approx(9)
+    assert found["tolerance"]["by"] == "skew"
+    assert found["tolerance"]["rate"]["value"] == pytest.approx(1 - (1 - 1 / 9) ** 0.5)
+    assert found["skew"]["wrong_skew"]["value"] > 1
+    assert [(part["from"], part["to"]) for part in found["along"]] == [(0, 16), (20, 36)]
+    assert list(noise(whole)) == ["strategy"]  # nothing about the labels, which its network was trained on
+
+
+def test_true_labels_are_those_of_the_batch(whole: Path, pictures: Path) -> None:
+    splits = load(settings(pictures).data, None)
+    assert splits.noise is not None
+    with safe_open(whole / "checkpoints" / "step-00000040.safetensors", framework="pt") as file:
+        kept = json.loads(file.metadata()["picks"])
+    batches = PKBatches(splits.train.labels["class"], num_classes=4, samples_per_class=6, seed=1)
+    assert [look["step"] for look in kept] == list(range(0, 40, 4))
+    for look in kept:
+        index = batches.batch(*divmod(look["step"], batches.steps_per_epoch))
+        labels, truth = splits.train.labels["class"][index], splits.noise.true_labels[index]
+        same, other = truth[:, None] == truth, labels[:, None] != labels
+        # One pick for each anchor, so that uniform picking gives the sum of the shares.
+        assert sum(look["picks"]) == 24
+        assert look["wrong"][1] == pytest.approx(((same & other).sum(axis=1) / other.sum(axis=1)).sum())
+
+
+def test_a_killed_and_resumed_run_says_the_same(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "checkpoints" / "step-00000040.safetensors").unlink()
+    shutil.rmtree(path / "model")
+    (path / "record.json").unlink()
+    resume(path)
+    assert noise(path) == noise(whole)
+
+
+def test_a_checkpoint_without_looks_still_resumes(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "checkpoints" / "step-00000040.safetensors").unlink()
+    last = path / "checkpoints" / "step-00000020.safetensors"
+    with safe_open(last, framework="pt") as file:
+        metadata = {name: text for name, text in file.metadata().items() if name != "picks"}
+    save_file(load_file(last), last, metadata)
+    resume(path)
+    assert noise(path)["strategy"]["looks"] == 5
+
+
+def test_evaluating_anew_keeps_what_was_seen_while_training(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    record = json.loads((path / "record.json").read_text())
+    record["label_noise"]["labels"] = {"trained": {"rate": 0.68, "interval": [0.61, 0.72]}, "items": 100}
+    (path / "record.json").write_text(json.dumps(record))  # as older runs were written
+    evaluate_run(path)
+    assert noise(path) == noise(whole)
+
+
+def test_a_lost_record_is_told_by_the_checkpoint(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "record.json").unlink()
+    evaluate_run(path)
+    assert noise(path) == noise(whole)
+
+
+def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PickLog, "watch", lambda *_: None)
+    train(settings(pictures), tmp_path / "blind")
+    first, second = (load_file(path / "model" / "model.safetensors") for path in (whole, tmp_path / "blind"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert noise(tmp_path / "blind")["strategy"]["reason"] == "the loss picked no negatives"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "proxy-nca", "positives": "all", "negatives": "all"}, "picks no negatives"),
+        ({"name": "multi-similarity", "positives": "all", "negatives": "all"}, "weights a set of negatives"),
+    ],
+)
+def test_without_picks_the_reason_is_said(change: dict[str, Any], words: str, pictures: Path, tmp_path: Path) -> None:
+    record = train(settings(pictures, loss=change, training={"steps": 4}), tmp_path / "run")
+    assert words in record["label_noise"]["strategy"]["reason"]
+    assert record["label_noise"]["strategy"]["tolerance"] is None
+
+
+def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
+    assert spacing(1) == spacing(SPACING * LOOKS) == SPACING
+    for steps in (401, 800, 801, 5000, 123456):
+        assert steps / spacing(steps) <= LOOKS
+        assert spacing(2 * steps) % spacing(steps) == 0
+
+
+def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None:
+    longer = settings(pictures, training={"steps": 800})
+    log = PickLog(load(longer.data, None), longer)
+    log.restore([{"step": step} for step in (0, 4, 8, 12)])
+    assert [look["step"] for look in log.looks] == [0, 8]
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_a_look_counts_the_batch_that_the_loss_was_given(pictures: Path) -> None:
+    config = settings(pictures, loss={"positives": "easy", "negatives": "semihard-hardest"})
+    loss: RowLoss = config.loss.build(num_classes=4, embedding_dim=4, generator=seeded())
+    log, steps = PickLog(load(config.data, None), config), iter([0, 1, 4])
+    log.watch(loss, lambda: next(steps), lambda _: None)
+    draws = seeded()
+    rows, labels = torch.randn(12, 4, generator=draws), torch.arange(12) // 3
+    expected = []
+    for _ in range(3):
+        rows = rows[torch.randperm(12, generator=draws)]
+        loss(rows, labels)
+        picks = mine(rows, labels, positives="easy", negatives="semihard-hardest")
+        expected.append(count_picks(rows, labels, picks).picks.tolist())
+    assert len({tuple(picks) for picks in expected}) == 3
+    assert [(look["step"], look["picks"]) for look in log.looks] == [(0, expected[0]), (4, expected[2])]

@@ -1,0 +1,597 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.losses import MarginLoss, TripletLoss
+from trivet_papers.levi2021 import risk
+from trivet_papers.levi2021.risk import (
+    affine_dimension,
+    class_distances,
+    collapse_turn_limit,
+    collapsed_and_split_margin_losses,
+    collapsed_and_split_triplet_losses,
+    easy_positive_probabilities,
+    easy_triplet_weights,
+    expected_easy_margin_losses,
+    expected_easy_triplet_losses,
+    expected_margin_loss,
+    expected_triplet_loss,
+    label_probabilities,
+    margin_lower_bound,
+    margin_noise_limit,
+    margin_split_threshold,
+    match_probabilities,
+    opposed_hinges,
+    opposed_hinges_minimum,
+    pair_pull_push_ratio,
+    pair_push_threshold,
+    pull_push_ratio,
+    push_threshold,
+    search_margin_minimum,
+    search_triplet_minimum,
+    triplet_lower_bound,
+    triplet_split_threshold,
+    triplet_weights,
+)
+
+SETTINGS = [(2, 2, 0.8), (2, 3, 0.55), (3, 2, 0.45), (3, 1, 0.9), (4, 1, 0.7)]
+
+LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+def labelings(num_classes: int, size: int, p: float) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Every labelling of the samples, sorted by class, and its probability."""
+    own = [c for c in range(num_classes) for _ in range(size)]
+    for labels in product(range(num_classes), repeat=len(own)):
+        yield labels, math.prod(p if a == b else (1 - p) / (num_classes - 1) for a, b in zip(labels, own, strict=True))
+
+
+def points(count: int, dim: int = 2, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def squared(embeddings: torch.Tensor) -> torch.Tensor:
+    return (embeddings[:, None] - embeddings).square().sum(-1)
+
+
+def triplet_objective(d: list[list[float]], labels: tuple[int, ...], margin: float) -> float:
+    """The paper's sum over all triplets, p = a among them, / n^3."""
+    n = range(len(d))
+    return (
+        sum(
+            max(0.0, d[i][j] - d[i][k] + margin) for i in n for j in n for k in n if labels[i] == labels[j] != labels[k]
+        )
+        / len(d) ** 3
+    )
+
+
+def margin_objective(d: list[list[float]], beta: list[float], labels: tuple[int, ...], margin: float) -> float:
+    n = range(len(d))
+    total = 0.0
+    for i in n:
+        for j in n:
+            gap = d[i][j] - beta[i]
+            total += max(0.0, margin + gap if labels[i] == labels[j] else margin - gap)
+    return total / len(d) ** 2
+
+
+def easy_losses(
+    d: list[list[float]], beta: float, labels: tuple[int, ...], margin: float
+) -> tuple[list[float], list[float]]:
+    """The triplet and margin losses of every anchor with its nearest positive and all its negatives."""
+    triplet, pair = [], []
+    for i, row in enumerate(d):
+        others = [j for j in range(len(d)) if j != i]
+        positives = sorted((row[j], j) for j in others if labels[j] == labels[i])[:1]
+        negatives = [j for j in others if labels[j] != labels[i]]
+        triplet.append(sum(max(0.0, row[j] - row[k] + margin) for _, j in positives for k in negatives))
+        pull = sum(max(0.0, row[j] - beta + margin) for _, j in positives)
+        pair.append(pull + sum(max(0.0, beta - row[k] + margin) for k in negatives))
+    return triplet, pair
+
+
+@pytest.mark.parametrize(("num_classes", "size", "p"), SETTINGS)
+def test_expected_losses_are_the_means_over_all_labelings(num_classes: int, size: int, p: float) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    n = num_classes * size
+    d = squared(points(n))
+    beta = points(n, 1, seed=1)[:, 0].abs()
+    drawn = list(labelings(num_classes, size, p))
+    expected = sum(weight * triplet_objective(d.tolist(), labels, 0.7) for labels, weight in drawn)
+    assert expected_triplet_loss(d, probabilities, margin=0.7).item() == pytest.approx(expected, rel=1e-12)
+    expected = sum(weight * margin_objective(d.tolist(), beta.tolist(), labels, 0.3) for labels, weight in drawn)
+    assert expected_margin_loss(d, beta, probabilities, margin=0.3).item() == pytest.approx(expected, rel=1e-12)
+    triplet, pair = torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    for labels, weight in drawn:
+        one, other = easy_losses(d.tolist(), 0.9, labels, 0.3)
+        triplet += weight * torch.tensor(one, dtype=torch.float64)
+        pair += weight * torch.tensor(other, dtype=torch.float64)
+    torch.testing.assert_close(expected_easy_triplet_losses(d, probabilities, margin=0.3), triplet, rtol=1e-12, atol=0)
+    torch.testing.assert_close(expected_easy_margin_losses(d, 0.9, probabilities, margin=0.3), pair, rtol=1e-12, atol=0)
+    each = torch.full((n,), 0.9, dtype=torch.float64)
+    torch.testing.assert_close(
+        expected_easy_margin_losses(d, each, probabilities, margin=0.3), pair, rtol=1e-12, atol=0
+    )
+
+
+def test_easy_expectations_are_the_means_of_the_losses() -> None:
+    embeddings = points(6, 3)
+    d = squared(embeddings)
+    triplet = TripletLoss(margin=0.4, positives="easy", negatives="all", reduction="sum")
+    pair = MarginLoss(
+        margin=0.4,
+        beta=1.0,
+        distance="squared_euclidean",
+        positives="easy",
+        negatives="all",
+        reduction="anchors",
+        normalize=False,
+    )
+    all_triplets = TripletLoss(margin=0.4, positives="all", negatives="all", reduction="objective")
+    for labels, _ in list(labelings(3, 2, 0.7))[1::9]:
+        classes = torch.tensor(labels)
+        certain = torch.nn.functional.one_hot(classes, 3).double()
+        easy = expected_easy_triplet_losses(d, certain, margin=0.4).sum().item()
+        assert triplet(embeddings, classes).item() == pytest.approx(easy, rel=1e-10)
+        easy = expected_easy_margin_losses(d, 1.0, certain, margin=0.4).mean().item()
+        assert pair(embeddings, classes).item() == pytest.approx(easy, rel=1e-6)
+        value = expected_triplet_loss(d, certain, margin=0.4).item()
+        assert all_triplets(embeddings, classes).item() == pytest.approx(value, rel=1e-10)
+
+
+@pytest.mark.parametrize(("num_classes", "size", "p"), SETTINGS)
+def test_weights_are_probabilities_of_the_drawn_labels(num_classes: int, size: int, p: float) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    n = range(len(probabilities))
+    match, weights = match_probabilities(probabilities), triplet_weights(probabilities)
+    apart = triplet_weights(probabilities, self_terms="excluded")
+    copies = triplet_weights(probabilities, self_terms="independent")
+    drawn = list(labelings(num_classes, size, p))
+    for i, j in product(n, n):
+        assert match[i, j].item() == pytest.approx(sum(w for y, w in drawn if y[i] == y[j]), rel=1e-12)
+        for k in n:
+            expected = sum(w for y, w in drawn if y[i] == y[j] != y[k])
+            assert weights[i, j, k].item() == pytest.approx(expected, abs=1e-14)
+            assert apart[i, j, k].item() == pytest.approx(expected if len({i, j, k}) == 3 else 0, abs=1e-14)
+            rows = [probabilities[place].tolist() for place in (i, j, k)]
+            fresh = sum(a * b * (1 - c) for a, b, c in zip(*rows, strict=True))
+            assert copies[i, j, k].item() == pytest.approx(fresh, abs=1e-14)
+    if size > 1:
+        q = (1 - p) / (num_classes - 1)
+        assert match[0, 1].item() == pytest.approx(p * p + (num_classes - 1) * q * q, rel=1e-12)
+        assert (match[0, 1] - match[0, -1]).item() == pytest.approx((p - q) ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("self_terms", ["excluded", "independent"])
+def test_pairs_of_a_sample_with_itself(self_terms: risk.SelfTerms) -> None:
+    """Two samples of two classes, p = 1/2."""
+    probabilities = label_probabilities(2, 1, 0.5)
+    d = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    both = expected_margin_loss(d, 1.0, probabilities, margin=0.2, self_terms=self_terms).item()
+    off_diagonal = 2 * 0.2 / 4
+    diagonal = 2 * 0.5 * 1.2 / 4 if self_terms == "independent" else 0
+    assert both == pytest.approx(off_diagonal + diagonal, rel=1e-12)
+    sure = expected_margin_loss(d, 0.1, probabilities, margin=0.2).item()
+    assert sure == pytest.approx((2 * 0.1 + 2 * 0.5 * 1.1) / 4, rel=1e-12)
+    without = expected_margin_loss(d, 0.1, probabilities, margin=0.2, self_terms="excluded").item()
+    assert without == pytest.approx(2 * 0.5 * 1.1 / 4, rel=1e-12)
+
+
+def test_leading_dimensions_and_gradient() -> None:
+    probabilities = label_probabilities(2, 3, 0.8)
+    several = torch.stack([squared(points(6, seed=seed)) for seed in range(3)])
+    beta = points(18, 1, seed=9).reshape(3, 6)
+    values = expected_triplet_loss(several, probabilities, margin=0.5)
+    pairs = expected_margin_loss(several, beta, probabilities, margin=0.5)
+    for place in range(3):
+        assert values[place] == expected_triplet_loss(several[place], probabilities, margin=0.5)
+        assert pairs[place] == expected_margin_loss(several[place], beta[place], probabilities, margin=0.5)
+    embeddings = points(6).requires_grad_()
+
+    def value(rows: torch.Tensor) -> torch.Tensor:
+        return expected_triplet_loss(squared(rows), probabilities, margin=0.5)
+
+    assert torch.autograd.gradcheck(value, (embeddings,))
+
+
+def test_simplex_family_of_the_spec() -> None:
+    """t = 2, s = 4, p = .8, margin 1: D = c inside, c + 1 across."""
+    probabilities = label_probabilities(2, 4, 0.8)
+    table = {
+        "exact": (0.12, 0.11625, 0.1125, 0.105, 0.105),
+        "excluded": (0.105,) * 5,
+        "independent": (0.16, 0.1625, 0.165, 0.17, 0.1875),
+    }
+    for self_terms, row in table.items():
+        for c, expected in zip((0, 0.25, 0.5, 1, 2), row, strict=True):
+            d = class_distances(2, 4, within=c, across=c + 1)
+            found = expected_triplet_loss(d, probabilities, margin=1, self_terms=self_terms)  # type: ignore[arg-type] # the keys are the names
+            assert found.item() == pytest.approx(expected, abs=1e-12)
+            assert affine_dimension(d) == (7 if c else 1)
+    assert triplet_lower_bound(probabilities, margin=1) == pytest.approx(0.105, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p", "self_terms", "collapsed"),
+    [
+        (2, 4, 0.8, "exact", 0.12),
+        (2, 4, 0.8, "excluded", 0.105),
+        (2, 4, 0.6, "exact", 0.18),
+        (2, 8, 0.7, "exact", 0.18375),
+        (3, 3, 0.45, "excluded", 0.1490686728),
+    ],
+)
+def test_collapsed_values_of_the_spec(
+    num_classes: int, size: int, p: float, self_terms: risk.SelfTerms, collapsed: float
+) -> None:
+    d = class_distances(num_classes, size, within=0, across=1)
+    probabilities = label_probabilities(num_classes, size, p)
+    found = expected_triplet_loss(d, probabilities, margin=1, self_terms=self_terms).item()
+    assert found == pytest.approx(collapsed, abs=1e-10)
+
+
+def test_nothing_falls_below_the_bounds() -> None:
+    for seed, (num_classes, size, p) in enumerate(SETTINGS):
+        probabilities = label_probabilities(num_classes, size, p)
+        n = num_classes * size
+        beta = points(n, 1, seed=seed)[:, 0]
+        for scale in (0.1, 0.5, 1.0):
+            d = squared(scale * points(n, 3, seed=seed))
+            free = expected_triplet_loss(d, probabilities, margin=0.3, self_terms="excluded")
+            assert free >= triplet_lower_bound(probabilities, margin=0.3) - 1e-15
+            assert expected_margin_loss(d, beta, probabilities, margin=0.3) >= margin_lower_bound(
+                probabilities, margin=0.3
+            )
+
+
+@pytest.mark.parametrize(("pull", "push"), [(0.5, 0.2), (0.2, 0.5), (0.3, 0.3), (0.4, 0.0), (0.0, 0.4), (0.0, 0.0)])
+def test_opposed_hinges_on_a_grid(pull: float, push: float) -> None:
+    grid = np.linspace(-2, 2, 401)
+    values = np.array([pull * max(0, u + 0.5) + push * max(0, 0.5 - u) for u in grid.tolist()])
+    np.testing.assert_allclose(opposed_hinges(grid, pull, push, margin=0.5), values, rtol=0, atol=1e-15)
+    found = opposed_hinges_minimum(pull, push, margin=0.5)
+    best = grid[values <= values.min() + 1e-12]
+    assert found.value == pytest.approx(values.min(), abs=1e-12)
+    assert (max(found.low, -2), min(found.high, 2)) == pytest.approx((best[0], best[-1]), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "limit"), [(2, 0.5), (3, 0.666667), (4, 0.683013), (5, 0.689898), (10, 0.7), (1000, 0.707047)]
+)
+def test_noise_limit_of_the_margin_loss(num_classes: int, limit: float) -> None:
+    found = margin_noise_limit(num_classes)
+    assert found == pytest.approx(limit, abs=1e-6)
+    assert match_probabilities(label_probabilities(num_classes, 2, found))[0, 1].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p", "within", "across", "beta", "value"),
+    [
+        (2, 4, 0.8, 0.0, 0.4, 0.2, 0.112),
+        (2, 4, 0.8, 0.799, 1.199, 0.999, 0.112),
+        (3, 4, 0.75, 0.0, 0.4, 0.2, 0.09479167),
+        (2, 4, 0.8, 0.0, 1.4, 1.2, 0.232),
+        (3, 4, 0.6, 0.0, 0.4, 0.2, 0.13066667),
+        (3, 4, 0.6, 0.4, 0.4, 0.2, 0.11866667),
+        (10, 5, 0.6, 0.0, 0.4, 0.2, 0.0448),
+        (10, 5, 0.6, 0.4, 0.4, 0.2, 0.03697778),
+        (3, 12, 0.6, 0.0, 0.4, 0.2, 0.14311111),
+        (3, 12, 0.6, 0.0, 0.0, -0.2, 0.13955556),
+    ],
+)
+def test_margin_values_of_the_spec(
+    num_classes: int, size: int, p: float, within: float, across: float, beta: float, value: float
+) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    d = class_distances(num_classes, size, within=within, across=across)
+    found = expected_margin_loss(d, beta, probabilities, margin=0.2).item()
+    assert found == pytest.approx(value, abs=1e-8)
+    assert found >= margin_lower_bound(probabilities, margin=0.2) - 1e-15
+    if beta == 0.2 and within == 0 and p > margin_noise_limit(num_classes):
+        assert found == pytest.approx(margin_lower_bound(probabilities, margin=0.2), rel=1e-12)
+
+
+def test_searches_find_known_minima() -> None:
+    probabilities = label_probabilities(2, 3, 0.8)
+    bound = triplet_lower_bound(probabilities, margin=1)
+    found = search_triplet_minimum(
+        probabilities,
+        embedding_dim=2,
+        margin=1,
+        self_terms="excluded",
+        steps=400,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert found.value == pytest.approx(bound, rel=2e-3)
+    assert found.value >= bound
+    assert found.beta is None
+    assert (found.distances - class_distances(2, 3, within=0, across=1)).abs().max() < 0.05
+    again = expected_triplet_loss(found.distances, probabilities, margin=1, self_terms="excluded").item()
+    assert again == pytest.approx(found.value, rel=1e-12)
+    pair = search_margin_minimum(
+        probabilities, embedding_dim=2, margin=0.2, steps=400, generator=torch.Generator().manual_seed(0)
+    )
+    assert pair.value == pytest.approx(margin_lower_bound(probabilities, margin=0.2), rel=2e-3)
+    assert pair.beta is not None
+    assert (pair.beta - 0.2).abs().max() < 0.02
+    fixed = search_margin_minimum(probabilities, embedding_dim=2, margin=0.2, beta=1.2, starts=2, steps=20)
+    assert fixed.beta is not None
+    assert (fixed.beta == 1.2).all()
+
+
+def test_easy_positives_by_hand() -> None:
+    """Anchor sure of class 0; the others are of it with probabilities 1/2, 1/4, 1."""
+    others = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
+    anchor = torch.tensor([1.0, 0.0])
+    torch.testing.assert_close(easy_positive_probabilities(anchor, others), torch.tensor([0.5, 0.125, 0.375]))
+    expected = torch.tensor([[0, 0.375, 0], [0.125, 0, 0], [0.375, 0.375, 0]])
+    torch.testing.assert_close(easy_triplet_weights(anchor, others), expected)
+    none = torch.empty(0, 2)
+    assert easy_positive_probabilities(anchor, none).shape == (0,)
+    assert easy_triplet_weights(anchor, none).shape == (0, 0)
+
+
+def test_the_anchor_is_not_among_its_positives() -> None:
+    probabilities = label_probabilities(2, 4, 0.8)
+    d = class_distances(2, 4, within=0, across=1)
+    for losses in (
+        expected_easy_triplet_losses(d, probabilities, margin=1),
+        expected_easy_margin_losses(d, 0.7, probabilities, margin=1),
+    ):
+        torch.testing.assert_close(losses, losses[:1].expand(8), rtol=1e-12, atol=0)
+    other = squared(points(8))
+    changed = other.clone().fill_diagonal_(7)
+    one, two = (expected_easy_triplet_losses(rows, probabilities, margin=1) for rows in (other, changed))
+    assert torch.equal(one, two)
+
+
+def halves(num_classes: int, size: int, margin: float) -> tuple[torch.Tensor, torch.Tensor]:
+    collapsed = class_distances(num_classes, size, within=0, across=margin)
+    split = collapsed.clone()
+    split[: size // 2, size // 2 : size] = split[size // 2 : size, : size // 2] = margin
+    return collapsed, split
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p"), [(2, 2, 0.8), (2, 6, 0.7), (3, 4, 0.8), (5, 2, 0.6), (4, 4, 1.0)]
+)
+def test_split_losses_are_those_of_the_two_maps(num_classes: int, size: int, p: float) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    maps = halves(num_classes, size, 0.5)
+    triplet = collapsed_and_split_triplet_losses(num_classes, [size], p, margin=0.5)
+    for d, closed in zip(maps, triplet, strict=True):
+        losses = expected_easy_triplet_losses(d, probabilities, margin=0.5)
+        assert losses[0].item() == pytest.approx(closed[0], rel=1e-10, abs=1e-12)
+    for beta in (0.0, 0.3, 0.7, 1.5):
+        pair = collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=0.5)
+        for d, closed in zip(maps, pair, strict=True):
+            losses = expected_easy_margin_losses(d, beta, probabilities, margin=0.5)
+            assert losses[0].item() == pytest.approx(closed[0], rel=1e-10, abs=1e-12)
+    one, other = (expected_easy_triplet_losses(d, probabilities, margin=0.5) for d in maps)
+    torch.testing.assert_close(one[size:], other[size:], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("num_classes", "size", "p"), [(2, 2, 0.8), (2, 4, 0.7), (3, 2, 0.45), (4, 2, 0.6)])
+def test_split_losses_over_all_positives(num_classes: int, size: int, p: float) -> None:
+    """The first anchor's sums over all its positives and negatives, mean over every labelling."""
+    margin, beta = 0.5, 0.7
+    triplet = collapsed_and_split_triplet_losses(num_classes, [size], p, margin=margin, positives="all")
+    pair = collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=margin, positives="all")
+    for place, distances in enumerate(halves(num_classes, size, margin)):
+        d = distances[0].tolist()
+        triplets = pairs = 0.0
+        for labels, weight in labelings(num_classes, size, p):
+            others = range(1, len(labels))
+            positives = [j for j in others if labels[j] == labels[0]]
+            negatives = [k for k in others if labels[k] != labels[0]]
+            triplets += weight * sum(max(0, d[j] - d[k] + margin) for j in positives for k in negatives)
+            pairs += weight * sum(max(0, d[j] - beta + margin) for j in positives)
+            pairs += weight * sum(max(0, beta - d[k] + margin) for k in negatives)
+        assert triplet[place][0] == pytest.approx(triplets, rel=1e-12)
+        assert pair[place][0] == pytest.approx(pairs, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p"), [(2, 11, 0.6), (2, 13, 0.6), (3, 4, 0.5), (3, 6, 0.5), (3, 3, 0.2)]
+)
+def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, p: float) -> None:
+    probabilities = label_probabilities(num_classes, size, p)
+    collapsed = class_distances(num_classes, size, within=0, across=1)
+    turned = collapsed.clone()
+    turned[0, 1:size] = turned[1:size, 0] = 1e-3
+    change = expected_triplet_loss(turned, probabilities, margin=1) - expected_triplet_loss(
+        collapsed, probabilities, margin=1
+    )
+    q, n = (1 - p) / (num_classes - 1), num_classes * size
+    slope = 2 * (size - 1) * ((n - size) * (p - q) ** 2 - (1 - p * p - (num_classes - 1) * q * q)) / n**3
+    assert change.item() == pytest.approx(1e-3 * slope, rel=1e-6)
+    assert (change.item() < 0) == (size < collapse_turn_limit(num_classes, p))
+
+
+def test_turn_limits_of_the_spec() -> None:
+    assert [collapse_turn_limit(2, p) for p in (0.55, 0.6, 0.8, 1.0)] == pytest.approx([49.5, 12, 8 / 9, 0])
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "p", "collapsed", "split"),
+    [
+        (2, 2, 0.8, 0.5248, 1.3536),
+        (2, 4, 0.8, 1.3609472, 1.57771776),
+        (2, 6, 0.8, 2.0076911493, 1.5926730588),
+        (2, 8, 0.8, 2.6008072021, 1.8239671435),
+        (2, 8, 0.9, 1.6330719972, 1.0889992940),
+        (2, 16, 0.9, 3.0417792793, 2.0157111000),
+        (2, 8, 0.6, 3.4852890677, 2.5435707063),
+        (3, 4, 0.8, 2.1234873679, 2.9771034582),
+        (3, 8, 0.8, 3.8915772527, 3.3817479244),
+    ],
+)
+def test_split_values_of_the_spec(num_classes: int, size: int, p: float, collapsed: float, split: float) -> None:
+    one, other = collapsed_and_split_triplet_losses(num_classes, [size], p)
+    assert (one[0], other[0]) == pytest.approx((collapsed, split), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "thresholds"),
+    [
+        (2, (6, 6, 6, 6, 6, 6, 6)),
+        (3, (10, 10, 8, 6, 6, 6, 6)),
+        (5, (28, 30, 36, 48, 82, 148, 632)),
+        (10, (96, 106, 138, 198, 384, 756, 3722)),
+        (20, (268, 298, 388, 572, 1120, 2216, None)),
+    ],
+)
+def test_triplet_split_thresholds_of_the_spec(num_classes: int, thresholds: tuple[int | None, ...]) -> None:
+    assert tuple(triplet_split_threshold(num_classes, p) for p in LEVELS) == thresholds
+
+
+def test_margin_split_thresholds_of_the_spec() -> None:
+    for num_classes, p in product((2, 3, 5, 10), LEVELS):
+        assert margin_split_threshold(num_classes, p, beta=2) == 2
+        assert margin_split_threshold(num_classes, p, beta=3.5) == 2
+        for beta in (1, 1.5):
+            found = margin_split_threshold(num_classes, p, beta=beta)
+            assert found is not None
+            assert found <= 4
+
+
+def test_push_thresholds_of_the_spec() -> None:
+    assert [push_threshold(p) for p in (0.6, 0.7, 0.8, 0.9, 0.95)] == [1, 1, 4, 15, 44]
+    assert {push_threshold(p, nearer="same-class") for p in LEVELS} == {1}
+
+
+@pytest.mark.parametrize("p", [0.6, 0.8])
+def test_push_threshold_by_every_composition(p: float) -> None:
+    def holds(nearer: tuple[bool, ...], own: bool) -> bool:
+        rows = [[p, 1 - p] if same else [1 - p, p] for same in (*nearer, own)]
+        easy = easy_positive_probabilities(torch.tensor([p, 1 - p]), torch.tensor(rows))[-1].item()
+        match = p * p + (1 - p) ** 2 if own else 2 * p * (1 - p)
+        return easy < 1 - match
+
+    found = push_threshold(p)
+    for count in range(8):
+        all_hold = all(holds(nearer, own) for nearer in product([True, False], repeat=count) for own in (True, False))
+        assert all_hold == (count >= found) == (pull_push_ratio(p, count) < 1)
+
+
+@pytest.mark.parametrize("p", [0.6, 0.9])
+def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
+    q = 1 - p
+
+    def ratio(nearer: tuple[bool, ...], own: bool) -> float:
+        pull = 0.0
+        for label, match in ((p, p), (q, q)):  # the anchor shows the label of its class, or the other
+            unmatched = math.prod(1 - match if same else match for same in nearer)
+            pull += label * unmatched * (match if own else 1 - match)
+        return pull / (2 * p * q if own else p * p + q * q)
+
+    for count in range(7):
+        orders = list(product([True, False], repeat=count))
+        assert pull_push_ratio(p, count) == pytest.approx(
+            max(ratio(one, own) for one in orders for own in (True, False))
+        )
+        same = max(ratio((True,) * count, own) for own in (True, False))
+        assert pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
+
+
+@pytest.mark.parametrize(
+    ("p", "thresholds"),
+    [
+        (0.6, (2, 2, 2, 3)),
+        (0.7, (3, 4, 5, 6)),
+        (0.8, (7, 11, 13, 14)),
+        (0.9, (21, 37, 42, 43)),
+        (0.95, (58, 103, 115, 116)),
+    ],
+)
+def test_pair_push_thresholds_of_the_spec(p: float, thresholds: tuple[int, ...]) -> None:
+    assert tuple(pair_push_threshold(p, rank) for rank in (1, 2, 3, 5)) == thresholds
+    assert {pair_push_threshold(p, rank, nearer="same-class") for rank in (1, 2, 3, 5)} == {2}
+
+
+@pytest.mark.parametrize(("p", "rank"), [(0.6, 1), (0.6, 3), (0.7, 1), (0.7, 2)])
+def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
+    found = pair_push_threshold(p, rank)
+    for steps in range(1, 7):
+        worst = math.inf
+        for shares in product([True, False], repeat=rank + steps):
+            rows = torch.tensor([[p, 1 - p] if same else [1 - p, p] for same in shares], dtype=torch.float64)
+            weights = easy_triplet_weights(torch.tensor([p, 1 - p], dtype=torch.float64), rows)
+            worst = min(worst, (weights[rank - 1, -1] - weights[-1, rank - 1]).item())
+        assert (worst > 1e-12) == (steps >= found)
+
+
+@pytest.mark.parametrize(("p", "rank", "steps"), [(0.6, 1, 1), (0.8, 2, 3), (0.7, 3, 2), (0.95, 1, 5)])
+def test_pair_ratio_is_that_of_the_worst_order(p: float, rank: int, steps: int) -> None:
+    def ratio(shares: tuple[bool, ...]) -> float:
+        """Weights of the (t + j)-th as positive and t-th as negative, over the reverse, by all labels of the pair."""
+        far = near = 0.0
+        for label, match in ((p, p), (1 - p, 1 - p)):
+            own = [match if same else 1 - match for same in shares]
+            before = label * math.prod(1 - each for each in own[: rank - 1])
+            near += before * own[rank - 1] * (1 - own[-1])
+            far += before * math.prod(1 - each for each in own[rank - 1 : -1]) * own[-1]
+        return far / near
+
+    worst = max(ratio(shares) for shares in product([True, False], repeat=rank + steps))
+    assert pair_pull_push_ratio(p, rank, steps) == pytest.approx(worst, rel=1e-12)
+    alike = ratio((True,) * (rank + steps))
+    assert pair_pull_push_ratio(p, rank, steps, nearer="same-class") == pytest.approx(alike, rel=1e-12)
+
+
+def test_pair_thresholds_far_down_the_order() -> None:
+    """Where no float holds the chance that none of the nearer ones matches."""
+    assert pair_push_threshold(0.6, 8000, nearer="same-class") == 2
+    assert math.isfinite(pair_pull_push_ratio(0.8, 5000, 3, nearer="same-class"))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: label_probabilities(1, 2, 0.8), "num_classes must be at least 2"),
+        (lambda: label_probabilities(2, 0, 0.8), "samples_per_class must"),
+        (lambda: label_probabilities(2, 2, 1.1), r"p must lie in \[0, 1\]"),
+        (lambda: label_probabilities(2, 2, math.nan), r"p must lie in \[0, 1\]"),
+        (lambda: match_probabilities(torch.ones(3)), r"probabilities must have shape \(n, t\)"),
+        (lambda: match_probabilities(torch.ones(3, 2)), "sum 1"),
+        (lambda: match_probabilities(torch.eye(2, dtype=torch.int64)), "floating-point"),
+        (lambda: triplet_weights(torch.eye(2), self_terms="sure"), "self_terms = 'sure' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: expected_triplet_loss(torch.zeros(2, 2), torch.eye(3), margin=1), "n = 3"),
+        (lambda: expected_triplet_loss(torch.zeros(2, 2), torch.eye(2), margin=0), "margin must be"),
+        (lambda: expected_triplet_loss(torch.full((2, 2), torch.nan), torch.eye(2), margin=1), "finite"),
+        (lambda: expected_margin_loss(torch.zeros(2, 2), torch.ones(3), torch.eye(2), margin=1), "beta must be one"),
+        (lambda: opposed_hinges_minimum(-1, 0, margin=1), "pull must"),
+        (lambda: opposed_hinges(np.zeros(1), 0, -1, margin=1), "push must"),
+        (lambda: opposed_hinges(np.zeros(1), 0, 1, margin=0), "margin must"),
+        (lambda: collapse_turn_limit(4, 0.25), "p must differ from 1 / num_classes"),
+        (lambda: class_distances(2, 2, within=-1, across=1), "within must"),
+        (lambda: affine_dimension(torch.tensor([[0.0, 1, 9], [1, 0, 1], [9, 1, 0]]).double()), "squared distances"),
+        (lambda: affine_dimension(torch.zeros(2, 2, 2)), r"shape \(n, n\)"),
+        (lambda: margin_noise_limit(1), "num_classes"),
+        (lambda: search_triplet_minimum(torch.eye(2), embedding_dim=0, margin=1), "embedding_dim must"),
+        (lambda: search_margin_minimum(torch.eye(2), embedding_dim=1, margin=1, beta=math.inf), "beta must be finite"),
+        (lambda: easy_positive_probabilities(torch.ones(2), torch.eye(3)), "anchor must have shape"),
+        (lambda: easy_positive_probabilities(torch.ones(2), torch.eye(2)), "anchor must hold"),
+        (lambda: expected_easy_triplet_losses(torch.zeros(1, 1), torch.ones(1, 1), margin=1), "n >= 2"),
+        (lambda: expected_easy_margin_losses(torch.zeros(2, 2), torch.ones(1), torch.eye(2), margin=1), "beta must be"),
+        (lambda: collapsed_and_split_triplet_losses(2, [3], 0.8), "class_sizes must"),
+        (lambda: collapsed_and_split_margin_losses(2, [2], 0.8, beta=-1), "beta must"),
+        (lambda: triplet_split_threshold(2, 0.8, largest=1), "largest must"),
+        (lambda: push_threshold(0.5), r"p must lie in \(1/2, 1\)"),
+        (lambda: push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: pair_push_threshold(0.8, 0), "rank must"),
+        (lambda: pull_push_ratio(0.8, -1), "count must"),
+        (lambda: pair_pull_push_ratio(0.8, 1, 0), "steps must"),
+        (lambda: collapsed_and_split_triplet_losses(2, [2], 0.8, positives="hard"), "positives = 'hard' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: collapsed_and_split_margin_losses(2, [2], 0.8, beta=1, positives="no"), "positives = 'no' is not"),  # type: ignore[arg-type] # wrong on purpose
+    ],
+)
+def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()

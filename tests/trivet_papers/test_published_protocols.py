@@ -1,0 +1,72 @@
+"""Every arm of every experiment in its published size, on miniatures in the published layouts."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.datasets.test_mnist import write as write_mnist
+from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, omniglot, sop
+
+from trivet_papers.catalogue import experiments
+from trivet_papers.experiment import Table
+from trivet_papers.measured import MEASURES
+from trivet_papers.runs import Runner, planned, results
+from trivet_papers.xuan2020 import measures
+
+pytestmark = pytest.mark.nightly
+
+TINY = ("training.accelerator=cpu", "model.embedding_dim=4", "model.pretrained=false")
+BATCH = ("batch.num_classes=2", "batch.samples_per_class=3")
+SMALL = ("model.name=conv2", "data.image_size=12")
+FALLING = ("training.steps=2", "training.milestones=[1]")
+CHANGES = {  # of a paper, or of an experiment where it needs others
+    "levi2021": (*TINY, *BATCH, *SMALL, "training.epochs=1"),
+    "levi2021-table1": ("training.accelerator=cpu", "batch.samples_per_class=3", "training.steps=2"),
+    "xuan2020": (*TINY, *BATCH, *FALLING, "model.name=timm:resnet10t", "data.image_size=32"),
+    "xuan2020-fig6": (
+        *(*TINY, *BATCH, *FALLING, "training.schedule=multi-step"),
+        *("model.name=timm:resnet10t", "data.image_size=32"),
+    ),
+    "le2018": (*TINY, *BATCH, *SMALL, *FALLING, "data.resize=12", "data.augment=none"),
+    "xu2024": (TINY[0], "training.steps=2", "data.image_size=[24, 12]"),
+    "xu2024-E": (TINY[0], "training.steps=2", "data.image_size=[48, 32]"),
+    "xu2024-D": (TINY[0], *SMALL, "training.steps=2", "data.resize=12", "batch.size=6"),
+}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("published")
+    cub(root / "cub", each=12)
+    cars196(root / "cars196", each=4)
+    omniglot(root / "omniglot")
+    sop(root / "sop", photos=12)
+    in_shop(root / "in-shop")
+    market1501(root / "market1501", people=18)
+    flowers102(root / "flowers102", each=13)
+    write_mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
+    write_mnist(root / "mnist", "t10k", [*range(10)] * 2)
+    clean = cifar10(root / "cifar10", counts=(30, 20))
+    levels = ("clean_label", "aggre_label", "random_label1", "worse_label")
+    people = {f"c10_{level}": np.roll(clean, place) for place, level in enumerate(levels)}
+    np.savez(root / "cifar10" / "cifar_n_labels.npz", **people)  # type: ignore[arg-type]  # arrays by name
+    return root
+
+
+@pytest.mark.parametrize("key", [one.key for one in experiments("all")])
+def test_it_runs_to_its_end(key: str, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
+    (one,) = experiments(key)
+    changes = CHANGES.get(key, CHANGES[key.partition("-")[0]])
+    told: list[str] = []
+    Runner(tmp_path, data_root=published, models=None, say=told.append).run_all([one], "paper", 1, changes)
+    found, lines = results(one, "paper", tmp_path, 1, changes)
+    assert len(told) == len({run.key for run in planned(one, "paper", 1, changes)})
+    assert len(lines) == len(one.paper.arms)
+    assert [line["failed"] for line in lines if line["failed"]] == []
+    for part in one.paper.shows:
+        for _, factors in part.rows if isinstance(part, Table) else ():
+            assert any(found.numbers(column.measure, column.at, **factors) for column in part.columns)

@@ -1,0 +1,191 @@
+"""The checks of this paper hold, and fail where what they check is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.collapse import isometry
+from trivet.collapse.isometry import batch_hard_loss, diameter
+from trivet_papers.xu2024 import nearest_separated, point_sets
+from trivet_papers.xu2024.claims import collapse, sizes, theorems
+from trivet_papers.xu2024.nearest_separated import descend, loss_sandwich
+
+
+def test_descent_below_the_forecast() -> None:
+    classes = np.arange(6) % 2
+    np.testing.assert_allclose(point_sets.SHRINKING[[0, 5]], [[1.7641, 0.4002], [0.1440, 1.4543]], atol=5e-5)
+    assert batch_hard_loss(point_sets.SHRINKING, classes) == pytest.approx(1.409210, abs=1e-6)
+    rounded = np.round(point_sets.SHRINKING, 4)  # as printed; their loss is not the printed one
+    assert batch_hard_loss(rounded, classes) == pytest.approx(1.409181, abs=1e-6)
+    end = descend(point_sets.SHRINKING, classes, reduction="max", steps=1000)
+    assert end.steps == 533
+    assert batch_hard_loss(end.points, classes) == end.losses[-1] == 0
+    assert diameter(end.points) == pytest.approx(0.121555, abs=1e-5)
+    assert end.diameters[0] == pytest.approx(3.338656, abs=1e-6)
+    assert end.diameter_after(10**6) == end.diameters[-1] == pytest.approx(diameter(end.points), rel=1e-9)
+
+
+# N: diameter after 50 and 1000 steps over that before, mean of 5 seeds, for the sum over anchors and the worst triplet
+SHRINKAGE = [
+    (4, (0.738, 0.603), (0.820, 0.535)),
+    (6, (0.825, 0.825), (0.885, 0.320)),
+    (10, (0.566, 0.516), (0.854, 0.038)),
+    (20, (0.489, 0.488), (0.877, 0.171)),
+    (40, (0.344, 0.340), (0.911, 0.325)),
+    (80, (0.286, 0.264), (0.924, 0.449)),
+]
+
+
+@pytest.mark.parametrize(("n", "total", "most"), SHRINKAGE)
+def test_descent_shrinks_as_tabled(n: int, total: tuple[float, float], most: tuple[float, float]) -> None:
+    steps = (50, 1000) if n <= 20 else (50,)  # the rest takes seconds; trivet simulate --check has it
+    assert point_sets.shrinkage(n, "sum", steps) == pytest.approx(total[: len(steps)], abs=1e-3)
+    assert point_sets.shrinkage(n, "max", steps) == pytest.approx(most[: len(steps)], abs=1e-3)
+
+
+# N, per class, d, then means of 5 seeds: diameter, L_max, L_mean, diameter - 2 L_max
+SHAPES = [
+    (4, 2, 4, 3.27, 1.35, 0.74, 0.57),
+    (4, 2, 32, 8.94, 0.91, 0.46, 7.13),
+    (4, 2, 128, 17.1, 1.29, 0.59, 14.5),
+    (4, 2, 1024, 46.4, 1.58, 0.60, 43.2),
+    (32, 4, 4, 5.55, 3.72, 2.13, -1.89),
+    (32, 4, 32, 11.0, 3.93, 2.37, 3.15),
+    (32, 4, 128, 18.9, 3.96, 2.45, 11.0),
+    (32, 4, 1024, 48.6, 4.36, 2.54, 39.8),
+    (72, 4, 4, 6.30, 4.32, 2.44, -2.34),
+    (72, 4, 32, 11.5, 4.34, 2.72, 2.84),
+    (72, 4, 128, 19.3, 4.37, 2.71, 10.6),
+    (72, 4, 1024, 48.9, 4.72, 2.74, 39.5),
+    (576, 32, 4, 7.63, 6.21, 3.90, -4.80),
+    (576, 32, 32, 12.6, 6.44, 4.36, -0.26),
+    (576, 32, 128, 20.6, 6.42, 4.41, 7.80),
+    (576, 32, 1024, 49.8, 6.40, 4.45, 37.0),
+]
+
+
+@pytest.mark.parametrize(("n", "samples_per_class", "d", "size", "most", "mean", "forecast"), SHAPES)
+def test_loss_grows_with_the_batch_and_diameter_with_the_dimension(
+    n: int, samples_per_class: int, d: int, size: float, most: float, mean: float, forecast: float
+) -> None:
+    found = point_sets.scale(n, samples_per_class, d)
+    assert found.diameter == pytest.approx(size, rel=6e-3)
+    assert (found.loss, found.mean_loss) == (pytest.approx(most, abs=0.01), pytest.approx(mean, abs=0.01))
+    assert found.forecast == pytest.approx(forecast, abs=0.01 if abs(forecast) < 10 else 0.1)
+
+
+def test_random_cases_are_measured_as_said() -> None:
+    kind = point_sets.PointSet(5, 2, 2, 0.1)
+    (case,) = point_sets.cases(kind, 1, seed=3)
+    points = np.random.RandomState(3).randn(5, 2)
+    sandwich = loss_sandwich(points, np.arange(5) % 2, margin=0.1)
+    assert case.ratios == (
+        sandwich.isometric_per_loss,
+        sandwich.hausdorff_per_isometric,
+        sandwich.hausdorff_per_loss,
+    )
+    assert case.nearest_diameter == diameter(sandwich.hausdorff.witness)
+    (line,) = point_sets.cases(point_sets.PointSet(4, 1, 2), 1, seed=3)
+    points = np.random.RandomState(3).randn(4, 1)
+    exact = nearest_separated.distance_on_a_line(points, np.arange(4) % 2)
+    assert line.hausdorff == pytest.approx(exact, abs=1e-9)
+    assert math.isnan(line.nearest_diameter)
+
+
+@pytest.fixture(scope="module")
+def few() -> dict[point_sets.PointSet, list[point_sets.Case]]:
+    kinds = [kind for kind in point_sets.RANGES if kind.points < 10 and kind.dimension > 1]
+    return {kind: point_sets.cases(kind, 2) for kind in kinds}
+
+
+def test_quick_statements_of_the_paper_check_out(few: dict[point_sets.PointSet, list[point_sets.Case]]) -> None:
+    rows = [
+        *sizes.definition_checks(),
+        *theorems.inequality_checks(few),
+        *theorems.range_checks(few),
+        *theorems.proof_checks(),
+        *collapse.forecast_checks(few),
+    ]
+    assert [row.id for row in rows if not row.holds] == []
+    assert len({row.id for row in rows}) == len(rows)
+    assert all(row.id.startswith("xu2024-") and row.statement.endswith(".") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "failed"),
+    [
+        ("nearest_images", lambda f, g, labels: g, {"xu2024-displacement-lemma"}),
+        ("thickness", lambda points: 1.0, {"xu2024-thickness-zero"}),
+        ("displacement", lambda f, g: 0.5, {"xu2024-lemma-not-linear", "xu2024-displacement-bounds-hausdorff"}),
+        ("hardest_triplet", lambda *a, **k: isometry.Triplet(0, 0, 0, 1.0), {"xu2024-short-version-hinge"}),
+        ("batch_hard_loss", lambda *a, **k: 1.0, {"xu2024-zero-loss", "xu2024-collapse-is-optimal-without-margin"}),
+        (
+            "diameter_forecast",
+            lambda d, loss: isometry.DiameterForecast(d, False),
+            {"xu2024-equation-17-nearest"},
+        ),
+    ],
+)
+def test_a_broken_function_fails_its_check(
+    few: dict[point_sets.PointSet, list[point_sets.Case]],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    broken: Callable[..., Any],
+    failed: set[str],
+) -> None:
+    monkeypatch.setattr(isometry, name, broken)
+    rows = [*sizes.definition_checks(), *theorems.proof_checks(), *collapse.forecast_checks(few)]
+    assert failed <= {row.id for row in rows if not row.holds}
+
+
+def test_a_case_out_of_range_fails_its_check(few: dict[point_sets.PointSet, list[point_sets.Case]]) -> None:
+    kind, found = next(iter(few.items()))
+    wide = point_sets.Case(loss=1.0, isometric=0.4, hausdorff=1.1, enclosing=1.0, diameter=5.0, nearest_diameter=1.0)
+    rows = theorems.range_checks({kind: [*found, wide]})
+    assert [row.holds for row in rows] == [False]
+    assert [row.holds for row in theorems.range_checks({kind: found})] == [True]
+
+
+@pytest.fixture(scope="module")
+def exact() -> Callable[..., float]:
+    """The distance on a line, which takes a second for all that is measured: computed once for each set of points."""
+    right, known = nearest_separated.distance_on_a_line, {}
+
+    def distance(points: np.ndarray, labels: np.ndarray, **options: Any) -> float:
+        key = (points.shape, points.tobytes(), labels.tobytes(), *sorted(options.items()))
+        if key not in known:
+            known[key] = right(points, labels, **options)
+        return known[key]
+
+    return distance
+
+
+@pytest.mark.parametrize(
+    ("measure", "factor", "failed"),
+    [
+        ("isometric", 1.5, "xu2024-theorem-3.3-lower"),
+        ("isometric", 0.9, "xu2024-theorem-3.3-lower"),
+        ("isometric", 1 / 1.5, "xu2024-theorem-3.3-lower"),
+        ("hausdorff", 1.5, "xu2024-theorem-3.2-lower"),
+        ("hausdorff", 0.9, "xu2024-theorem-3.2-lower"),
+        ("hausdorff", 1.1, "xu2024-loss-four-hausdorff"),
+    ],
+)
+def test_wrong_distances_fail_the_lower_bounds(
+    few: dict[point_sets.PointSet, list[point_sets.Case]],
+    exact: Callable[..., float],
+    monkeypatch: pytest.MonkeyPatch,
+    measure: str,
+    factor: float,
+    failed: str,
+) -> None:
+    def wrong(*given: Any, **options: Any) -> float:
+        return exact(*given, **options) * (factor if options.get("measure", "hausdorff") == measure else 1)
+
+    monkeypatch.setattr(nearest_separated, "distance_on_a_line", wrong)
+    assert failed in {row.id for row in theorems.inequality_checks(few) if not row.holds}

@@ -1,0 +1,162 @@
+"""The checks of this paper hold, and fail where what they check is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.collapse import dynamics
+from trivet.collapse.dynamics import entangle, movement, simulated_step, step, triplet_scatter, vector_field
+from trivet_papers.checks import Check
+from trivet_papers.xuan2020 import claims, digits
+from trivet_papers.xuan2020.claims import diagram, equations, real_steps
+
+LOSSES = ["first-order", "vanilla", "second-order"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once() -> Iterator[None]:
+    """The networks trained on digits take seconds, and are the same each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real_steps, "digit_movement", cache(real_steps.digit_movement))
+        yield
+
+
+def named(checks: list[Check]) -> dict[str, bool]:
+    return {check.id: check.holds for check in checks}
+
+
+def test_the_checks_hold() -> None:
+    checks = claims.checks()
+    assert [check for check in checks if not check.holds] == []
+    assert len({check.id for check in checks}) == len(checks) > 40
+    assert all(check.id.startswith("xuan2020-") and check.statement.endswith(".") for check in checks)
+    assert all(type(check.holds) is bool and check.expected and check.found for check in checks)
+
+
+def test_a_wrong_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(s_ap: Any, s_an: Any, gamma: Any, **options: Any) -> dynamics.SimulatedStep:
+        return simulated_step(s_ap, s_an, -np.asarray(gamma), **options)
+
+    monkeypatch.setattr(dynamics, "simulated_step", wrong)
+    broken = (
+        equations.closed_form_checks, equations.geometry_checks, equations.norm_checks, equations.small_step_checks,
+        real_steps.free_movement_checks,
+    )  # fmt: skip
+    holds = named([check for part in broken for check in part()])
+    lost = {name for name, value in holds.items() if not value}
+    assert {f"xuan2020-step-{loss}" for loss in LOSSES} < lost
+    assert {"xuan2020-eq20-22", "xuan2020-small-step", "xuan2020-bands", "xuan2020-movement-free"} < lost
+    assert holds["xuan2020-eq19"]
+
+
+def test_a_wrong_entanglement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(s_ap: Any, s_an: Any, change_ap: Any, change_an: Any, **options: Any) -> Any:
+        return change_ap - entangle(s_ap, s_an, 0, change_an, **options)[0], change_an
+
+    monkeypatch.setattr(step, "entangle", wrong)
+    holds = named(diagram.problem_checks())
+    assert not holds["xuan2020-problem1-sqrt"]
+    assert holds["xuan2020-ideal-point"]
+
+
+def test_a_wrong_movement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamics, "movement", lambda before, after, triplets: movement(after, before, triplets))
+    assert not named(real_steps.free_movement_checks())["xuan2020-movement-free"]
+
+
+def test_movement_of_another_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = np.tile([[0.5, 0.5]], (4, 1))
+    evenly = dynamics.Movement(before, before + 0.01, np.arange(4, dtype=np.int8))
+    monkeypatch.setattr(
+        real_steps,
+        "digit_movement",
+        lambda loss, **_: {(phase, name): evenly for phase in ("initial", "late") for name in ("HPHN", "EPEN")},
+    )
+    found = named(real_steps.digit_movement_checks())
+    assert [name for name, holds in found.items() if holds] == ["xuan2020-movement-digits-late-second"]
+
+
+def test_wrong_regions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        dynamics,
+        "vector_field",
+        lambda **options: vector_field(**options | {"strength": 1 - options.get("strength", 0)}),
+    )
+    assert not named(diagram.movement_type_checks())["xuan2020-regions-similar"]
+
+
+def test_wrong_triplets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        dynamics, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
+    )
+    assert not named(diagram.group_size_checks())["xuan2020-group-size"]
+
+
+def test_a_step_of_the_stand_in() -> None:
+    images, labels = digits.centred_digits()
+    assert images.shape == (1797, 64)
+    assert (float(images.mean()), float(images.std(correction=0))) == pytest.approx((0, 1))
+    weights = digits.random_weights((64, 128, 32), 0)
+    start = [weight.clone() for weight in weights]
+    options: dict[str, Any] = {"mined": ("hard", "hard"), "steps": 1, "learning_rate": 1e-3, "seed": 1}
+    (step,) = digits.train(weights, images, labels, loss="vanilla", measured=True, **options)
+    assert 30 <= len(step.before) <= 128 // 3
+    assert all(not torch.equal(now, then) for now, then in zip(weights, start, strict=True))
+    (again,) = digits.train(start, images, labels, loss="vanilla", measured=True, **options)
+    assert np.array_equal(again.after, step.after)
+
+
+def random_field(**options: Any) -> dynamics.VectorField:
+    """A field in which nothing is as the model has it."""
+    generator = np.random.default_rng(0)
+    right = vector_field(**options)
+    return dynamics.VectorField(right.s_ap, right.s_an, *generator.uniform(-0.1, 0.1, (2, *right.change_ap.shape)))
+
+
+def without_crossing(**options: Any) -> dynamics.VectorField:
+    """A field of a model without the term in gamma, which alone makes a step go the wrong way."""
+    return vector_field(**options | {"gamma": 0.0})
+
+
+@pytest.mark.parametrize("wrong", [random_field, without_crossing])
+def test_another_field_fails_the_kinds_of_movement(
+    wrong: Callable[..., dynamics.VectorField], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamics, "vector_field", wrong)
+    holds = named(diagram.movement_type_checks())
+    for name in ("three-types", "erratum-bottom-right", "erratum-signs"):
+        assert not holds[f"xuan2020-{name}"]
+
+
+def test_the_printed_signs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(diagram.KINDS, "bottom-right", (1, 1))
+    monkeypatch.setattr(
+        diagram,
+        "wrong_cells",
+        lambda field: np.broadcast_arrays(field.s_ap[None] < 0, field.s_an[:, None] > 0),
+    )
+    holds = named(diagram.movement_type_checks())
+    assert not holds["xuan2020-erratum-bottom-right"]
+    assert not holds["xuan2020-erratum-signs"]
+    assert holds["xuan2020-three-types"]
+
+
+def test_the_losses_in_exchange_fail_the_fresh_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = real_steps.digit_movement
+    other = {"first-order": "second-order", "second-order": "first-order"}
+    monkeypatch.setattr(real_steps, "digit_movement", lambda loss, **options: right(other[loss], **options))
+    holds = named(real_steps.digit_movement_checks())
+    assert not holds["xuan2020-movement-digits-initial"]
+    assert not holds["xuan2020-movement-digits-initial-second"]
+
+
+def test_an_erratum_fails_where_half_its_correction_is_right_already() -> None:
+    assert equations._erratum("eq", "So", 1e-15, 0.3, 0.2).holds
+    assert not equations._erratum("eq", "So", 1e-15, 0.3, 1e-15).holds
+    assert not equations._erratum("eq", "So", 1e-3, 0.3, 0.2).holds

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.miniatures import cars196, cub, in_shop, sop
+
+import trivet
+from trivet.collapse.dynamics import DIRECTIONS
+from trivet.datasets import load
+from trivet.metrics import nearest_pairs
+from trivet.reports.figure import style
+from trivet.training.config import RunConfig
+from trivet.training.initial_network import untrained
+from trivet_papers import measured
+from trivet_papers.experiment import Arm, Drawing, Results, Size, Table, Verdict, judge
+from trivet_papers.measured import MEASURES, Subject
+from trivet_papers.runs import Runner, planned, results
+from trivet_papers.xuan2020 import measures
+from trivet_papers.xuan2020.experiments import EXPERIMENTS
+from trivet_papers.xuan2020.experiments.common import CARS_PAPER, CUB_PAPER, EPSHN, FIRST, SECOND, SOP_PAPER
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
+LAST = {"Omniglot": 400, "CUB": 150, "Cars": 2920}
+SIZES: tuple[Size, Size] = ("here", "paper")
+Values = Callable[[Arm, int], Mapping[str, Any]]
+
+
+def filled(arms: tuple[Arm, ...], value: Values) -> Results:
+    """Results of three equal seeds, made up of arm and step."""
+    rows = {
+        number: {seed: {step: value(arm, step) for step in arm.steps} for seed in range(3)}
+        for number, arm in enumerate(arms)
+    }
+    return Results(rows, arms)
+
+
+def verdicts(name: str, size: Size, value: Values) -> dict[str, Verdict]:
+    recipe = KNOWN[name].recipe(size)
+    found = filled(recipe.arms, value)
+    return {claim.sentence: judge(claim, found).verdict for claim in recipe.claims}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_arms_make_runs(size: Size, tmp_path: Path) -> None:
+    configs = {run.key: run.config(tmp_path) for one in EXPERIMENTS for run in planned(one, size, 1)}
+    for config in configs.values():
+        on_cub = config.data.name.endswith("last_stage_maps")
+        assert config.batch.batch_size == (48 if on_cub else 128)
+        assert config.loss.name in ("nca", "second-order")
+        assert config.loss.positives == "easy"
+        assert config.loss.model_dump()["reduction"] == ("sum" if size == "paper" else "mean")
+        assert config.model.pretrained is (size == "paper")
+
+
+def test_the_published_rates_and_lengths() -> None:
+    config = planned(KNOWN["table1"], "paper", 1)[0].config(None)
+    assert (config.training.learning_rate, config.training.steps) == (0.0025, 40 * 46)
+    assert config.training.milestones == (20 * 46, 30 * 46)
+    cars = next(run for run in planned(KNOWN["table1"], "paper", 1) if run.arm.factors["set"] == "Cars")
+    assert (cars.config(None).training.learning_rate, cars.config(None).batch.samples_per_class) == (0.005, 16)
+    assert cars.config(None).training.learning_rate / measures.SLOWER == pytest.approx(1e-5)
+
+
+def test_shared_arms_are_run_once() -> None:
+    for size in SIZES:
+        table, figure = ({run.key for run in planned(KNOWN[name], size, 1)} for name in ("table1", "fig4"))
+        assert table < figure
+
+
+# Table 1, on the printed numbers
+
+
+def printed(*, swap: bool = False, factor: float = 1.0) -> dict[str, Verdict]:
+    tables = [part for part in KNOWN["table1"].paper.shows if isinstance(part, Table)]
+    known = {
+        (factors["set"], factors["order"]): {
+            column.measure: factor * float(table.printed[head][column.head]) / 100 for column in table.columns
+        }
+        for table in tables
+        for head, factors in table.rows
+        if head in table.printed
+    }
+    other = {FIRST: SECOND, SECOND: FIRST} if swap else {}
+
+    def values(arm: Arm, step: int) -> Mapping[str, Any]:
+        order = str(arm.factors["order"])
+        return known.get((arm.factors["set"], other.get(order, order)), {})
+
+    return verdicts("table1", "paper", values)
+
+
+def test_claims_hold_on_the_printed_numbers() -> None:
+    assert set(printed().values()) == {"holds"}
+
+
+def test_no_gain_holds_with_the_orders_exchanged() -> None:
+    told = printed(swap=True)
+    assert [verdict for sentence, verdict in told.items() if "than any" not in sentence] == ["does not hold"] * 5
+
+
+def test_the_best_of_all_methods_depends_on_the_numbers() -> None:
+    told = printed(factor=0.95)
+    assert [verdict for sentence, verdict in told.items() if "than any" in sentence] == ["does not hold"] * 2
+
+
+# The figures, on made-up numbers
+
+
+def recalls(arm: Arm, *, gain: float, fallen: bool) -> dict[str, Any]:
+    """Second order has `gain` more, EPSHN as much less, and with a small n first order falls or does not."""
+    factors = arm.factors
+    first = factors["order"] == FIRST
+    n, hard = factors.get("n", 0), factors.get("mined") != EPSHN
+    small = 2 if factors["set"] == "CUB" else 4
+    there = first and hard and isinstance(n, int) and 0 < n <= small
+    value = 0.5 - (gain if first or not hard else 0)
+    place = 0.99 if there is fallen else 0.6
+    return {f"unseen/{level}/recall@1": value for level in ("character", "class", "intent", "item")} | {
+        "train/s_ap": place,
+        "train/s_an": place,
+    }
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_claims_by_group(size: Size) -> None:
+    assert set(verdicts("fig4", size, lambda arm, _: recalls(arm, gain=0.1, fallen=True)).values()) == {"holds"}
+    against = verdicts("fig4", size, lambda arm, _: recalls(arm, gain=-0.1, fallen=False))
+    assert set(against.values()) == {"does not hold"}
+
+
+def course(arm: Arm, step: int, *, falls: bool) -> dict[str, Any]:
+    """As the paper says, or the other way round: second order falls, first order leaves the start at once."""
+    rise = 0.0 if step == 0 else 0.3 if (arm.factors["order"] == FIRST) is falls else -0.1
+    if step == LAST[str(arm.factors["set"])] and arm.factors["n"] == 8:
+        rise = 0.0
+    return {"train/s_ap": 0.65 + rise, "train/s_an": 0.65 + rise}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_claims_on_the_course(size: Size) -> None:
+    assert set(verdicts("fig6", size, partial(course, falls=True)).values()) == {"holds"}
+    assert set(verdicts("fig6", size, partial(course, falls=False)).values()) == {"does not hold"}
+
+
+@pytest.mark.parametrize(("highest", "end", "verdict"), [(0.3, 0.1, "holds"), (0.3, 0.2, "does not hold"),
+                                                          (-0.1, -0.3, "does not hold")])  # fmt: skip
+def test_recovery_is_to_rise_and_to_come_half_way_back(highest: float, end: float, verdict: Verdict) -> None:
+    def values(arm: Arm, step: int) -> dict[str, Any]:
+        rise = 0.0 if step == 0 else end if step == LAST[str(arm.factors["set"])] else highest
+        return {"train/s_ap": 0.6 + rise, "train/s_an": 0.6 + rise}
+
+    told = verdicts("fig6", "here", values)
+    assert {value for sentence, value in told.items() if "recovers" in sentence} == {verdict}
+
+
+MOST = {  # the direction of most triplets; of the second order late, of several
+    (FIRST, True): ("top-right",),
+    (SECOND, True): ("bottom-right",),
+    (FIRST, False): ("bottom-right",),
+    (SECOND, False): DIRECTIONS[:3],
+}
+
+
+def ways(arm: Arm, step: int, *, swap: bool = False) -> dict[str, float]:
+    """Shares as the paper says, or with the orders exchanged and all else to the top left."""
+    order = str(arm.factors["order"])
+    most = MOST[{FIRST: SECOND, SECOND: FIRST}[order] if swap else order, step == 0]
+    shares = {way: 0.7 / len(most) if way in most else 0.0 for way in DIRECTIONS}
+    shares["top-left" if swap else most[0]] += 0.3
+    return {f"{mined}/{way}": share for mined in ("HPHN", "EPEN") for way, share in shares.items()}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_claims_on_directions(size: Size) -> None:
+    assert set(verdicts("fig3", size, ways).values()) == {"holds"}
+    assert set(verdicts("fig3", size, partial(ways, swap=True)).values()) == {"does not hold"}
+
+
+def test_the_top_left_of_one_strategy_is_seen() -> None:
+    def values(arm: Arm, step: int) -> dict[str, float]:
+        late = arm.factors["order"] == SECOND and step > 0
+        return ways(arm, step) | ({"EPEN/top-left": 0.06} if late else {})
+
+    told = verdicts("fig3", "paper", values)
+    assert [sentence for sentence, verdict in told.items() if verdict != "holds"] == [next(iter(told))]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_shown_can_be_shown(name: str, size: Size) -> None:
+    recipe = KNOWN[name].recipe(size)
+
+    def values(arm: Arm, step: int) -> dict[str, Any]:
+        pairs = [[0.5, 0.6, 0.7], [0.4, 0.9, 0.8]]
+        points = {"train/points": pairs} | {f"{mined}/points": [*pairs, [0, 1, 3]] for mined in ("HPHN", "EPEN")}
+        return recalls(arm, gain=0.1, fallen=True) | ways(arm, step) | points if "n" in arm.factors else points
+
+    for found in (Results({}, recipe.arms), filled(recipe.arms, values)):
+        for part in recipe.shows:
+            if isinstance(part, Drawing):
+                with style():
+                    figure = part.draw(found)
+                assert len({len(column) for column in figure.numbers.values()}) == 1
+            else:
+                assert set(part.printed) <= {head for head, _ in part.rows}
+                for _, factors in part.rows:
+                    assert found.numbers(part.columns[0].measure, part.columns[0].at, **factors) is not None
+
+
+# The measures, on digits
+
+
+def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) -> Subject:
+    config = RunConfig.parse(
+        {
+            "data": {"name": "digits", "level": "digit"},
+            "batch": {"num_classes": 4, "samples_per_class": 4},
+            "model": {"name": model, "embedding_dim": 8},
+            "loss": {"name": loss, "positives": "easy", "negatives": "hard"},
+            "training": {"steps": 4, "accelerator": "cpu", "optimizer": "sgd", **training},
+        },
+        source="a test",
+    )
+    splits = load(config.data, Path())
+    return Subject(untrained(config, splits.train), config, splits, step)
+
+
+def test_the_whole_set_against_the_definition() -> None:
+    one = subject("nca")
+    points, labels = one.embeddings("train").astype(np.float64), one.items("train").labels["digit"]
+    similar = points @ points.T
+    np.fill_diagonal(similar, -np.inf)
+    same = labels[:, None] == labels
+    s_ap, s_an = (np.where(where, similar, -np.inf).max(axis=1) for where in (same, ~same))
+    found = MEASURES["whole-set-points"](one)
+    assert found["train/s_ap"] == pytest.approx(s_ap.mean(), abs=1e-6)
+    assert found["train/s_an"] == pytest.approx(s_an.mean(), abs=1e-6)
+    assert found["train/hard share"] == pytest.approx((s_an > s_ap).mean(), abs=0.005)
+    assert np.shape(found["train/points"]) == (2, 400)
+    assert "train/points" not in MEASURES["whole-set"](one)
+
+
+def test_the_whole_set_of_a_random_network_has_its_own_statistics() -> None:
+    one = subject("nca", model="conv4")
+    model = measured.calibrated(one.model, one.splits)
+    plain, expected = (
+        nearest_pairs(of.embeddings("train"), of.items("train").labels["digit"]).s_an.mean()
+        for of in (one, Subject(model, one.config, one.splits, 1))
+    )
+    found = MEASURES["whole-set"](one)["train/s_an"]
+    assert found == pytest.approx(expected, abs=1e-9)
+    assert abs(found - plain) > 0.01
+
+
+@pytest.mark.parametrize("loss", ["nca", "second-order"])
+def test_steps_follow_disjoint_triplets_and_lower_the_loss(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = subject(loss, learning_rate=0.5)
+    seen: list[torch.Tensor] = []
+    mine = trivet.mine
+
+    def spied(*args: Any, **options: Any) -> Any:
+        seen.append(torch.cat(list(triplets := mine(*args, **options))))
+        return triplets
+
+    monkeypatch.setattr("trivet_papers.xuan2020.measures.mine", spied)
+    before = [parameter.clone() for parameter in one.model.parameters()]
+    own, other = measures._followed(one, "hard", "hard", 3, beside=True)
+    assert all(torch.equal(*pair) for pair in zip(before, one.model.parameters(), strict=True))
+    assert len(seen) == 6
+    assert all(len(set(rows.tolist())) == len(rows) for rows in seen)
+    assert other is not None
+    assert len(own.direction) == sum(len(rows) // 3 for rows in seen[::2])
+    assert len(other.direction) == sum(len(rows) // 3 for rows in seen[1::2])
+
+    def value(places: np.ndarray) -> float:
+        s_ap, s_an = places.T
+        exponent = s_an - s_ap if loss == "nca" else s_an**2 / 2 - s_ap + s_ap**2 / 2
+        return float(np.log1p(np.exp(exponent)).mean())
+
+    fall = value(own.before) - value(own.after)
+    assert 0 < fall < 0.01
+    assert measures._followed(one, "hard", "hard", 1, beside=False)[1] is None
+
+
+def test_the_rate_is_a_five_hundredth_of_that_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Spied(torch.optim.SGD):
+        def __init__(self, parameters: Any, lr: float) -> None:
+            super().__init__(parameters, lr=lr)
+            rates.append(lr)
+
+    monkeypatch.setattr(torch.optim, "SGD", Spied)
+    measures._followed(subject("nca", learning_rate=0.005), "easy", "easy", 1, beside=False)
+    assert rates == [pytest.approx(1e-5)]
+
+
+def test_shares_of_directions() -> None:
+    found = measures.step_movement(subject("second-order", learning_rate=0.5), steps=2)
+    for name in ("HPHN", "HPHN of another batch", "EPEN"):
+        assert math.fsum(found[f"{name}/{way}"] for way in DIRECTIONS) == pytest.approx(1)
+    s_ap, s_an, direction = found["EPEN/points"]
+    assert len(s_ap) == len(s_an) == len(direction) <= measures.FOLLOWED
+    assert found["HPHN/s_an"] - found["EPEN/s_an"] > 0.2
+    assert found["EPEN/s_ap"] - found["HPHN/s_ap"] > 0.1
+
+
+# The published layouts in miniature
+
+SMALL = [
+    *("model.name=timm:resnet10t", "model.pretrained=false", "model.embedding_dim=4", "data.image_size=32"),
+    *("batch.num_classes=2", "batch.samples_per_class=2", "training.steps=2", "training.accelerator=cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("published")
+    for name, make in (("cub", cub), ("cars196", cars196), ("sop", sop), ("in-shop", in_shop)):
+        make(root / name)
+    return root
+
+
+def run_paper(name: str, wanted: Callable[[Arm], bool], root: Path, folder: Path, *changes: str) -> Results:
+    one = KNOWN[name]
+    thin = replace(one, paper=replace(one.paper, arms=tuple(arm for arm in one.paper.arms if wanted(arm))))
+    options = [*SMALL, *changes]
+    Runner(folder, data_root=root, models=None, say=lambda _: None).run_all([thin], "paper", 1, options)
+    found, lines = results(thin, "paper", folder, 1, options)
+    assert len(lines) == len(thin.paper.arms) > 0
+    assert not any(line["failed"] for line in lines)
+    return found
+
+
+FALLING = "training.milestones=[1]"
+
+
+def test_published_retrieval_runs(published: Path, tmp_path: Path) -> None:
+    found = run_paper("table1", lambda arm: arm.factors["order"] == SECOND, published, tmp_path, FALLING)
+    for part, arm in zip(KNOWN["table1"].paper.shows, found.arms, strict=True):
+        assert isinstance(part, Table)
+        for column in part.columns:
+            assert 0 <= found.get(0, column.measure, None, **arm.factors) <= 1
+        assert found.get(0, "train/s_an", None, **arm.factors) <= 1
+
+
+def test_published_networks_are_measured_untrained(published: Path, tmp_path: Path) -> None:
+    found = run_paper("fig4", lambda arm: arm.factors["order"] == "none", published, tmp_path, FALLING)
+    for one in (CUB_PAPER, CARS_PAPER, SOP_PAPER):
+        assert found.get(0, one.recall.format(1), 0, set=one.name, order="none") >= 0
+
+
+def test_the_published_course_runs(published: Path, tmp_path: Path) -> None:
+    few: dict[str, Any] = {"set": "Cars", "order": FIRST, "n": 2}
+    early = run_paper("fig6", lambda arm: arm.factors == few | {"part": "before the rate falls"}, published, tmp_path)
+    whole = run_paper("fig6", lambda arm: arm.factors == few | {"part": "whole"}, published, tmp_path, FALLING)
+    for found, step in ((early, 0), (early, 1095), (whole, 2920)):
+        assert np.shape(found.get(0, "train/points", step, **found.arms[0].factors)) == (2, 4)
+
+
+def test_published_steps_are_followed(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
+    found = run_paper("fig3", lambda arm: arm.factors["order"] == FIRST, published, tmp_path, FALLING)
+    for part in KNOWN["fig3"].paper.shows:
+        if isinstance(part, Table):
+            for column in part.columns:
+                assert 0 <= found.get(0, column.measure, column.at, **found.arms[0].factors) <= 1
