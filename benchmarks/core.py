@@ -395,7 +395,7 @@ def step_of(loss: nn.Module, data: Data) -> Callable[[], None]:
         if data.references is None:
             loss(data.embeddings, data.labels).backward()
         else:  # the peer has no way to add the batch
-            both = {"with_batch": True} if isinstance(loss, trivet.RowLoss) else {}
+            both = {"with_batch": True} if isinstance(loss, trivet.EmbeddingLoss) else {}
             past = {"references": data.references, "reference_labels": data.reference_labels}
             loss(data.embeddings, data.labels, **past, **both).backward()
 

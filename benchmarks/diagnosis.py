@@ -89,15 +89,15 @@ from trivet.collapse import (
 from trivet.collapse.measures import SPLIT
 from trivet.collapse.significance import compare
 from trivet.datasets import DataConfig, Dataset, load
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import cluster, recall_at_k, retrieve
 from trivet.models import Embedder, ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
-from trivet.training.loop import Batches, Task, fit, step_seed
+from trivet.training.loop import Batches, TrainState, fit, step_seed
 
 TRIALS = 200
 TWINS, JITTERED = 8, 250
@@ -212,7 +212,7 @@ def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
     batches = PKBatches(dataset.labels[level], num_classes=classes, samples_per_class=items, seed=run.seed)
     before, network = (build(MODELS[run.data], dataset.inputs.shape, run.seed) for _ in range(2))
     generator = torch.Generator().manual_seed(step_seed(run.seed, 0, 3))
-    loss: RowLoss
+    loss: EmbeddingLoss
     if run.loss == "triplet":
         negatives = "semihard" if run.data == "omniglot" or run.level == "fine" else "random"
         loss = TripletLoss(positives=run.positives, negatives=negatives, generator=generator)
@@ -225,7 +225,7 @@ def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
         )
     else:
         loss = MultiSimilarityLoss(threshold=0.5, positives=run.positives, generator=generator)
-    task = Task(network, loss, TrainingConfig(steps=steps, learning_rate=rate, accelerator="cpu"), seed=run.seed)
+    task = TrainState(network, loss, TrainingConfig(steps=steps, learning_rate=rate, accelerator="cpu"), seed=run.seed)
     if not fit(task, Batches(dataset, level, batches, None, seed=run.seed, start=0, steps=steps)):
         raise KeyboardInterrupt
     return before, network
@@ -258,7 +258,7 @@ def make(folder: Path) -> None:
                 reference_raw=raw_inputs(dataset.inputs),
                 seconds=seconds,
             )
-            write_whole(folder / f"{run.name}.{split}.npz", whole.getvalue())
+            write_atomic(folder / f"{run.name}.{split}.npz", whole.getvalue())
         print(f"{run.name}: {seconds:.1f} s", flush=True)
 
 

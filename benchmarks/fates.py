@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trivet.collapse.strategy import Strategy
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.commands.demo.run import COARSE, NUMBERS, Positives, train_parity
 from trivet.datasets import DigitsConfig, load
 from trivet.distances import unit_rows
@@ -41,7 +41,7 @@ class Fate:
     embeddings: Array
     labels: Array
     reference: Array | None = None
-    strategy: Strategy | None = None
+    strategy: SamplingStrategy | None = None
 
 
 def clusters(
@@ -279,7 +279,7 @@ def dead() -> Iterator[Fate]:
         points, labels = clusters(number, classes=8, per_class=40, d=16, within=within)
         loss = TripletLoss(margin=margin, positives="easy", negatives="easy")
         name = f"easy negatives, margin {margin}, within {within}"
-        yield Fate(name, "dead-sampler", None, points, labels, strategy=Strategy(loss, 4, 8))
+        yield Fate(name, "dead-sampler", None, points, labels, strategy=SamplingStrategy(loss, 4, 8))
 
 
 FAMILIES: tuple[Callable[[], Iterator[Fate]], ...] = (healthy, network_collapse, class_collapse, exploding, noisy, dead)

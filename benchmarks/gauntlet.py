@@ -39,13 +39,13 @@ from trivet.metrics import recall_at_k
 from trivet.models import build
 from trivet.runtime.text import counted
 from trivet.samplers import PKBatches
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import Batches, step_seed
 from trivet.training.optimizer import make_optimizer
 from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone
@@ -511,9 +511,9 @@ def repair(run: Run, folder: Path) -> dict[str, Any]:
     train, held_out, finest = _items(run, config.seed)
     path = folder / f"repair-{run.number:03d}"
     with RunFolder(path).new(config, force=True):
-        parts = Parts(config, replace(splits, train=train))
+        parts = Components(config, replace(splits, train=train))
         shrink_last(parts.model, run.setting.shrink)
-        job = Job(RunFolder(path), parts, lambda *_: None)
+        job = Trainer(RunFolder(path), parts, lambda *_: None)
         job.fit()
         end = _look(job.task.step, parts.model, held_out, splits.level)
     guard = parts.guard.as_json()

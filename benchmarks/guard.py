@@ -52,12 +52,12 @@ from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits, find_root
 from trivet.distances import as_classes
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 JUDGED = 600  # items by which a fate is told, of at most 60 classes of the finest level
 PROBE = 200  # items of the probe
@@ -498,7 +498,7 @@ def _cub_vectors(path: Path, weights: Path) -> None:
     model = {"name": "timm:tf_efficientnet_lite0", "weights": str(weights), "head": "none", "embedding_dim": 1280}
     config = RunConfig.parse({"data": data, "model": model, "loss": {"name": "triplet"}}, source="vectors of CUB")
     splits = load_splits(config, None)
-    network = Parts(config, splits).model
+    network = Components(config, splits).model
     given = {"train": splits.train, "test": next(iter(splits.evaluation.values()))}
     made = {name: embed(network, dataset.inputs) for name, dataset in given.items()}
     classes = [dataset.labels[splits.level] for dataset in given.values()]
@@ -603,7 +603,7 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     """Train under both monitors; items that neither sees show, at intervals, what becomes of the run."""
     config = run.config(places)
     splits = splits_of(run, config)
-    parts = Parts(config, splits)
+    parts = Components(config, splits)
     assert parts.held_out is not None, f"{run.task.name} has too few items for a probe"
     items = judged_items(splits)
     classes, fine = _classes(items, splits.level)
@@ -797,7 +797,7 @@ def _in_time(row: Mapping[str, Any]) -> bool:
 def foretold(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     """What a run says of itself before its first step."""
     config = run.config(places)
-    return {"number": run.number, **foresee(Parts(config, splits_of(run, config)))}
+    return {"number": run.number, **foresee(Components(config, splits_of(run, config)))}
 
 
 def repair(run: Run, places: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -807,8 +807,8 @@ def repair(run: Run, places: Mapping[str, str], folder: Path) -> dict[str, Any]:
     splits = splits_of(run, config)
     path = folder / f"repair-{run.number:03d}"
     with RunFolder(path).new(config, force=True):
-        parts = Parts(config, splits)
-        job = Job(RunFolder(path), parts, lambda *_: None)
+        parts = Components(config, splits)
+        job = Trainer(RunFolder(path), parts, lambda *_: None)
         with suppress(NotFiniteError):  # nothing was left to repair it
             job.fit()
         items = judged_items(splits)
@@ -840,7 +840,7 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
         for run in {own[0].number: own[0], own[-1].number: own[-1]}.values():
             config = run.config(places)
             splits = splits_of(run, config)
-            parts = Parts(config, splits)
+            parts = Components(config, splits)
             assert parts.held_out is not None
             items = judged_items(splits)
             batches = parts.batches_from(0)

@@ -162,7 +162,7 @@ EVERYONE = {"positives": "all", "negatives": "all"}
 class Loss(nn.Module):
     """One of their losses. `ours` is the loss of Trivet, `why_not` the reason if there is none."""
 
-    ours: trivet.RowLoss
+    ours: trivet.EmbeddingLoss
     why_not: str | None = None
 
     def __init__(self, **options: Any) -> None:
@@ -172,7 +172,7 @@ class Loss(nn.Module):
         except NoCounterpartError as error:
             self.why_not = str(error)
 
-    def build(self, **options: Any) -> trivet.RowLoss:
+    def build(self, **options: Any) -> trivet.EmbeddingLoss:
         raise NotImplementedError  # each adapter has its own
 
     def forward(
@@ -239,7 +239,7 @@ class TripletMarginLoss(Loss):
         distance: Any = None,
         reducer: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(swap=swap, triplets_per_anchor=None if triplets_per_anchor == "all" else triplets_per_anchor, **rest)
         metric = geometry(distance, LpDistance())
         if smooth_loss:
@@ -255,7 +255,7 @@ class ContrastiveLoss(Loss):
 
     def build(
         self, *, pos_margin: float, neg_margin: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         metric = geometry(distance, LpDistance())
         if metric["distance"] == "cosine":  # a similarity counts from the other end
@@ -291,7 +291,7 @@ class MarginLoss(Loss):
         num_classes: int | None = None,
         distance: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(triplets_per_anchor=None if triplets_per_anchor == "all" else triplets_per_anchor, **rest)
         options = geometry(distance, LpDistance()) | EVERYONE
         penalty = float(nu) if learn_beta else 0.0
@@ -324,7 +324,7 @@ class MultiSimilarityLoss(_OfSets):
 
     def build(
         self, *, alpha: float, beta: float, base: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, {MeanReducer: "anchors", SumReducer: "sum"}, MeanReducer)
@@ -337,7 +337,9 @@ class NTXentLoss(_OfSets):
     def __init__(self, temperature: float = 0.07, **options: Any) -> None:
         super().__init__(temperature=temperature, **options)
 
-    def build(self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any) -> trivet.RowLoss:
+    def build(
+        self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, {MeanReducer: "mean", SumReducer: "sum"}, MeanReducer)
@@ -348,7 +350,9 @@ class SupConLoss(_OfSets):
     def __init__(self, temperature: float = 0.1, **options: Any) -> None:
         super().__init__(temperature=temperature, **options)
 
-    def build(self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any) -> trivet.RowLoss:
+    def build(
+        self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, {AvgNonZeroReducer: "mean", SumReducer: "sum"}, AvgNonZeroReducer)
@@ -361,7 +365,7 @@ class CircleLoss(_OfSets):
 
     def build(
         self, *, m: float, gamma: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, {AvgNonZeroReducer: "mean", SumReducer: "sum"}, AvgNonZeroReducer)
@@ -371,7 +375,7 @@ class CircleLoss(_OfSets):
 class NPairsLoss(Loss):
     """The first two items of each class: an anchor, and the positive that all anchors are compared with."""
 
-    def build(self, *, distance: Any = None, reducer: Any = None, **rest: Any) -> trivet.RowLoss:
+    def build(self, *, distance: Any = None, reducer: Any = None, **rest: Any) -> trivet.EmbeddingLoss:
         none_for(**rest)
         given = DotProductSimilarity() if distance is None else distance
         if type(given) is not DotProductSimilarity:
@@ -441,7 +445,7 @@ class ProxyAnchorLoss(_OfProxies):
         alpha: float = 32,
         distance: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         return trivet.ProxyAnchorLoss(num_classes, embedding_size, margin=margin, scale=alpha)
@@ -459,7 +463,7 @@ class ProxyNCALoss(_OfProxies):
         distance: Any = None,
         reducer: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         if geometry(distance, LpDistance(power=2)) != {"distance": "squared_euclidean", "normalize": True}:
             raise NoCounterpartError(f"distance={type(distance).__name__}")
@@ -477,7 +481,7 @@ class NormalizedSoftmaxLoss(_OfProxies):
         distance: Any = None,
         reducer: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         given = DotProductSimilarity() if distance is None else distance
         if type(given) is not DotProductSimilarity or not given.normalize_embeddings:
@@ -497,7 +501,7 @@ class CosFaceLoss(_OfProxies):
         distance: Any = None,
         reducer: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, OF_PROXIES, MeanReducer)
@@ -516,7 +520,7 @@ class ArcFaceLoss(_OfProxies):
         distance: Any = None,
         reducer: Any = None,
         **rest: Any,
-    ) -> trivet.RowLoss:
+    ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         only_cosine(distance)
         every = reduction(reducer, OF_PROXIES, MeanReducer)

@@ -43,7 +43,7 @@ from trivet.metrics import recall_at_k
 from trivet.models import ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training.config import RunConfig
-from trivet.training.label_cleaning import Cleaning, CleaningConfig
+from trivet.training.label_cleaning import CleaningConfig, LabelCleaning
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "robust_training.json"
@@ -192,7 +192,9 @@ def run(task: Task, strategy: Strategy, rate: float, seed: int, *, clean: bool) 
         num_classes=int(labels.max()) + 1, embedding_dim=DIMENSION, generator=torch.Generator().manual_seed(seed)
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    cleaning = Cleaning(_cleaning(task, strategy, clean=clean), labels[rows], batch_size=task.batch[0] * task.batch[1])
+    cleaning = LabelCleaning(
+        _cleaning(task, strategy, clean=clean), labels[rows], batch_size=task.batch[0] * task.batch[1]
+    )
     batches = _batches(task, labels[rows], seed)
     for step in range(task.steps):
         if cleaning.due(step):

@@ -37,11 +37,11 @@ from torch import Tensor
 from trivet.commands.train.run import train
 from trivet.datasets import Splits, load
 from trivet.losses import LOSSES
-from trivet.losses.engine import RowLoss, Rows
-from trivet.mining.selected_set import Choice
-from trivet.training.components import Parts
+from trivet.losses.engine import BlockView, EmbeddingLoss
+from trivet.mining.selected_set import SelectedItems
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
-from trivet.training.distributed.process_group import World
+from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.loop import fit
 from trivet.training.run_folder import RunFolder
 
@@ -71,15 +71,17 @@ class Notes:
         raise AssertionError(name)
 
 
-def choices(loss: RowLoss) -> list[str]:
+def choices(loss: EmbeddingLoss) -> list[str]:
     """A digest of all positives and negatives that each step chooses, from now on."""
     found: list[str] = []
     formula = loss.formula
 
-    def look(rows: Rows) -> Any:
+    def look(rows: BlockView) -> Any:
         positives, negatives = rows.selection.positives, rows.selection.negatives
         parts = [positives.index.where(positives.chosen, -1)]
-        parts.append(negatives.index.where(negatives.chosen, -1) if isinstance(negatives, Choice) else negatives.count)
+        parts.append(
+            negatives.index.where(negatives.chosen, -1) if isinstance(negatives, SelectedItems) else negatives.count
+        )
         found.append(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
         return formula(rows)
 
@@ -87,7 +89,7 @@ def choices(loss: RowLoss) -> list[str]:
     return found
 
 
-def in_processes(size: int, work: Callable[[World | None], Any]) -> list[Any]:
+def in_processes(size: int, work: Callable[[ProcessGroup | None], Any]) -> list[Any]:
     """What the work returns in each of several processes that train together, or in this one alone."""
     if size == 1:
         return [work(None)]
@@ -98,7 +100,7 @@ def in_processes(size: int, work: Callable[[World | None], Any]) -> list[Any]:
         def member(rank: int) -> None:
             place = f"file://{folder}/store"
             dist.init_process_group("gloo", init_method=place, rank=rank, world_size=size, timeout=timedelta(minutes=5))
-            torch.save(work(World(rank, size, Notes())), Path(folder) / f"{rank}.pt")
+            torch.save(work(ProcessGroup(rank, size, Notes())), Path(folder) / f"{rank}.pt")
             dist.destroy_process_group()
 
         members = [fork.Process(target=member, args=(rank,)) for rank in range(size)]
@@ -109,9 +111,9 @@ def in_processes(size: int, work: Callable[[World | None], Any]) -> list[Any]:
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
-def trained(config: RunConfig, splits: Splits, dtype: torch.dtype, world: World | None) -> dict[str, Any]:
+def trained(config: RunConfig, splits: Splits, dtype: torch.dtype, world: ProcessGroup | None) -> dict[str, Any]:
     """The weights before and after training, and what its steps chose."""
-    parts = Parts(config, splits, world)
+    parts = Components(config, splits, world)
     parts.model.to(dtype)
     task = parts.task(lambda: None)
     begun = weights(parts)
@@ -120,7 +122,7 @@ def trained(config: RunConfig, splits: Splits, dtype: torch.dtype, world: World 
     return {"begun": begun, "weights": weights(parts), "choices": found, "loss": task.value}
 
 
-def weights(parts: Parts) -> dict[str, Tensor]:
+def weights(parts: Components) -> dict[str, Tensor]:
     """Of network and loss, copied."""
     state = parts.model.state_dict() | {f"loss.{name}": value for name, value in parts.loss.state_dict().items()}
     return {name: value.double().clone() for name, value in state.items() if value.is_floating_point()}
@@ -169,9 +171,9 @@ def compared(reference: dict[str, Any], size: int, found: list[dict[str, Any]]) 
     }
 
 
-def timed(config: RunConfig, splits: Splits, world: World | None) -> dict[str, Any]:
+def timed(config: RunConfig, splits: Splits, world: ProcessGroup | None) -> dict[str, Any]:
     """Seconds of each step after the first ten, and the seconds of them in which this process computed."""
-    parts = Parts(config, splits, world)
+    parts = Components(config, splits, world)
     stamps: list[tuple[float, float]] = []
     task = parts.task(lambda: stamps.append((time.perf_counter(), time.process_time())))
     fit(task, parts.batches_from(0))

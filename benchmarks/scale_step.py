@@ -35,12 +35,12 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from trivet.losses import MarginLoss, MultiSimilarityLoss, TripletLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.gather import gather_rows
 from trivet.models import ModelConfig, build
 
 RESULTS = Path(__file__).parent / "results" / "scale_step.json"
-STRATEGIES: dict[str, Callable[[], RowLoss]] = {
+STRATEGIES: dict[str, Callable[[], EmbeddingLoss]] = {
     "batch-hard": lambda: TripletLoss(positives="hard", negatives="hard", distance="euclidean"),
     "easy, semihard": lambda: TripletLoss(positives="easy", negatives="semihard"),
     "all triplets": lambda: TripletLoss(positives="all", negatives="all"),
@@ -56,7 +56,7 @@ USE = 0.4  # share of the peak that training of image networks commonly reaches
 RESNET50 = {"flop_per_item": 3 * 2 * 4.1e9, "parameters": 25.6e6}  # 4.1 G multiplications: He et al. 2016, table 1
 
 
-def step_of(loss: RowLoss, n: int, d: int, per_class: int) -> Callable[[], None]:
+def step_of(loss: EmbeddingLoss, n: int, d: int, per_class: int) -> Callable[[], None]:
     """One forward and backward pass on unit rows of N / K classes."""
     generator = torch.Generator().manual_seed(n + d + per_class)
     rows = torch.nn.functional.normalize(torch.randn(n, d, generator=generator)).requires_grad_()

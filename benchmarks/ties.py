@@ -33,9 +33,9 @@ from torch import Tensor
 import trivet
 from trivet.distances import Distance
 from trivet.losses import LOSSES
-from trivet.losses.engine import RowLoss, Rows
+from trivet.losses.engine import BlockView, EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.mining.selected_set import Choice
+from trivet.mining.selected_set import SelectedItems
 
 BLOCKS = (1, 3, 7)
 PROCESSES = (2, 4)
@@ -93,13 +93,13 @@ class Case:
 
     def run(self, *, block_size: int | None = None, part: slice = slice(None), group: Any = None) -> Outcome:
         """Value, gradient of the own rows, and for each own anchor what was chosen."""
-        loss: RowLoss = LOSSES[self.name](
+        loss: EmbeddingLoss = LOSSES[self.name](
             **self.options, block_size=block_size, generator=torch.Generator().manual_seed(3)
         )
         chosen: dict[int, list[Any]] = {}
         formula = loss.formula
 
-        def watched(rows: Rows) -> Any:
+        def watched(rows: BlockView) -> Any:
             for place, choice in zip(rows._block.place.tolist(), _choices(rows), strict=True):
                 chosen[place] = choice
             return formula(rows)
@@ -171,11 +171,11 @@ def _selector(table: dict[str, Any], name: str, draw: random.Random) -> Any:
     return table[name]()
 
 
-def _choices(rows: Rows) -> list[Any]:
+def _choices(rows: BlockView) -> list[Any]:
     """For each anchor of the block the chosen pairs, or the positives and the set of negatives."""
     selection = rows.selection
     positives, taken = selection.positives.index.tolist(), selection.positives.chosen.tolist()
-    if isinstance(selection.negatives, Choice):
+    if isinstance(selection.negatives, SelectedItems):
         others = selection.negatives.index.tolist()
     else:
         others = [each.nonzero().flatten().tolist() for each in rows.negative_chosen]

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from trivet.datasets import Splits, load
 from trivet.training import RunConfig
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.loop import fit
 from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"
 WARM = 3  # first steps that are not timed
@@ -72,7 +72,7 @@ def _images(folder: Path) -> None:
 
 def bare(config: RunConfig, splits: Splits, steps: int) -> tuple[float, dict[str, Tensor]]:
     """Seconds per step, and the weights at the end."""
-    parts = Parts(config, splits)
+    parts = Components(config, splits)
     model, loss, batches = parts.model, parts.loss, parts.batches_from(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.training.learning_rate)
     batches.steps, stamps = steps, []
@@ -86,7 +86,7 @@ def bare(config: RunConfig, splits: Splits, steps: int) -> tuple[float, dict[str
 
 def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float, dict[str, Tensor]]:
     """Seconds per step, seconds per look at a fixed sample, and the weights at the end."""
-    parts, stamps, looks = Parts(config, splits), [], []
+    parts, stamps, looks = Components(config, splits), [], []
     look = parts.history.look
 
     def timed(step: int, model: Any) -> None:
@@ -97,7 +97,7 @@ def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float,
 
     parts.history.look = timed  # type: ignore[method-assign]  # to time the looks apart
     with tempfile.TemporaryDirectory() as folder, RunFolder(Path(folder) / "run").new(config, force=False):
-        job = Job(RunFolder(Path(folder) / "run"), parts, lambda *_: None)
+        job = Trainer(RunFolder(Path(folder) / "run"), parts, lambda *_: None)
         after = job.task.after_step
 
         def stamp() -> None:

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist
 
 from trivet.commands.demo.run import COARSE, FINE, PICTURE, train_parity
 from trivet.datasets import DigitsConfig, load
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.reports.figure import BLACK, BLUE, COLOURS, ORANGE, encode, panels, style
 from trivet.training.embed_dataset import embed
 
@@ -60,7 +60,7 @@ def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
         axes[0, 0].set_ylabel("second coordinate")
         handles, names = axes[0, 0].get_legend_handles_labels()
         picture.legend(handles, names, ncols=10, loc="outside lower center", title="digit", markerscale=1.8)
-        write_whole(DOCS / "collapse" / "points.png", encode(picture, "png"))
+        write_atomic(DOCS / "collapse" / "points.png", encode(picture, "png"))
         picture, axes = panels(1, 3, height=2.5, sharey=True)
         unit = pdist(found["healthy"][0]).mean()
         for axis, (title, (points, _, labels)) in zip(axes[0], found.items(), strict=True):
@@ -75,7 +75,7 @@ def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
             axis.set(title=title, xlabel="distance", ylim=(0, 40))
         axes[0, 0].set_ylabel("pairs of the kind (%)")
         axes[0, 0].legend()
-        write_whole(DOCS / "collapse" / "distances.png", encode(picture, "png"))
+        write_atomic(DOCS / "collapse" / "distances.png", encode(picture, "png"))
 
 
 if __name__ == "__main__":

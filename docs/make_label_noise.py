@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.reports.figure import BLUE, ORANGE, encode, panels, style
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "label_noise.json"
@@ -52,7 +52,7 @@ def draw(folder: Path) -> None:
         axis.set(xlim=(0, 108), xlabel="recall@1 by digit (%)")
         axis.invert_yaxis()
         picture.legend(loc="outside upper center", ncols=2)
-        write_whole(PICTURES / "recall.svg", encode(picture, "svg"))
+        write_atomic(PICTURES / "recall.svg", encode(picture, "svg"))
 
 
 def calibrate() -> None:
@@ -74,7 +74,7 @@ def calibrate() -> None:
             axis.plot(x[total > 0], y[total > 0], marker=marker, color=colour, label=kind)
         axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability that the label is wrong", ylabel="share that is wrong")
         axis.legend(loc="upper left")
-        write_whole(PICTURES / "calibration.svg", encode(picture, "svg"))
+        write_atomic(PICTURES / "calibration.svg", encode(picture, "svg"))
 
 
 def photograph(page: Path) -> None:

@@ -15,7 +15,7 @@ from trivet.commands.sweep.search_space import SweepConfig
 from trivet.config.base import arguments_help
 from trivet.datasets import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
 from trivet.samplers import BatchConfig
@@ -139,7 +139,7 @@ def losses() -> str:
     """The section of the losses: what they share once, then the rest of each."""
     models = {name: loss_settings(name) for name in LOSSES}
     own = {"prefixes": str(StrategyConfig.model_fields["prefixes"].description)}
-    said = arguments_help(RowLoss) | RULES | own
+    said = arguments_help(EmbeddingLoss) | RULES | own
     fields = {key: {name: model.model_fields.get(key) for name, model in models.items()} for key in SHARED}
     shared, differ = ["| key | type | default | |", "|---|---|---|---|"], []
     for key, by_loss in fields.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trivet import RowLoss
+from trivet import EmbeddingLoss
 from trivet.losses import LOSSES
 
 NEEDED = {"margin": 1.0, "num_classes": 4, "embedding_dim": 3}
@@ -21,7 +21,7 @@ def needed(name: str) -> dict[str, Any]:
     return {key: NEEDED[key] for key, argument in arguments if argument.default is argument.empty}
 
 
-def make(name: str, **options: Any) -> RowLoss:
+def make(name: str, **options: Any) -> EmbeddingLoss:
     """The loss of this name; with classes to know where it can know them."""
     if "num_classes" in inspect.signature(LOSSES[name]).parameters:
         options = {"num_classes": 4, **options}
@@ -30,5 +30,5 @@ def make(name: str, **options: Any) -> RowLoss:
     return LOSSES[name](**needed(name) | options)
 
 
-EVERY_LOSS: dict[str, Callable[..., RowLoss]] = {name: partial(make, name) for name in LOSSES}
+EVERY_LOSS: dict[str, Callable[..., EmbeddingLoss]] = {name: partial(make, name) for name in LOSSES}
 PROXIES = [name for name, loss in LOSSES.items() if loss.term == "proxy"]

@@ -9,7 +9,7 @@ import torch
 
 import trivet
 
-LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
+LOSSES: dict[str, Callable[[], trivet.EmbeddingLoss]] = {
     "easy x hard": lambda: trivet.TripletLoss(positives="easy", negatives="hard", distance="euclidean"),
     "random x semihard": lambda: trivet.TripletLoss(positives="random", negatives="semihard"),
     "all triplets": lambda: trivet.TripletLoss(positives="all", negatives="all", margin=1.0),

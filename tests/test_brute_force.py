@@ -408,7 +408,7 @@ SAMPLE_BETAS = [place / 8 for place in range(12)]
 class Loss:
     """A loss and its definition: `make(setting)` and `terms(setting, problem, sample)`."""
 
-    make: Callable[[Setting], trivet.RowLoss]
+    make: Callable[[Setting], trivet.EmbeddingLoss]
     terms: Terms
     reductions: Sequence[str]
     distances: Sequence[str] = tuple(DISTANCES)
@@ -471,8 +471,8 @@ def unhinged_margin_terms(setting: Setting, problem: Problem, sample: Sample) ->
     )  # fmt: skip
 
 
-def with_betas(betas: list[float], **options: int) -> Callable[[Setting], trivet.RowLoss]:
-    def make(setting: Setting) -> trivet.RowLoss:
+def with_betas(betas: list[float], **options: int) -> Callable[[Setting], trivet.EmbeddingLoss]:
+    def make(setting: Setting) -> trivet.EmbeddingLoss:
         loss = trivet.MarginLoss(**options, **setting.of_distances())
         loss.beta.data = torch.tensor(betas, dtype=torch.float64)
         return loss
@@ -623,7 +623,7 @@ def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
 
 
 def evaluate(
-    loss: trivet.RowLoss, sample: Sample, block_size: int | None, indices: Sequence[Tensor] | None = None
+    loss: trivet.EmbeddingLoss, sample: Sample, block_size: int | None, indices: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
     """The value, and its gradients with respect to embeddings, references and parameters."""
     loss.block_size = block_size
@@ -734,7 +734,7 @@ def softmax_terms(sub_centers: int, margined: Callable[[float], float]) -> Calla
     return terms
 
 
-OF_PROXIES: dict[str, tuple[Callable[..., trivet.RowLoss], Callable[..., list[float]]]] = {
+OF_PROXIES: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Callable[..., list[float]]]] = {
     "proxy-NCA": (trivet.ProxyNCALoss, proxy_nca_terms),
     "proxy-anchor": (lambda *d, **o: trivet.ProxyAnchorLoss(*d, scale=4.0, margin=0.25, **o), proxy_anchor_terms),
     "arcface": (
@@ -814,7 +814,7 @@ def test_random_choices_do_not_depend_on_blocks(
     options = {"positives": positives, "negatives": negatives, "normalize": True}
     seed, trim = data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.0, 0.0, 0.3]))
 
-    def fresh() -> trivet.RowLoss:
+    def fresh() -> trivet.EmbeddingLoss:
         return trivet.TripletLoss(**options, margin=0.5, trim=trim, generator=torch.Generator().manual_seed(seed))
 
     with pieces(sample.small_pieces):  # in both: where numbers are counted or sorted, they are drawn differently

@@ -160,7 +160,7 @@ def test_what_stands_for_the_losses_of_others_exists() -> None:
         for _, here, _ in rows(*heads):
             for code in re.findall(r"`((?:\w+Loss)\([^`]*\))`", here):
                 if "..." not in code:
-                    assert isinstance(eval(code, dict(OURS)), trivet.RowLoss), code
+                    assert isinstance(eval(code, dict(OURS)), trivet.EmbeddingLoss), code
                     found += 1
     assert found >= 10
 

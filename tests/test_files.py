@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.ended import End, every_moment
 
-from trivet.io.atomic_files import filled_folder, held, keep_new, recover, whole_folder, write_whole
+from trivet.io.atomic_files import atomic_folder, filled_folder, held, keep_new, recover, write_atomic
 
 KIND = frozenset(("mark", "more", "folder"))
 DEAD = 4_194_305  # beyond the largest process number of Linux
@@ -21,8 +21,8 @@ def content(path: Path) -> dict[str, str]:
 
 
 def fill(folder: Path, text: str) -> None:
-    write_whole(folder / "mark", text.encode())
-    write_whole(folder / "folder" / "more", text.encode())
+    write_atomic(folder / "mark", text.encode())
+    write_atomic(folder / "folder" / "more", text.encode())
 
 
 def clean(path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: b
             shutil.copytree(old, path)
 
     def work() -> None:
-        with whole_folder(path, KIND, mark="mark", what="a thing", force=force) as new:
+        with atomic_folder(path, KIND, mark="mark", what="a thing", force=force) as new:
             fill(new, "new")
 
     moments = 0
@@ -79,7 +79,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
         with filled_folder(path, KIND, mark="mark", what="a thing", force=True, ended=done):
             fill(path, "new")
             keep_new(path)
-            write_whole(path / "more", b"")
+            write_atomic(path / "more", b"")
 
     def prepare() -> None:
         clean(path)
@@ -138,13 +138,13 @@ def test_partial_files_go_with_their_process(
 
 def test_what_a_living_process_has_locked_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with whole_folder(path, KIND, mark="mark", what="a thing", force=False) as new:
+    with atomic_folder(path, KIND, mark="mark", what="a thing", force=False) as new:
         fill(new, "new")
         recover(path)
         assert content(new) == NEW
         with (
             pytest.raises(ValueError, match="is being made"),
-            whole_folder(path, KIND, mark="mark", what="a thing", force=False),
+            atomic_folder(path, KIND, mark="mark", what="a thing", force=False),
         ):
             pass
     with held(path, KIND, what="a thing", ended=lambda: False):

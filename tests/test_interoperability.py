@@ -56,7 +56,7 @@ class Case:
         others = {"ref_emb": self.references, "ref_labels": self.reference_labels}
         return loss(self.embeddings, self.labels, indices_tuple=tuples, **others)
 
-    def ours(self, loss: trivet.RowLoss, tuples: Tuples | None = None) -> Tensor:
+    def ours(self, loss: trivet.EmbeddingLoss, tuples: Tuples | None = None) -> Tensor:
         """The value of one of Trivet's losses."""
         others = {"references": self.references, "reference_labels": self.reference_labels}
         return loss.double()(self.embeddings, self.labels, indices=tuples, **others)
@@ -186,7 +186,7 @@ def test_its_pairs_in_the_losses_on_sets(name: str, case: Case) -> None:
     case.assert_equal(case.theirs(cross_entropy, tuples), case.ours(n_pair, tuples))
 
 
-OF_SETS: list[tuple[torch.nn.Module, Callable[..., trivet.RowLoss], dict[str, float]]] = [
+OF_SETS: list[tuple[torch.nn.Module, Callable[..., trivet.EmbeddingLoss], dict[str, float]]] = [
     (
         losses.MultiSimilarityLoss(alpha=1.5, beta=30, base=0.4, reducer=SumReducer()),
         trivet.MultiSimilarityLoss,
@@ -329,7 +329,9 @@ def test_one_pair_of_each_class(normalize: bool) -> None:
     torch.testing.assert_close(ours(embeddings[:4], labels[:4], **options), theirs, rtol=1e-9, atol=0)
 
 
-def assert_same_with_proxies(theirs: torch.nn.Module, weights: Tensor, ours: trivet.RowLoss, proxies: Tensor) -> None:
+def assert_same_with_proxies(
+    theirs: torch.nn.Module, weights: Tensor, ours: trivet.EmbeddingLoss, proxies: Tensor
+) -> None:
     """Value and gradients; the proxies as parameters, of theirs `weights`, and the rows of ours."""
     points, labels = rows(21, 1)
     found = []

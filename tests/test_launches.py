@@ -22,7 +22,7 @@ HARDEST = {"positives": "hard", "negatives": "hard"}
 ALL = {"positives": "all", "negatives": "all"}
 TRIPLET = {"margin": 0.2, "distance": "euclidean", "normalize": True}
 
-LOSSES: dict[str, Callable[[], trivet.RowLoss]] = {
+LOSSES: dict[str, Callable[[], trivet.EmbeddingLoss]] = {
     "EPHN": lambda: trivet.TripletLoss(**TRIPLET, **EXTREMES),
     "batch-hard": lambda: trivet.TripletLoss(**TRIPLET, **HARDEST),
     "EPSHN": lambda: trivet.TripletLoss(**TRIPLET, positives="easy", negatives="semihard-hardest"),
@@ -97,7 +97,7 @@ def batch(size: int = 64) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.normalize(rows, dim=1).requires_grad_(), torch.arange(size) % (size // 4)
 
 
-def step(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor) -> None:
+def step(loss: trivet.EmbeddingLoss, embeddings: Tensor, labels: Tensor) -> None:
     torch.autograd.grad(loss(embeddings, labels), [embeddings, *loss.parameters()])
 
 

@@ -17,7 +17,7 @@ import pytest
 from trivet.commands.main import main
 from trivet.metrics import clustering
 from trivet.runtime import progress
-from trivet.runtime.progress import Shown, Work, report, reporter, shown, steps, work
+from trivet.runtime.progress import Shown, Work, report, reporter, show_progress, steps, work
 
 Heard = list[tuple[str, float, float]]
 
@@ -167,7 +167,7 @@ def test_a_message_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     told = logging.getLogger("trivet")
     handler, filters = logging.StreamHandler(stream), [*told.filters]
     told.addHandler(handler)
-    with shown("training"):
+    with show_progress("training"):
         told.warning("detected")
     told.removeHandler(handler)
     assert stream.getvalue() == "\rtraining, 0 s so far\r                    \rdetected\n"
@@ -219,13 +219,13 @@ def test_a_loop_that_is_left_early_is_over(heard: Heard) -> None:
 
 def test_what_is_shown_ends_with_the_block(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "SILENT", 0.0)
-    with shown("audit"), shown("inside"):
+    with show_progress("audit"), show_progress("inside"):
         report("rows", 1, 2)
         assert [thread.name for thread in threading.enumerate()].count("progress") == 1
     assert "progress" not in [thread.name for thread in threading.enumerate()]
     assert progress._shown.get() is None
     assert capsys.readouterr() == ("", "audit, 0 s so far\n")
-    with shown("audit", show=False):
+    with show_progress("audit", show=False):
         report("rows", 1, 2)
     assert capsys.readouterr() == ("", "")
 

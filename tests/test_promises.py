@@ -33,7 +33,7 @@ EVERYONE = {"positives": "all", "negatives": "all"}
 LOSSES = {trivet.losses.LOSSES[name].__name__: made for name, made in EVERY_LOSS.items()}
 
 
-class Seen(trivet.RowLoss):
+class Seen(trivet.EmbeddingLoss):
     """A loss that keeps the distances its formula is given: `{(a, j): D(a, j)}`."""
 
     reductions = ("sum",)
@@ -43,10 +43,10 @@ class Seen(trivet.RowLoss):
         self.positive: list[Tensor] = []
         self.negative: list[Tensor] = []
 
-    def formula(self, rows: trivet.Rows) -> trivet.RowTerms:
+    def formula(self, rows: trivet.BlockView) -> trivet.LossTerms:
         self.positive += rows.to_positive.detach()[rows.positive_chosen].flatten().tolist()
         self.negative += rows.to_negative.detach()[rows.negative_chosen].flatten().tolist()
-        return trivet.RowTerms(rows.to_positive, rows.positive_chosen)
+        return trivet.LossTerms(rows.to_positive, rows.positive_chosen)
 
 
 @pytest.mark.parametrize("block_size", [None, 7])
@@ -230,7 +230,7 @@ def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
     rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)  # S_ap 0.8, S_an 0.6
     labels, one = torch.tensor([0, 0, 1]), torch.tensor([0])
     d_ap, d_an = 0.4**0.5, 0.8**0.5
-    losses: dict[str, tuple[trivet.RowLoss, float]] = {
+    losses: dict[str, tuple[trivet.EmbeddingLoss, float]] = {
         "CircleLoss": (
             trivet.CircleLoss(margin=0.4, scale=1.0),
             math.log(1 + math.exp(-(1.4 - 0.8) * (0.8 - 0.6)) * math.exp((0.6 + 0.4) * (0.6 - 0.4))),

@@ -110,9 +110,9 @@ def test_multi_similarity_equals_the_definition(items: list[tuple[int, int]], st
     assert loss(*tensors(rows, labels)).item() == pytest.approx(fmean(terms) if terms else 0.0, rel=1e-9, abs=1e-9)
 
 
-def strategies() -> list[trivet.RowLoss]:
+def strategies() -> list[trivet.EmbeddingLoss]:
     """Every loss with every kind of strategy, all drawing from the same seed."""
-    made: list[trivet.RowLoss] = []
+    made: list[trivet.EmbeddingLoss] = []
     for positives, negatives in itertools.product(
         ["easy", "hard", "random", "all"],
         ["random", "hard", "semihard", "semihard-hardest", "violating", "distance-weighted", "all"],
@@ -134,7 +134,7 @@ def strategies() -> list[trivet.RowLoss]:
     return made
 
 
-def gradients(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
+def gradients(loss: trivet.EmbeddingLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
     loss = copy.copy(loss)
     loss.block_size = block_size
     loss.key = torch.tensor([7, 0])

@@ -10,7 +10,7 @@ from tests import reference
 
 import trivet
 from trivet.distances import squared_distances
-from trivet.mining import Block
+from trivet.mining import DistanceBlock
 from trivet.mining.batch import check_batch
 
 ROWS = torch.tensor(reference.V8, dtype=torch.float64)
@@ -212,7 +212,7 @@ def test_distance_weights(k: int, upper: float | None, anchor: int, expected: di
         zip(negatives, reference.distance_weights([plain.d(anchor, n) for n in negatives], k, upper), strict=True)
     )
     batch = check_batch(ROWS, LABELS)
-    block = Block(batch, (anchor, anchor + 1), distance="euclidean", margin=0.2)
+    block = DistanceBlock(batch, (anchor, anchor + 1), distance="euclidean", margin=0.2)
     weights = trivet.DistanceWeighted(upper_cutoff=upper, dimension=k).weights(block)[0]
     found = weights / weights.sum()
     largest = sorted(by_hand, key=by_hand.__getitem__, reverse=True)[: len(expected)]

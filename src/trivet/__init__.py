@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 _TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
 _OTHERS = {
-    "losses.engine": ("RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"),
+    "losses.engine": ("BlockView", "EmbeddingLoss", "LossSum", "LossTerms", "StepStats"),
     "mining": ("Pairs", "Triplets", "mine", "mine_pairs"),
     "losses": ("MatryoshkaLoss",),
     "collapse": ("CollapseMonitor", "diagnose"),
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from trivet.collapse import diagnose as diagnose
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
     from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
-    from trivet.losses.engine import RowLoss as RowLoss
-    from trivet.losses.engine import Rows as Rows
-    from trivet.losses.engine import RowSum as RowSum
-    from trivet.losses.engine import RowTerms as RowTerms
-    from trivet.losses.engine import StepRecord as StepRecord
+    from trivet.losses.engine import BlockView as BlockView
+    from trivet.losses.engine import EmbeddingLoss as EmbeddingLoss
+    from trivet.losses.engine import LossSum as LossSum
+    from trivet.losses.engine import LossTerms as LossTerms
+    from trivet.losses.engine import StepStats as StepStats
     from trivet.mining import Pairs as Pairs
     from trivet.mining import Triplets as Triplets
     from trivet.mining import mine as mine

@@ -27,9 +27,9 @@ from trivet.datasets import Splits
 from trivet.datasets.label_noise import add_noise
 from trivet.io.atomic_files import claimed, write_json
 from trivet.models import TextNetworkConfig
-from trivet.runtime.progress import reporter, shown, work
+from trivet.runtime.progress import reporter, show_progress, work
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
@@ -231,11 +231,11 @@ class Runner:
             config = run.config(self._models)
             kind = json.dumps([run.settings.get(part) for part in ("data", "model", "batch")], sort_keys=True)
             if kind not in kinds:
-                with shown(f"timing {PROBE} steps"):
+                with show_progress(f"timing {PROBE} steps"):
                     kinds[kind] = self._step(config)
             training = config.training
             if training.epochs is not None:
-                training = Parts(config, self._splits(config)).config.training
+                training = Components(config, self._splits(config)).config.training
             total += kinds[kind] * training.num_steps
         return total
 
@@ -250,7 +250,7 @@ class Runner:
         short = config.model_copy(
             update={"training": config.training.model_copy(update={"epochs": None, "steps": WARM_UP + PROBE})}
         )
-        parts = Parts(short, self._splits(config))
+        parts = Components(short, self._splits(config))
         stamps: list[float] = []
         with _quiet():
             fit(parts.task(lambda: stamps.append(time.perf_counter())), parts.batches_from(0))
@@ -314,7 +314,7 @@ class Runner:
             splits = self._splits(config)
             began, used = time.monotonic(), time.process_time()
             if step == 0:
-                model = Parts(config, splits).model.eval()
+                model = Components(config, splits).model.eval()
             else:
                 try:
                     with _quiet():
@@ -383,7 +383,7 @@ class Runner:
         key = _read(config)
         if self._known is None or self._known[0] != key:
             self._known = None  # two at once may be too large
-            with shown("reading the data"):
+            with show_progress("reading the data"):
                 self._known = key, load_splits(config, self._root, reporter("reading images"))
         return self._known[1] if noise is None else add_noise(self._known[1], noise)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.collapse import THRESHOLDS, Strategy, diagnose, diagnosis, mode_index
+from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.commands.diagnose.options import print_diagnosis
 from trivet.losses import TripletLoss
@@ -214,24 +214,24 @@ def test_exchanged_labels() -> None:
 
 
 def test_a_strategy_that_finds_nothing() -> None:
-    strategy = Strategy(TripletLoss(positives="easy", negatives="easy"), 4, 8)
+    strategy = SamplingStrategy(TripletLoss(positives="easy", negatives="easy"), 4, 8)
     assert found(clusters(within=3.0), strategy=strategy) == [("dead-sampler", None)]
     # Where the classes are apart there is nothing left to find.
-    result = diagnose(clusters(), LABELS, strategy=Strategy(strategy.loss, 4, 2))
+    result = diagnose(clusters(), LABELS, strategy=SamplingStrategy(strategy.loss, 4, 2))
     assert [verdict.kind for verdict in result.verdicts] == ["spread-out"]
     assert result.notes == (
         "The batches contain nothing the loss can still learn from: the classes are already separated.",
         "With two items of a class in a batch there is only one positive: easy positives have no effect.",
     )
     wide = TripletLoss(positives="easy", margin=50.0)
-    assert not diagnose(clusters(), LABELS, strategy=Strategy(wide, 4, 8)).notes
+    assert not diagnose(clusters(), LABELS, strategy=SamplingStrategy(wide, 4, 8)).notes
 
 
 def test_advice_names_the_strategy() -> None:
-    hard = Strategy(TripletLoss(positives="easy", negatives="hard", margin=1.0), 4, 8)
+    hard = SamplingStrategy(TripletLoss(positives="easy", negatives="hard", margin=1.0), 4, 8)
     (verdict,) = diagnose(1 + 1e-3 * clusters(), LABELS, strategy=hard).verdicts
     assert "hardest of 32 items" in verdict.cause
-    easy = Strategy(TripletLoss(positives="easy", negatives="hard", margin=50.0), 4, 2)
+    easy = SamplingStrategy(TripletLoss(positives="easy", negatives="hard", margin=50.0), 4, 2)
     (verdict,) = diagnose(clusters(within=0.01), LABELS, strategy=easy).verdicts
     assert "now samples_per_class = 2" in verdict.changes[0]
 
@@ -239,7 +239,7 @@ def test_advice_names_the_strategy() -> None:
 def test_every_verdict_says_what_to_do_and_is_json() -> None:
     points = clusters()
     for embedding in (points, 0 * points, 1e6 * points, clusters(within=0.0)):
-        result = diagnose(embedding, LABELS, strategy=Strategy(TripletLoss(), 3, 4))
+        result = diagnose(embedding, LABELS, strategy=SamplingStrategy(TripletLoss(), 3, 4))
         text = json.loads(json.dumps(result.as_json(), allow_nan=False))
         assert set(text) == {"verdicts", "measures", "notes"}
         for verdict in text["verdicts"]:
@@ -323,12 +323,12 @@ def test_agreement_with_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loss_at_its_margin_is_a_network_collapse() -> None:
     """A shrunk embedding without a reference: its shape says nothing, the loss does."""
-    strategy = Strategy(TripletLoss(positives="hard", negatives="hard", margin=0.2), 4, 4)
+    strategy = SamplingStrategy(TripletLoss(positives="hard", negatives="hard", margin=0.2), 4, 4)
     result = diagnose(1e-4 * clusters(), LABELS, strategy=strategy)
     assert [(one.kind, one.severity) for one in result.verdicts] == [("network-collapse", "partial")]
     assert "margin of 0.2" in result.verdicts[0].rule
     assert found(clusters(), strategy=strategy) == [("spread-out", None)]
-    soft = Strategy(TripletLoss(positives="hard", negatives="hard", soft=True), 4, 4)
+    soft = SamplingStrategy(TripletLoss(positives="hard", negatives="hard", soft=True), 4, 4)
     assert found(1e-4 * clusters(), strategy=soft) == [("spread-out", None)]
 
 
@@ -378,7 +378,7 @@ def test_spots_and_lines_with_jitter() -> None:
 def test_odd_input_is_said_or_measured() -> None:
     with pytest.raises(ValueError, match=r"must be a trivet\.collapse\.Strategy .* got 'easy'"):
         diagnose(clusters(), LABELS, strategy="easy")  # type: ignore[arg-type]  # wrong on purpose
-    strategy = Strategy(TripletLoss(), 2, 2)
+    strategy = SamplingStrategy(TripletLoss(), 2, 2)
     single = diagnose(clusters()[:10], np.arange(10), strategy=strategy)
     assert "two classes of two items" in single.notes[0]
     assert measure(1e-200 * clusters(), LABELS).relative_spread == pytest.approx(

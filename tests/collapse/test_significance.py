@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trivet.collapse import Strategy, diagnose
+from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.formatting import measure_words
 from trivet.collapse.healthy import _points
 from trivet.collapse.significance import compare, compare_rankings, recall_by_chance
@@ -188,7 +188,7 @@ def test_labels_of_one_item_each_say_nothing_of_an_embedding() -> None:
 
 def test_advice_on_training_is_given_where_there_is_known_to_be_one() -> None:
     bad, good = clusters(0, 3.0), clusters(0, 0.3)
-    strategy = Strategy(TripletLoss(), classes_per_batch=4, samples_per_class=4)
+    strategy = SamplingStrategy(TripletLoss(), classes_per_batch=4, samples_per_class=4)
     file, run = (diagnose(bad, LABELS, good, known).verdicts[0] for known in (None, strategy))
     assert file.kind == run.kind == "worse-than-reference"
     assert file.cause == "It cannot be told from embeddings alone."

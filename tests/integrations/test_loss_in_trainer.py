@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You're resuming from a checkpoin
 class Outside(Trainer):
     """The loss is no part of the model, as in many trainers of one's own."""
 
-    criterion: trivet.RowLoss
+    criterion: trivet.EmbeddingLoss
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any) -> Any:
         value = self.criterion(model(inputs["points"]), inputs["labels"])
@@ -53,7 +53,7 @@ def margin_loss() -> trivet.MarginLoss:
     return trivet.MarginLoss(beta_learning_rate=BETA_RATE, positives="all", negatives="all", generator=generator)
 
 
-def trainer_of(folder: Path, loss: trivet.RowLoss, *others: TrainerCallback, **options: Any) -> Outside:
+def trainer_of(folder: Path, loss: trivet.EmbeddingLoss, *others: TrainerCallback, **options: Any) -> Outside:
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=16,

@@ -21,7 +21,7 @@ import trivet
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.lightning import EmbeddingModule, MonitorCallback
 from trivet.integrations.transformers import MonitorTrainerCallback
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import recall_at_k
 
 pytestmark = [
@@ -47,7 +47,7 @@ def sentences(count: int) -> list[dict[str, Tensor]]:
 
 
 class Learner(nn.Module):
-    def __init__(self, loss: RowLoss) -> None:
+    def __init__(self, loss: EmbeddingLoss) -> None:
         super().__init__()
         config = BertConfig(
             vocab_size=1 + TOPICS * WORDS + FILLERS,
@@ -67,7 +67,9 @@ class Learner(nn.Module):
         return {"loss": self.loss(self.embed(words), topic)}
 
 
-def trained(loss: RowLoss, rate: float, folder: Path, *, probed: bool, steps: int) -> tuple[CollapseMonitor, float]:
+def trained(
+    loss: EmbeddingLoss, rate: float, folder: Path, *, probed: bool, steps: int
+) -> tuple[CollapseMonitor, float]:
     """What the monitor saw, and recall@1 of sentences held out at the end."""
     torch.manual_seed(0)
     model, monitor, rows = Learner(loss), CollapseMonitor(), sentences(1200)

@@ -650,7 +650,7 @@ def test_class_numbers_are_shared_and_in_natural_order(query: list[str], gallery
 
 
 def test_a_file_too_large_for_memory_is_not_called_broken() -> None:
-    from trivet.io.embedding_source import whole
+    from trivet.io.embedding_source import read_errors
 
-    with pytest.raises(ValueError, match="must fit into memory"), whole(Path("a.npz"), "npz"):
+    with pytest.raises(ValueError, match="must fit into memory"), read_errors(Path("a.npz"), "npz"):
         raise MemoryError

@@ -391,7 +391,7 @@ def test_disjoint_triplets_are_picked_once() -> None:
     ],
     ids=lambda loss: type(loss).__name__,
 )
-def test_a_loss_that_picks_no_negatives_says_why(loss: trivet.RowLoss) -> None:
+def test_a_loss_that_picks_no_negatives_says_why(loss: trivet.EmbeddingLoss) -> None:
     rows, labels, _ = batch()
     reason = unpicked(loss)
     assert reason is not None

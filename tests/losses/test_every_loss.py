@@ -21,7 +21,7 @@ BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}
 MINED = {"positives": "multi-similarity", "negatives": "multi-similarity"}
 PAIRED = {"positives": "all", "negatives": "random"}
-LOSSES: dict[str, Callable[..., trivet.RowLoss]] = EVERY_LOSS | {
+LOSSES: dict[str, Callable[..., trivet.EmbeddingLoss]] = EVERY_LOSS | {
     "contrastive": lambda **o: trivet.ContrastiveLoss(margin=20.0, **o),  # above most distances
     "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
     "soft triplet, hard": lambda **o: trivet.TripletLoss(soft=True, positives="hard", negatives="hard", **o),
@@ -45,7 +45,7 @@ def random_batch(size: int) -> tuple[Tensor, Tensor]:
     return rows, torch.randint(4, (size,), generator=generator)
 
 
-def gradients(loss: trivet.RowLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
+def gradients(loss: trivet.EmbeddingLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
     loss = copy.copy(loss)
     loss.block_size, loss.key = block_size, torch.tensor([7, 0])
     leaf = embeddings.clone().requires_grad_()
@@ -192,7 +192,7 @@ def test_a_record_shows_its_numbers() -> None:
     loss = trivet.TripletLoss(margin=1.0, distance="euclidean", positives="all", negatives="all")
     loss(torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]), torch.tensor([7, 7, 1]))
     assert repr(loss.last) == (
-        "StepRecord(anchors=3, terms=2, active_fraction=0.5, hard_fraction=0, mean_to_positive=5, "
+        "StepStats(anchors=3, terms=2, active_fraction=0.5, hard_fraction=0, mean_to_positive=5, "
         "mean_to_negative=7.5, dropped={'no positive': 1, 'no negative': 0, 'no match': 0})"
     )
 
@@ -202,7 +202,7 @@ SQUARED, PLAIN = (
     reference.batch(reference.V8, reference.V8_LABELS, kind) for kind in ("squared_euclidean", "euclidean")
 )
 # The class, and the value of a triplet by its similarities and distances.
-TRIPLETS: dict[str, tuple[Callable[..., trivet.RowLoss], Callable[[int, int, int], float]]] = {
+TRIPLETS: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Callable[[int, int, int], float]]] = {
     "soft": (
         lambda **o: trivet.TripletLoss(soft=True, **o),
         lambda a, p, n: reference.log_one_plus_exp(SQUARED.d(a, p) - SQUARED.d(a, n)),

@@ -17,7 +17,7 @@ ROWS = torch.randn(12, 6, dtype=torch.float64, generator=GENERATOR)
 LABELS = torch.arange(12) % 4
 
 
-def same_draws(loss: trivet.RowLoss) -> trivet.RowLoss:
+def same_draws(loss: trivet.EmbeddingLoss) -> trivet.EmbeddingLoss:
     """That draw nothing new, so that several calls agree with one after another."""
     loss.key = torch.tensor([7, 0])
     return loss.double()
@@ -72,6 +72,6 @@ def test_references_and_memory() -> None:
         (lambda loss: trivet.MatryoshkaLoss(loss, (2, 7))(ROWS, LABELS), "as long as the longest prefix, 7: got 6"),
     ],
 )
-def test_what_cannot_be_used(make: Callable[[trivet.RowLoss], Tensor], said: str) -> None:
+def test_what_cannot_be_used(make: Callable[[trivet.EmbeddingLoss], Tensor], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make(trivet.TripletLoss())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.every_loss import EVERY_LOSS, make
 
-from trivet import CollapseMonitor, RowLoss
+from trivet import CollapseMonitor, EmbeddingLoss
 from trivet.integrations.watch import Watch
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
@@ -47,7 +47,7 @@ CONFIGURATIONS = (
 )
 
 
-def called(loss: RowLoss) -> float:
+def called(loss: EmbeddingLoss) -> float:
     value = loss(EMBEDDINGS.clone().requires_grad_(), LABELS)
     value.backward()
     return value.item()

@@ -14,7 +14,7 @@ from tests import reference
 from tests.every_loss import EVERY_LOSS, make
 from torch import Tensor
 
-from trivet import ContrastiveLoss, NPairLoss, ProxyNCALoss, RowLoss, TripletLoss, mine
+from trivet import ContrastiveLoss, EmbeddingLoss, NPairLoss, ProxyNCALoss, TripletLoss, mine
 from trivet.distances import unit_rows
 from trivet.losses import LOSSES
 from trivet.metrics import recall_at_k
@@ -25,12 +25,12 @@ ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 SCALES = [2.0**-100, 2.0**-73, 2.0**-40, 2.0**40, 2.0**60]  # 8e-31 to 1e18
 
 
-def normalising(name: str) -> RowLoss:
+def normalising(name: str) -> EmbeddingLoss:
     options = {"normalize": True} if "normalize" in inspect.signature(LOSSES[name]).parameters else {}
     return make(name, **options, generator=torch.Generator().manual_seed(0))
 
 
-def outcome(loss: RowLoss, embeddings: Tensor) -> tuple[float, Tensor]:
+def outcome(loss: EmbeddingLoss, embeddings: Tensor) -> tuple[float, Tensor]:
     leaf = embeddings.clone().requires_grad_()
     value = loss(leaf, LABELS)
     value.backward()
@@ -67,7 +67,7 @@ def test_a_triplet_of_rows_as_given(scale: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [TripletLoss(), ContrastiveLoss(margin=1.0), NPairLoss()])
-def test_rows_whose_squares_do_not_add_up_are_named(loss: RowLoss) -> None:
+def test_rows_whose_squares_do_not_add_up_are_named(loss: EmbeddingLoss) -> None:
     rows = ROWS.clone()
     rows[[2, 5]] *= 1e18
     with pytest.raises(ValueError, match=r"rows 2, 5 hold numbers too large to square \(2 of 8\)"):

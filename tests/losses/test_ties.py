@@ -10,15 +10,15 @@ from torch import Tensor
 
 from trivet import (
     ContrastiveLoss,
+    EmbeddingLoss,
     MarginLoss,
     MultiSimilarityLoss,
-    RowLoss,
     SelectivelyContrastiveLoss,
     TripletLoss,
     mine,
 )
 from trivet.distances import Products, device
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import (
     EasyNegative,
     HardNegative,
@@ -45,7 +45,7 @@ def copies(seed: int, rows: int = 16, dimension: int = 8, times: int = 3) -> tup
     return points, torch.randint(2, (rows,), generator=generator)
 
 
-def outcome(loss: RowLoss, embeddings: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+def outcome(loss: EmbeddingLoss, embeddings: Tensor, labels: Tensor) -> tuple[float, Tensor]:
     leaf = embeddings.clone().requires_grad_()
     value = loss(leaf, labels)
     value.backward()
@@ -53,7 +53,7 @@ def outcome(loss: RowLoss, embeddings: Tensor, labels: Tensor) -> tuple[float, T
     return value.item(), leaf.grad
 
 
-def check_same_in_blocks(make: type[RowLoss], embeddings: Tensor, labels: Tensor, **options: object) -> None:
+def check_same_in_blocks(make: type[EmbeddingLoss], embeddings: Tensor, labels: Tensor, **options: object) -> None:
     losses = [
         make(**options, block_size=size, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
         for size in (None, 1, 3)
@@ -88,7 +88,9 @@ def test_choices_among_copies_are_the_same_in_blocks_of_any_size(negatives: str)
     ],
     ids=["hinge", "max", "trim", "trimmed pairs", "margin", "mined sets", "cases"],
 )
-def test_sets_of_copies_are_the_same_in_blocks_of_any_size(make: type[RowLoss], options: dict[str, object]) -> None:
+def test_sets_of_copies_are_the_same_in_blocks_of_any_size(
+    make: type[EmbeddingLoss], options: dict[str, object]
+) -> None:
     for seed in range(6):
         check_same_in_blocks(make, *copies(seed), **options)
 
@@ -146,7 +148,7 @@ def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
 
 def test_equal_logistic_terms_are_equal_wherever_they_stand() -> None:
     for number in torch.linspace(-3, 3, 40).tolist():
-        assert len({*log_one_plus_exp(torch.full((7, 9), number)).flatten().tolist()}) == 1
+        assert len({*softplus_log(torch.full((7, 9), number)).flatten().tolist()}) == 1
 
 
 def switch(name: str) -> Callable[[str], None]:

@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
     key: list[int]
 
 
-def record_of(loss: trivet.RowLoss) -> list[float]:
+def record_of(loss: trivet.EmbeddingLoss) -> list[float]:
     last = loss.last
     assert last is not None
     means = [last.mean_to_positive, last.mean_to_negative]
@@ -111,7 +111,11 @@ def record_of(loss: trivet.RowLoss) -> list[float]:
 
 
 def outcome(
-    loss: trivet.RowLoss, value: Tensor, embeddings: Tensor, references: Tensor | None, group: dist.ProcessGroup | None
+    loss: trivet.EmbeddingLoss,
+    value: Tensor,
+    embeddings: Tensor,
+    references: Tensor | None,
+    group: dist.ProcessGroup | None,
 ) -> Outcome:
     """After backward; what each process has only a share of is added up over the group."""
     loss.zero_grad()
@@ -123,7 +127,7 @@ def outcome(
     return Outcome(value.detach(), embeddings.grad, shares[0], shares[1:], record_of(loss), loss.key.tolist())
 
 
-def alone(loss: trivet.RowLoss, case: Case) -> Outcome:
+def alone(loss: trivet.EmbeddingLoss, case: Case) -> Outcome:
     """One process that holds the whole batch."""
     embeddings = case.embeddings.requires_grad_()
     if not case.references:
@@ -143,7 +147,7 @@ def alone(loss: trivet.RowLoss, case: Case) -> Outcome:
     return outcome(loss, value, embeddings, others, None)
 
 
-def together(loss: trivet.RowLoss, case: Case, crew: Crew) -> Outcome:
+def together(loss: trivet.EmbeddingLoss, case: Case, crew: Crew) -> Outcome:
     """This process's part."""
     span = crew.span(case.counts)
     embeddings = case.embeddings[span].requires_grad_()
@@ -195,7 +199,7 @@ def differences(found: Outcome, expected: Outcome, span: slice, dtype: torch.dty
 
 
 def compare(
-    crew: Crew, make: Callable[..., trivet.RowLoss], cases: Iterable[tuple[Options, Case]], *, steps: int = 1
+    crew: Crew, make: Callable[..., trivet.EmbeddingLoss], cases: Iterable[tuple[Options, Case]], *, steps: int = 1
 ) -> None:
     """Both ways for every case; a process goes on after a fault, as the others would wait for it."""
     faults = []

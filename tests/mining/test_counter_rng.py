@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from trivet.mining.counter_rng import Draws, new_key
+from trivet.mining.counter_rng import CounterRng, new_key
 
 WORD = 2**64
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -52,7 +52,7 @@ def definition(seed: int, step: int, stream: int, anchor: int, slot: int) -> flo
 
 def numbers(seed: int = 1, step: int = 0, stream: int = 0, anchors: int | Tensor = 1, slots: int = 1) -> Tensor:
     places = torch.arange(anchors) if isinstance(anchors, int) else anchors
-    return Draws(torch.tensor([seed, step])).uniform(places, slots, stream=stream)
+    return CounterRng(torch.tensor([seed, step])).uniform(places, slots, stream=stream)
 
 
 @cache

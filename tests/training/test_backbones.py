@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from trivet.models import ModelConfig, build
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 pytestmark = [pytest.mark.usefixtures("few_digits")]
 NAME = "timm:resnet10t"
@@ -49,10 +49,10 @@ def test_a_killed_run_goes_on_bit_for_bit_and_frozen_parts_stay(weights: Path, t
     config = settings(weights, freeze=1, pooling="gem")
     splits = load_splits(config, None)
 
-    def job(folder: str, checkpoint: Path | None = None) -> Job:
+    def job(folder: str, checkpoint: Path | None = None) -> Trainer:
         path = tmp_path / folder
         path.mkdir(exist_ok=True)
-        return Job(RunFolder(path), Parts(config, splits), lambda *_: None, checkpoint=checkpoint)
+        return Trainer(RunFolder(path), Components(config, splits), lambda *_: None, checkpoint=checkpoint)
 
     whole = job("run")
     (said,) = [line for line in whole.journal.record["warnings"] if "left out" in line]

@@ -10,7 +10,7 @@ import pytest
 
 from trivet.commands.train.run import train
 from trivet.datasets import load
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 from trivet.training.repairs import repaired
 
@@ -43,7 +43,7 @@ def test_a_run_without_classes_in_its_batches_reaches_its_report(
 
 def test_balanced_batches_hold_the_parities_alike() -> None:
     config = settings(batch={"num_classes": 4, "samples_per_class": 2, "balance": "parity"})
-    parts = Parts(config, load(config.data, None))
+    parts = Components(config, load(config.data, None))
     labels = parts.splits.train.labels
     for step in range(5):
         items = parts.batches.batch(0, step)
@@ -56,7 +56,7 @@ def test_balanced_batches_hold_the_parities_alike() -> None:
 def test_balance_must_name_a_coarser_level(balance: str, message: str) -> None:
     config = settings(batch={"balance": balance, "num_classes": 4})
     with pytest.raises(ValueError, match=message):
-        Parts(config, load(config.data, None))
+        Components(config, load(config.data, None))
 
 
 def test_a_repair_that_needs_positives_ends_shuffling() -> None:

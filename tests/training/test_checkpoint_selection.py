@@ -26,11 +26,11 @@ from trivet.metrics import retrieve_levels
 from trivet.models import Embedder, build
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.checkpoint_selection import Choosing, Seen, ended, load_splits, lower_end
-from trivet.training.components import Parts
+from trivet.training.checkpoint_selection import CheckpointSelection, Seen, ended, load_splits, lower_end
+from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 SIGNAL, NOISE = 3, 13  # dimensions that tell classes apart, and that do not
 SMALL = ["evaluation.map_points=20", "evaluation.nmi_plus=1", "training.steps=8", "evaluation.every=4"]
@@ -83,13 +83,13 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let each look, the first at the untrained network, find the next of these; 0.8 has lost recall@1."""
     found = iter(values)
 
-    def seen(self: Choosing, model: object, *_: object) -> Seen:
+    def seen(self: CheckpointSelection, model: object, *_: object) -> Seen:
         value = next(found)
         recall = 0.4 if value == 0.8 else 0.5
         spread = np.linspace(-0.01, 0.01, 4)
         return Seen(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
 
-    monkeypatch.setattr(Choosing, "_seen", seen)
+    monkeypatch.setattr(CheckpointSelection, "_seen", seen)
 
 
 def record_of(run: Path) -> dict[str, Any]:
@@ -211,13 +211,13 @@ def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(st
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, 0.5, 0.7, 0.6, 0.7, 0.8, 0.5)
     config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
-    job = Job(RunFolder(tmp_path), Parts(config, load_splits(config, None)), lambda *_: None)
+    job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     assert job.fit() == "finished"
     assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6, 8]
     assert job.parts.choosing.step == 2
     # What goes on from a checkpoint has the weights of that step, not of its own.
-    later = Job(
-        job.run, Parts(config, load_splits(config, None)), lambda *_: None, checkpoint=job.run.checkpoints()[-1]
+    later = Trainer(
+        job.run, Components(config, load_splits(config, None)), lambda *_: None, checkpoint=job.run.checkpoints()[-1]
     )
     best, weights = job.parts.choosing.weights, later.parts.choosing.weights
     assert best.keys() == weights.keys()
@@ -231,7 +231,7 @@ def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returne
 ) -> None:
     see(monkeypatch, 0.5, 0.9, 0.6, 0.7)
     config = settings(file)
-    parts = Parts(config, load_splits(config, None))
+    parts = Components(config, load_splits(config, None))
     # a residual head, which the type of a body does not tell
     choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
     choosing.begin(parts.model, first=True)
@@ -253,7 +253,7 @@ def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse
     """Patience counts from what it returned to all the same."""
     see(monkeypatch, 0.5, 0.4, 0.45, 0.45)
     config = settings(file, "choosing.patience=1")
-    parts = Parts(config, load_splits(config, None))
+    parts = Components(config, load_splits(config, None))
     # a residual head, which the type of a body does not tell
     choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
     choosing.begin(copy.deepcopy(parts.model), first=True)
@@ -261,7 +261,7 @@ def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse
     choosing.go_back(4, parts.model)
     assert (choosing.step, choosing.ended) == (0, None)
     assert not (choosing.weights["body.1.change.weight"] == 2.0).any()
-    again = Parts(config, load_splits(config, None)).choosing
+    again = Components(config, load_splits(config, None)).choosing
     assert again.restore(json.loads(json.dumps(choosing.state())), choosing.weights)
     assert again.ended is None
     choosing.look(8, parts.model)
@@ -271,7 +271,7 @@ def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse
 def test_a_repair_that_changed_the_width_leaves_the_start_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, 0.5, 0.4)
     config = settings(file)
-    parts = Parts(config, load_splits(config, None))
+    parts = Components(config, load_splits(config, None))
     parts.choosing.begin(copy.deepcopy(parts.model), first=True)
     other = build(config.model.model_copy(update={"embedding_dim": 5}), (16,), 0)
     parts.choosing.go_back(4, other)
@@ -353,14 +353,14 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see(monkeypatch, 0.5, 0.7, 0.6)
-    look = Choosing.look
+    look = CheckpointSelection.look
 
-    def look_and_stop(self: Choosing, step: int, model: Embedder) -> dict[str, float]:
+    def look_and_stop(self: CheckpointSelection, step: int, model: Embedder) -> dict[str, float]:
         if step == 4:
             signal.raise_signal(signal.SIGINT)
         return look(self, step, model)
 
-    monkeypatch.setattr(Choosing, "look", look_and_stop)
+    monkeypatch.setattr(CheckpointSelection, "look", look_and_stop)
     run = tmp_path / "run"
     record = train(settings(file, "choosing.keep=last", "evaluation.every=2"), run)
     assert (record["status"], record["step"]) == ("interrupted", 4)
@@ -402,11 +402,11 @@ def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path
     config = settings(
         named, "data.level=kind", "choosing.measure=recall@2", "choosing.level=side", "evaluation.every=8"
     )
-    job = Job(RunFolder(tmp_path), Parts(config, load_splits(config, None)), lambda *_: None)
+    job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     items = job.parts.choosing.items
     embeddings = embed(job.untrained, items.inputs)
     found = retrieve_levels(**items.asked(embeddings), measures=("recall@2",), distance="cosine")["side"]
     assert job.parts.choosing.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
     assert (tmp_path / "metrics.csv").read_text().startswith("step,attempt,loss")
     with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):
-        Parts(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))
+        Components(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))

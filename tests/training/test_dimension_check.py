@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 from trivet.training.dimension_check import check_width, too_narrow
 
@@ -21,7 +21,7 @@ from trivet.training.dimension_check import check_width, too_narrow
         (MarginLoss(margin=0.5, distance="euclidean"), 2, 6),
     ],
 )
-def test_as_many_classes_as_have_room(loss: RowLoss, dim: int, most: int) -> None:
+def test_as_many_classes_as_have_room(loss: EmbeddingLoss, dim: int, most: int) -> None:
     assert too_narrow(loss, most, dim) is None
     said = too_narrow(loss, most + 1, dim)
     assert said is not None
@@ -46,6 +46,6 @@ def test_losses_that_want_no_distance_say_nothing() -> None:
 def test_a_run_is_told_before_its_first_step(model: dict[str, object], batch: dict[str, object], says: bool) -> None:
     values = {"data": {"name": "digits", "level": "digit"}, "model": {"name": "linear", **model}, "batch": batch}
     config = RunConfig.parse({**values, "loss": {"name": "triplet", "margin": 2.0}}, source="test")
-    note = check_width(Parts(config, load_splits(config, None, None)))
+    note = check_width(Components(config, load_splits(config, None, None)))
     assert (note is not None) == says
     assert not says or "the 5 classes of a batch" in str(note)

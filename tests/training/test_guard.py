@@ -29,14 +29,14 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import report
 from trivet.training import RunConfig
 from trivet.training.checkpoint import Progress, load_weights, read_progress, save_checkpoint, step_of
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
 from trivet.training.guard import Guard
-from trivet.training.loop import NotFiniteError, Task
+from trivet.training.loop import NotFiniteError, TrainState
 from trivet.training.repairs import LADDERS, Repair, preventions, repaired, with_changes
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
 from trivet.training.schedule import rate_factor
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -296,13 +296,13 @@ def test_a_widened_embedding_keeps_the_other_layers_of_its_checkpoint(
     monkeypatch.setitem(LADDERS, "network-collapse", (wider,))
     scripted.script = ONCE
     begun: list[dict[str, Any]] = []
-    task = Parts.task
+    task = Components.task
 
-    def noted(self: Parts, after_step: Callable[[], None]) -> Any:
+    def noted(self: Components, after_step: Callable[[], None]) -> Any:
         begun.append({name: value.clone() for name, value in self.model.state_dict().items()})
         return task(self, after_step)
 
-    monkeypatch.setattr(Parts, "task", noted)
+    monkeypatch.setattr(Components, "task", noted)
     loaded, load = [], load_weights
 
     def seen(file: Path, *parts: Any) -> Any:
@@ -544,7 +544,7 @@ def test_an_optimiser_that_begins_anew_warms_up_anew() -> None:
     settings = config(training={"steps": 100, "warmup_steps": 9})
     model = build(settings.model, (1, 8, 8), 0)
     loss = settings.loss.build(num_classes=6, embedding_dim=8, generator=torch.Generator())
-    task = Task(model, loss, settings.training, seed=0, since=40)
+    task = TrainState(model, loss, settings.training, seed=0, since=40)
     assert task.step == 40
     task.begin_step()
     assert [group["lr"] for group in task.optimizer.param_groups] == [pytest.approx(1e-4)]
@@ -670,7 +670,7 @@ def test_an_attempt_begins_with_the_weights_of_its_checkpoint(
     assert [row for row in rows if row[1] == "0"] == warned[:10]
     scripted.script = {}
     train(config(training={"steps": 4}, guard={"action": "repair"}), tmp_path / "run")
-    parts = Parts(RunFolder(runs["repair"]).config(), splits())
+    parts = Components(RunFolder(runs["repair"]).config(), splits())
     parts.model.load_state_dict(load_model(tmp_path / "run" / "model").state_dict())
     batch = parts.batches.batch(*divmod(4, parts.batches.steps_per_epoch))
     images, labels = parts.items.inputs.batch(batch), parts.items.labels["digit"][batch]
@@ -702,20 +702,20 @@ def test_a_killed_run_comes_to_the_same_repair_and_result(
 ) -> None:
     scripted.script = ONCE
     path = tmp_path / "repair"
-    after_step, checkpoint = Job._after_step, Job.checkpoint
+    after_step, checkpoint = Trainer._after_step, Trainer.checkpoint
 
-    def dies(self: Job) -> None:
+    def dies(self: Trainer) -> None:
         if (self.parts.guard.attempt, self.task.step) == (attempt, step):
             raise Killed
         after_step(self)
 
-    def dies_before_anything_is_deleted(self: Job) -> None:
+    def dies_before_anything_is_deleted(self: Trainer) -> None:
         checkpoint(self)
         if (self.parts.guard.attempt, self.task.step) == (1, 4) == (attempt, step):
             raise Killed
 
-    monkeypatch.setattr(Job, "_after_step", dies)
-    monkeypatch.setattr(Job, "checkpoint", dies_before_anything_is_deleted)
+    monkeypatch.setattr(Trainer, "_after_step", dies)
+    monkeypatch.setattr(Trainer, "checkpoint", dies_before_anything_is_deleted)
     with pytest.raises(Killed):
         train(config(guard={"action": "repair"}), path)
     monkeypatch.undo()
@@ -752,14 +752,14 @@ def test_at_most_three_repairs_and_the_last_event_is_not_silent(
 
 def refuses(monkeypatch: pytest.MonkeyPatch, *, above: float) -> None:
     """Embeddings are not finite from step 6 on where the learning rate is larger."""
-    train_on = Task.train_on
+    train_on = TrainState.train_on
 
-    def step(self: Task, batch: Any) -> None:
+    def step(self: TrainState, batch: Any) -> None:
         if self.step >= 6 and self.config.learning_rate > above:
             raise NotFiniteError("embeddings must be finite: rows 0")
         train_on(self, batch)
 
-    monkeypatch.setattr(Task, "train_on", step)
+    monkeypatch.setattr(TrainState, "train_on", step)
 
 
 def test_what_is_not_finite_is_repaired(
@@ -870,7 +870,7 @@ def test_commands_say_what_happened(
 def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp_path: Path) -> None:
     scripted.script = ONCE
     settings = config(guard={"action": "repair"})
-    parts = Parts(settings, splits())
+    parts = Components(settings, splits())
     before = embed(parts.model, parts.sample.inputs)
 
     class Scaled(Embedder):
@@ -881,7 +881,7 @@ def test_a_model_changed_before_the_start_stays_so(scripted: type[Scripted], tmp
     parts.model = changed
     run = RunFolder(tmp_path / "run")
     with run.new(settings, force=False):
-        job = Job(run, parts, report)
+        job = Trainer(run, parts, report)
         assert job.fit() == "finished"
     assert parts.guard.attempt == 1
     assert parts.model is changed

@@ -20,10 +20,10 @@ from trivet.io.label_decisions import read_decisions
 from trivet.label_noise import Suspects, find_suspects
 from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
-from trivet.training.components import Parts
-from trivet.training.label_cleaning import Cleaning, CleaningConfig
+from trivet.training.components import Components
+from trivet.training.label_cleaning import CleaningConfig, LabelCleaning
 from trivet.training.run_folder import RECORD, RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -57,10 +57,10 @@ def config(**cleaning: Any) -> RunConfig:
 def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
     """As a repair may take cleaning back, and return to a checkpoint that has left items out."""
     points, _, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
     cleaning.look(3, points, num_classes=3, seed=0)
     assert cleaning.changed
-    taken_back = Cleaning(None, labels, batch_size=20)
+    taken_back = LabelCleaning(None, labels, batch_size=20)
     taken_back.restore(cleaning.state())
     assert not taken_back.changed
     assert taken_back.as_json() == []
@@ -68,7 +68,7 @@ def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
 
 def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
     points, truth, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
     said = cleaning.look(3, points, num_classes=3, seed=0)
     assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
     assert cleaning.labels.tolist() == labels.tolist()
@@ -78,7 +78,7 @@ def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
 
 def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     points, truth, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
     cleaning.look(0, points, num_classes=3, seed=0)
     assert cleaning.labels.tolist() == truth.tolist()
     assert len(cleaning.rows) == 120
@@ -95,7 +95,7 @@ def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
     found = find_suspects(points, labels)
     moved = np.sort(found.probability_wrong[found.proposed != labels])
     limit = float(moved[len(moved) // 2])
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, above=limit), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0, above=limit), labels, batch_size=20)
     cleaning.look(0, points, num_classes=3, seed=0)
     changed = np.flatnonzero(cleaning.labels != labels).tolist()
     assert changed == np.flatnonzero(found.probability_wrong > limit).tolist()
@@ -104,7 +104,7 @@ def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
 
 def test_each_look_judges_the_labels_as_given() -> None:
     points, _, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
     for step in (0, 1):
         cleaning.look(step, points, num_classes=3, seed=0)
     assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
@@ -120,10 +120,10 @@ def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.Monke
         return find_suspects(*arguments, least=least, **options)
 
     monkeypatch.setattr("trivet.training.label_cleaning.find_suspects", judged)
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
     for step, seen in enumerate((points, by_heart)):
         cleaning.look(step, seen, num_classes=3, seed=0)
-    resumed = Cleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
+    resumed = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
     resumed.restore(json.loads(json.dumps(cleaning.state())))
     resumed.look(2, by_heart, num_classes=3, seed=0)
     first, second, _ = (look["least"] for look in resumed.as_json())
@@ -149,7 +149,7 @@ def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
     points += 0.4 * np.random.default_rng(1).standard_normal(points.shape)
     noise = find_suspects(points, labels).noise
     assert noise.verdict == "cannot-tell"
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     cleaning.look(0, points, num_classes=3, seed=0)
     look = cleaning.as_json()[0]
     assert (look["noise_rate"], look["least"]) == (None, noise.least)
@@ -157,7 +157,7 @@ def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
 
 def test_looks_are_due_at_their_steps_and_once() -> None:
     points, _, labels = clusters()
-    cleaning = Cleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=4, every=3, until=11), labels, batch_size=20)
     seen = []
     for step in range(20):
         if cleaning.due(step):
@@ -167,12 +167,12 @@ def test_looks_are_due_at_their_steps_and_once() -> None:
     assert seen == [(4, True), (7, True), (10, True), (11, False)]
     assert not cleaning.changed
     assert len(cleaning.rows) == 120
-    assert not any(Cleaning(None, labels, batch_size=20).due(step) for step in range(20))
+    assert not any(LabelCleaning(None, labels, batch_size=20).due(step) for step in range(20))
 
 
 @pytest.mark.parametrize(("items", "first"), [(120, 12), (121, 14), (4000, 200)])
 def test_the_first_look_comes_after_two_epochs_at_most_200_steps(items: int, first: int) -> None:
-    cleaning = Cleaning(CleaningConfig(action="drop"), np.arange(items) % 3, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop"), np.arange(items) % 3, batch_size=20)
     assert [step for step in range(250) if cleaning.due(step)] == [first, *range(first + 100, 250, 100)]
 
 
@@ -180,7 +180,7 @@ def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
     points, _, _ = clusters()
     labels = np.repeat([2, 5, 5], 40)
     labels[[0, 40]] = 7  # all items of this class lie deep inside another
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=3, seed=0)
     assert said.startswith("step 0: 2 of 120 labels look wrong")
     assert "nothing is changed, as fewer classes would be left than batches need, 3" in said
@@ -190,7 +190,7 @@ def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
 def test_embeddings_that_are_not_finite_are_not_judged() -> None:
     points, _, labels = clusters()
     points[7] = np.nan
-    cleaning = Cleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     assert (
         cleaning.look(0, points, num_classes=3, seed=0)
         == "step 0: the embeddings are not finite, so no label is judged"
@@ -202,7 +202,7 @@ def test_embeddings_that_are_not_finite_are_not_judged() -> None:
 def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     points = np.random.default_rng(0).standard_normal((len(labels), 8))
-    cleaning = Cleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
     said = cleaning.look(0, points, num_classes=2, seed=0)
     assert said == "step 0: the embedding knows too little of the labels, so none is judged"
     assert not cleaning.changed
@@ -212,8 +212,8 @@ def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> No
 def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
     labels = np.arange(120) % 3
     with pytest.raises(ValueError, match=r"greater than the step of the first check, 12, .*: got 12; raise it"):
-        Cleaning(CleaningConfig(action="drop", until=12), labels, batch_size=20)
-    cleaning = Cleaning(CleaningConfig(action="drop"), labels, batch_size=20)
+        LabelCleaning(CleaningConfig(action="drop", until=12), labels, batch_size=20)
+    cleaning = LabelCleaning(CleaningConfig(action="drop"), labels, batch_size=20)
     assert cleaning.warnings(12) == [
         "No label is judged: the first check would be at step 12, but the run has 12 steps."
     ]
@@ -221,14 +221,14 @@ def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
         "Cleaning may find no wrong label: of fewer than 500 items, here 120, few can be told from right ones where "
         "classes overlap."
     ]
-    assert Cleaning(None, labels, batch_size=20).warnings(5) == []
-    assert Cleaning(CleaningConfig(action="drop"), np.arange(500) % 3, batch_size=20).warnings(60) == []
+    assert LabelCleaning(None, labels, batch_size=20).warnings(5) == []
+    assert LabelCleaning(CleaningConfig(action="drop"), np.arange(500) % 3, batch_size=20).warnings(60) == []
 
 
 def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels() -> None:
     settings = config()
     splits = load(settings.data, None)
-    parts = Parts(settings, splits)
+    parts = Components(settings, splits)
     given = splits.train.labels["digit"]
     parts.cleaning.rows = np.flatnonzero(given > 0)
     parts.put_in_force(settings)
@@ -241,16 +241,16 @@ def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels() -> No
 def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(after=6)
     whole = train(settings, tmp_path / "whole")
-    clean = Job._clean
+    clean = Trainer._clean
 
-    def interrupted(self: Job) -> None:
+    def interrupted(self: Trainer) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Job, "_clean", interrupted)
+    monkeypatch.setattr(Trainer, "_clean", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(settings, tmp_path / "cut")
     assert [step_of(file) for file in RunFolder(tmp_path / "cut").checkpoints()] == [4, 6]
-    monkeypatch.setattr(Job, "_clean", clean)
+    monkeypatch.setattr(Trainer, "_clean", clean)
     assert resume(tmp_path / "cut")["cleaning"] == whole["cleaning"]
 
 
@@ -263,7 +263,7 @@ def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["drop", "relabel"])
 def test_a_state_holds_all(action: Any) -> None:
     points, _, labels = clusters()
-    before, after = (Cleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
+    before, after = (LabelCleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
     before.look(0, points, num_classes=3, seed=0)
     after.restore(json.loads(json.dumps(before.state())))
     assert after.labels.tolist() == before.labels.tolist()
@@ -293,15 +293,15 @@ def test_a_killed_run_goes_on_to_the_same_result(
     class Killed(BaseException):
         pass
 
-    after_step, killed_at = Job._after_step, [8, 14]
+    after_step, killed_at = Trainer._after_step, [8, 14]
 
-    def until_killed(self: Job) -> None:
+    def until_killed(self: Trainer) -> None:
         after_step(self)
         if killed_at and self.task.step == killed_at[0]:
             killed_at.pop(0)
             raise Killed
 
-    monkeypatch.setattr(Job, "_after_step", until_killed)
+    monkeypatch.setattr(Trainer, "_after_step", until_killed)
     with pytest.raises(Killed):
         train(settings, tmp_path / "killed")
     with pytest.raises(Killed):
@@ -314,18 +314,18 @@ def test_a_killed_run_goes_on_to_the_same_result(
 
 def test_a_repair_returns_to_the_labels_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[int, list[int]] = {0: [], 1: []}
-    take, meet = Parts.take_items, Job._meet
+    take, meet = Components.take_items, Trainer._meet
 
-    def noted(self: Parts) -> None:
+    def noted(self: Components) -> None:
         take(self)
         sizes[self.guard.attempt].append(len(self.items))
 
-    def with_event(self: Job, events: Any) -> None:
+    def with_event(self: Trainer, events: Any) -> None:
         event = Event(6, "network-collapse", {}, "made up", (), None, 0)
         meet(self, [event] if self.task.step == 6 and not self.parts.guard.attempt else events)
 
-    monkeypatch.setattr(Parts, "take_items", noted)
-    monkeypatch.setattr(Job, "_meet", with_event)
+    monkeypatch.setattr(Components, "take_items", noted)
+    monkeypatch.setattr(Trainer, "_meet", with_event)
     hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
     cleaning = {"action": "drop", "after": 2, "every": 50}
     values = SETTINGS | {"loss": hard, "guard": {"action": "repair"}, "cleaning": cleaning}

@@ -27,7 +27,7 @@ from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.training import loggers
 from trivet.training.config import RunConfig
 from trivet.training.loggers import Loggers
-from trivet.training.run_log import Journal
+from trivet.training.run_log import RunLog
 
 STEPS, KILLED, CHECKPOINT = 8, 7, 6
 QUIET = "ignore::DeprecationWarning"  # of the libraries of the loggers
@@ -55,15 +55,15 @@ def settings(file: Path, *changes: str) -> RunConfig:
 
 def train_killed(config: RunConfig, path: Path) -> None:
     """Train with a kill after the seventh step, and go on from the sixth."""
-    note = Journal.note_step
+    note = RunLog.note_step
 
-    def note_or_die(journal: Journal, task: Any, recall: Any) -> None:
+    def note_or_die(journal: RunLog, task: Any, recall: Any) -> None:
         note(journal, task, recall)
         if task.step == KILLED:
             raise KilledError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "note_step", note_or_die)
+        patch.setattr(RunLog, "note_step", note_or_die)
         patch.setattr(Loggers, "end", lambda *_: None)
         with pytest.raises(KilledError):
             train(config, path)

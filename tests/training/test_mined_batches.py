@@ -20,7 +20,7 @@ from trivet.datasets import Splits
 from trivet.knn.hard_negatives import Rules
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts, make_batches
+from trivet.training.components import Components, make_batches
 from trivet.training.repairs import LADDERS, with_changes
 
 DRAW = np.random.default_rng(0)
@@ -138,14 +138,14 @@ def test_settings_that_do_not_go_together_are_one_sentence(change: dict[str, Any
 def test_triplets_of_other_items_or_classes_are_one_sentence(triplet: list[str], said: str) -> None:
     write([triplet])
     with pytest.raises(ValueError, match=r"^batch\.mined must ") as error:
-        Parts(config(), splits())
+        Components(config(), splits())
     assert said in str(error.value)
 
 
 def test_what_lacks_a_role_is_no_file_of_triplets() -> None:
     pq.write_table(pa.table({"anchor": ["item 0"], "positive": ["item 8"]}), "mined.parquet")
     with pytest.raises(ValueError, match=r"the negatives of batch\.mined must be a column: mined\.parquet has no 'neg"):
-        Parts(config(), splits())
+        Components(config(), splits())
 
 
 def test_items_that_cleaning_leaves_out_or_relabels_are_in_no_triplet() -> None:

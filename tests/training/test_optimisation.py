@@ -23,13 +23,13 @@ from trivet.models import Embedder, ModelConfig, build
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
 from trivet.training.checkpoint_selection import ChoosingConfig, load_splits, make_choosing
-from trivet.training.components import Parts, check_before_data, first_task, in_steps
+from trivet.training.components import Components, check_before_data, first_task, in_steps
 from trivet.training.loop import fit
 from trivet.training.optimizer import make_optimizer, parameter_groups
 from trivet.training.precision import Precision
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import rate_factor
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 from trivet.training.weight_average import decay_at, update_average
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -128,14 +128,14 @@ def test_epochs_are_counted_in_steps_once_the_batches_are_known() -> None:
     assert RunConfig.parse(given.model_dump(exclude_none=True), source="again") == given
     assert (given.training.steps, given.training.epochs) == (None, 3)
     splits = load(given.data, None)
-    found = Parts(given, splits)
+    found = Components(given, splits)
     batches = found.batches.steps_per_epoch
     assert batches == pytest.approx(len(splits.train) / (2 * 8), abs=1)
     assert (found.config.training.steps, found.config.training.epochs) == (3 * batches, None)
     assert found.config == found.settings == in_steps(found.config, splits)
     late = given.training.model_copy(update={"warmup_steps": 3 * batches})
     with pytest.raises(ValueError, match=f"warmup_steps must lie before the end of the training, {3 * batches} steps"):
-        Parts(given.model_copy(update={"training": late}), splits)
+        Components(given.model_copy(update={"training": late}), splits)
 
 
 def test_steps_take_the_place_of_epochs_on_the_command_line_and_the_reverse() -> None:
@@ -179,7 +179,7 @@ def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
     assert len(group["params"]) == 2
     settings = config(training={"backbone_learning_rate": 1e-5})
     with pytest.raises(ValueError, match="backbone_learning_rate needs a network on a backbone"):
-        Parts(settings, load(settings.data, None))
+        Components(settings, load(settings.data, None))
     with pytest.raises(ValueError, match="all of this one are frozen"):
         parameter_groups(model.requires_grad_(False), training())
 
@@ -257,9 +257,9 @@ def test_the_average_is_that_of_weights_and_statistics() -> None:
 def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> None:
     settings = config(data={"level": "digit", "folds": 2}, training={"ema": 0.9, "steps": 4}, choosing={"keep": "best"})
     splits, path = load_splits(settings, None), tmp_path / "run"
-    parts = Parts(settings, splits)
+    parts = Components(settings, splits)
     with RunFolder(path).new(settings, force=False):
-        job = Job(RunFolder(path), parts, lambda *_: None)
+        job = Trainer(RunFolder(path), parts, lambda *_: None)
         job.fit()
     average, model = parts.average, parts.model
     assert average is not None

@@ -95,7 +95,7 @@ def test_settings_are_the_arguments_of_the_constructor() -> None:
         ({"negatives": "python:my_losses.py:DevianceLoss"}, "must be a class derived from trivet.NegativeSelector"),
         ({"positives": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.PositiveSelector"),
         ({"name": "python:my_losses.py:Nobody"}, "my_losses.py has no 'Nobody'"),
-        ({"name": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.RowLoss"),
+        ({"name": "python:my_losses.py:RankedNegative"}, "must be a class derived from trivet.EmbeddingLoss"),
         ({"name": "python:other.py:Untyped"}, "x: loss: the arguments of Untyped must be of types that settings can"),
         (
             {"name": "python:other.py:Failing"},

@@ -22,11 +22,11 @@ from trivet.commands.train.printing import print_run, run_summary
 from trivet.commands.train.run import resume, train
 from trivet.label_noise import loss_picks
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.matryoshka import of_whole
+from trivet.losses.matryoshka import of_batch
 from trivet.metrics import retrieve
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts, make_loss
+from trivet.training.components import Components, make_loss
 from trivet.training.dimension_check import check_width
 
 ROWS = torch.nn.functional.normalize(torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
@@ -65,8 +65,8 @@ def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
     for loss in ({"name": "arcface"}, {"positives": "random", "negatives": "random"}):
         cut, plain = (make_loss(settings(loss | extra), classes=3) for extra in ({"prefixes": [2]}, {}))
         assert isinstance(cut, MatryoshkaLoss)
-        whole = of_whole(cut)
-        assert of_whole(plain) is plain
+        whole = of_batch(cut)
+        assert of_batch(plain) is plain
         states = whole.state_dict(), plain.state_dict()
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
         cut.double()(ROWS, LABELS)
@@ -76,7 +76,7 @@ def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
         if loss.get("name") == "arcface":
             assert [group["params"][0].shape for group in cut.optimizer_groups()] == [(3, 2), (3, 6)]
         else:
-            picks = [loss_picks(of_whole(one), ROWS, LABELS).as_json() for one in (cut, plain)]
+            picks = [loss_picks(of_batch(one), ROWS, LABELS).as_json() for one in (cut, plain)]
             assert picks[0] == picks[1]
 
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_used(prefixes: list[float], said: str) -> None:
 
 def test_a_prefix_that_is_too_narrow_for_the_batch_is_told() -> None:
     config = settings({"margin": 2.0, "prefixes": [2, 4]}, classes=5, name="linear", embedding_dim=32)
-    parts = Parts(config, load_splits(config, None, None))
+    parts = Components(config, load_splits(config, None, None))
     assert "2 dimensions have room for 4; raise loss.prefixes" in str(check_width(parts))
 
 

@@ -18,12 +18,12 @@ from trivet.datasets import Splits, load
 from trivet.models import load_model
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.guard import Guard
 from trivet.training.probe import held_out
 from trivet.training.repairs import LADDERS, Repair, repaired, with_changes
 from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -77,7 +77,7 @@ def test_training_items_are_left_out_where_the_settings_say_so(
     counts, all_counts = np.bincount(labels[found.rows]), np.bincount(labels)
     assert (counts <= all_counts / 5).all()
     assert counts[counts > 0].min() >= 4
-    parts = Parts(config(guard=guard), splits)
+    parts = Components(config(guard=guard), splits)
     assert set(parts.items.ids) == set(splits.train.ids) - set(found.items.ids)
     assert f"left out of training, so that {left_out} fewer are trained on" in parts.notes[-1]
     assert fingerprint(config(guard=guard), splits) != fingerprint(config(), splits)
@@ -129,7 +129,7 @@ def test_a_run_asks_its_probe_and_trains_the_same(
     assert seen["series"]["step"][0] == 0
     assert len(seen["series"]["step"]) > 1
     assert any("left out of training" in line for line in whole["warnings"])
-    untouched = Parts(config(training=short, guard={"probe": 120}), splits)
+    untouched = Components(config(training=short, guard={"probe": 120}), splits)
     assert untouched.held_out is not None
     asked = untouched.held_out.asked(untouched.model, cosine=False)()
     assert seen["start"]["recall"] == pytest.approx(_recall(*asked[:2]))
@@ -239,7 +239,7 @@ def test_the_best_attempt_is_kept_not_the_last(
     assert record["guard"]["settings"] == {}
     assert RunFolder(path).config() == config(**REPAIRED)
     assert f"the network of step {kept['step']} is kept, before repair 1" in caplog.messages[-1]
-    parts = Parts(config(**REPAIRED), splits)
+    parts = Components(config(**REPAIRED), splits)
     parts.model.load_state_dict(load_model(path / "model").state_dict())
     assert parts.held_out is not None
     found = _recall(*parts.held_out.asked(parts.model, cosine=False)())
@@ -254,15 +254,15 @@ def test_a_killed_run_keeps_the_same_attempt(tmp_path: Path, splits: Splits, mon
         pass
 
     whole = train(config(**REPAIRED), tmp_path / "whole", splits=splits)
-    after_step = Job._after_step
+    after_step = Trainer._after_step
 
-    def dies(self: Job) -> None:
+    def dies(self: Trainer) -> None:
         if self.parts.guard.attempt and self.task.step == 65:
             raise Killed
         after_step(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "_after_step", dies)
+        patch.setattr(Trainer, "_after_step", dies)
         with pytest.raises(Killed):
             train(config(**REPAIRED), tmp_path / "killed", splits=splits)
     again = resume(tmp_path / "killed", splits=splits)
@@ -377,29 +377,29 @@ def test_a_change_that_made_it_worse_is_taken_back(monkeypatch: pytest.MonkeyPat
 
 def test_a_probe_that_was_asked_for_and_is_not_there_is_said(splits: Splits) -> None:
     small = load(config().data, None)
-    parts = Parts(config(guard={"probe": 200}), small)
+    parts = Components(config(guard={"probe": 200}), small)
     assert parts.held_out is None
     assert parts.notes[-1] == (
         f"The guard asks no probe: it needs 100 items in two classes or more, at most a twentieth of the "
         f"{len(small.train)} training items and a fifth of a class, and guard.probe = 200."
     )
     one = replace(splits, evaluation={"val": splits.train.subset(np.flatnonzero(splits.train.labels["digit"] == 0))})
-    assert "and the split val has fewer" in Parts(config(guard={"probe": 120}), one).probe_note
+    assert "and the split val has fewer" in Components(config(guard={"probe": 120}), one).probe_note
     for guard in ({}, {"action": "repair"}, {"probe": 0}):
-        assert Parts(config(guard=guard), small).probe_note == ""
+        assert Components(config(guard=guard), small).probe_note == ""
 
 
 def test_the_first_check_of_cleaning_is_where_the_batches_of_the_user_put_it(splits: Splits) -> None:
     """Whatever repairs make of them: a process that goes on after a kill knows only the last."""
     cleaning = with_changes(config(), {"cleaning.action": "drop", "batch.samples_per_class": 64})
-    parts = Parts(config(), splits)
+    parts = Components(config(), splits)
     parts.clean_as(cleaning)
     first = 2 * -(-len(splits.train) // 64)
     assert [step for step in range(first + 1) if parts.cleaning.due(step)] == [first]
 
 
 def test_cleaning_that_a_repair_began_cleans(splits: Splits) -> None:
-    parts = Parts(config(), splits)
+    parts = Components(config(), splits)
     assert parts.cleaning.config is None
     cleaning = with_changes(config(), {"cleaning.action": "drop", "cleaning.after": 5})
     parts.clean_as(cleaning)

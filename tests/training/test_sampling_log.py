@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from trivet import RowLoss
+from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
@@ -22,7 +22,7 @@ from trivet.label_noise import count_picks
 from trivet.mining import mine
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
-from trivet.training.sampling_log import LOOKS, SPACING, PickLog, spacing
+from trivet.training.sampling_log import LOOKS, SPACING, SamplingLog, spacing
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -135,7 +135,7 @@ def test_a_lost_record_is_told_by_the_checkpoint(whole: Path, tmp_path: Path) ->
 
 
 def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PickLog, "watch", lambda *_: None)
+    monkeypatch.setattr(SamplingLog, "watch", lambda *_: None)
     train(settings(pictures), tmp_path / "blind")
     first, second = (load_file(path / "model" / "model.safetensors") for path in (whole, tmp_path / "blind"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -164,7 +164,7 @@ def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
 
 def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None:
     longer = settings(pictures, training={"steps": 800})
-    log = PickLog(load(longer.data, None), longer)
+    log = SamplingLog(load(longer.data, None), longer)
     log.restore([{"step": step} for step in (0, 4, 8, 12)])
     assert [look["step"] for look in log.looks] == [0, 8]
 
@@ -175,8 +175,8 @@ def seeded() -> torch.Generator:
 
 def test_a_look_counts_the_batch_that_the_loss_was_given(pictures: Path) -> None:
     config = settings(pictures, loss={"positives": "easy", "negatives": "semihard-hardest"})
-    loss: RowLoss = config.loss.build(num_classes=4, embedding_dim=4, generator=seeded())
-    log, steps = PickLog(load(config.data, None), config), iter([0, 1, 4])
+    loss: EmbeddingLoss = config.loss.build(num_classes=4, embedding_dim=4, generator=seeded())
+    log, steps = SamplingLog(load(config.data, None), config), iter([0, 1, 4])
     log.watch(loss, lambda: next(steps), lambda _: None)
     draws = seeded()
     rows, labels = torch.randn(12, 4, generator=draws), torch.arange(12) // 3

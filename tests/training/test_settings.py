@@ -16,7 +16,7 @@ from tests.every_loss import needed
 
 from trivet.datasets.texts import TextsConfig
 from trivet.losses import LOSSES
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.training import RunConfig
 from trivet.training.config import resolved
@@ -121,7 +121,7 @@ def test_examples_read_and_read_back(example: Path, tmp_path: Path) -> None:
     assert RunConfig.read(tmp_path / "again.toml") == config
 
 
-def build(loss: dict[str, object]) -> RowLoss:
+def build(loss: dict[str, object]) -> EmbeddingLoss:
     config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
     return config.build(num_classes=3, embedding_dim=5, generator=torch.Generator().manual_seed(0))
 
@@ -281,7 +281,7 @@ def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
     of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
     of_the_run |= {"normalize"} if name in ("triplet", "contrastive") else set()  # of the model
     assert fields.keys() - {"name", *SHARED} == arguments.keys() - of_the_run - {"positives", "negatives"}
-    docs = " ".join(f"{LOSSES[name].__doc__} {RowLoss.__doc__}".split())
+    docs = " ".join(f"{LOSSES[name].__doc__} {EmbeddingLoss.__doc__}".split())
     for key in fields.keys() & arguments.keys():
         default = arguments[key].default
         assert (PydanticUndefined if default is inspect.Parameter.empty else default) == fields[key].default

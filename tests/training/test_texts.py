@@ -23,7 +23,7 @@ from trivet.commands.train.run import resume, train
 from trivet.commands.train.train_on_vectors import head_settings
 from trivet.models import TextEmbedder, TextNetworkConfig, load_model
 from trivet.training.config import RunConfig
-from trivet.training.trainer import Job
+from trivet.training.trainer import Trainer
 
 
 def settings(folder: Path, **model: Any) -> RunConfig:
@@ -57,15 +57,15 @@ def test_a_killed_run_with_dropout_and_workers_ends_with_the_same_weights(
 ) -> None:
     config = settings(tmp_path)
     workers = config.training.model_copy(update={"workers": 2})
-    after_step = Job._after_step
+    after_step = Trainer._after_step
 
-    def until_killed(self: Job) -> None:
+    def until_killed(self: Trainer) -> None:
         after_step(self)
         if self.task.step == 3:
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "_after_step", until_killed)
+        patch.setattr(Trainer, "_after_step", until_killed)
         with pytest.raises(RuntimeError, match="killed"):
             train(config.model_copy(update={"training": workers}), tmp_path / "run")
     resume(tmp_path / "run")

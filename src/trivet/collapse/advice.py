@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trivet.collapse.strategy import Strategy
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.mining import EasyPositive, HardNegative
 
 Advice = tuple[str, tuple[str, ...]]
 """The likely cause, a sentence, and one to three things to change, the most effective first."""
 
 
-def network_advice(strategy: Strategy | None) -> Advice:
+def network_advice(strategy: SamplingStrategy | None) -> Advice:
     """Against a collapse of the network, for this way to choose or for any."""
     if strategy is not None and isinstance(strategy.loss.strategy.negatives, HardNegative):
         size = strategy.classes_per_batch * strategy.samples_per_class
@@ -34,7 +34,7 @@ def network_advice(strategy: Strategy | None) -> Advice:
     )
 
 
-def class_advice(strategy: Strategy | None) -> Advice:
+def class_advice(strategy: SamplingStrategy | None) -> Advice:
     """Against a collapse of classes, for this way to choose or for any."""
     easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
     few = strategy is not None and strategy.samples_per_class < 4

@@ -12,7 +12,7 @@ from trivet.collapse.advice import chance_advice, class_advice, network_advice
 from trivet.collapse.healthy import as_good, came_closer, counted_index, known, parted_alike, ranked_lower, said, sound
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words, ranking_json
-from trivet.collapse.strategy import Strategy
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Severity, Verdict
 from trivet.distances import Array
@@ -86,7 +86,7 @@ def diagnose(
     embeddings: Array,
     labels: Array,
     reference: Array | Mapping[str, Array] | None = None,
-    strategy: Strategy | None = None,
+    strategy: SamplingStrategy | None = None,
     *,
     fine: Mapping[str, Array] | None = None,
     level: str = "labels",
@@ -125,7 +125,7 @@ def diagnose(
         >>> [verdict.kind for verdict in diagnose(0 * points, np.arange(200) % 4).verdicts]
         ['no-better-than-chance', 'network-collapse']
     """
-    if strategy is not None and not isinstance(strategy, Strategy):
+    if strategy is not None and not isinstance(strategy, SamplingStrategy):
         raise ValueError(
             f"strategy must be a trivet.collapse.Strategy of a loss and the shape of a batch: got {strategy!r}."
         )
@@ -239,7 +239,7 @@ def _exploding(measures: Measures) -> list[Verdict]:
     ]
 
 
-def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> list[Verdict]:
+def _network(measures: Measures, strategy: SamplingStrategy | None, *, whole: bool) -> list[Verdict]:
     t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
     shrinkage, spots = measures.reference_shrinkage, measures.occupied / measures.effective_classes
     low = (measures.recall - measures.chance) / (1 - measures.chance) < t["halfway"] if measures.chance < 1 else False
@@ -305,7 +305,7 @@ def _network(measures: Measures, strategy: Strategy | None, *, whole: bool) -> l
     return []
 
 
-def _at_margin(measures: Measures, strategy: Strategy | None) -> float | None:
+def _at_margin(measures: Measures, strategy: SamplingStrategy | None) -> float | None:
     """The margin of a hinge that random batches leave as large as if all distances were 0, else None."""
     if strategy is None or measures.sampling is None or not strategy.loss.margin_at_a_point:
         return None
@@ -314,7 +314,7 @@ def _at_margin(measures: Measures, strategy: Strategy | None) -> float | None:
     return margin if stuck and measures.sampling.mean_to_negative < margin else None
 
 
-def _class(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
+def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdict]:
     blob, merged = THRESHOLDS["blob"].value, THRESHOLDS["merged"].value
     indices = _indices(measures)
     least = min(indices, key=lambda name: indices[name], default=None)
@@ -377,7 +377,7 @@ def _noisy(measures: Measures) -> list[Verdict]:
     ]
 
 
-def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
+def _dead(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdict]:
     sampled = measures.sampling
     if sampled is None or strategy is None:
         return []
@@ -404,7 +404,7 @@ def _dead(measures: Measures, strategy: Strategy | None) -> list[Verdict]:
     ]
 
 
-def _notes(measures: Measures, strategy: Strategy | None, *, told: bool) -> list[str]:
+def _notes(measures: Measures, strategy: SamplingStrategy | None, *, told: bool) -> list[str]:
     """What a reader must know beside the verdicts."""
     notes = []
     sampled = measures.sampling

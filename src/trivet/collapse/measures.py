@@ -18,7 +18,7 @@ from trivet.collapse.significance import Comparison, Ranking, compare, compare_r
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
-from trivet.collapse.strategy import Sampling, Strategy, sampling
+from trivet.collapse.strategy import Sampling, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
@@ -193,7 +193,7 @@ def measure(
     labels: Array,
     *,
     reference: Array | Mapping[str, Array] | None = None,
-    strategy: Strategy | None = None,
+    strategy: SamplingStrategy | None = None,
     fine: Mapping[str, Array] | None = None,
     level: str = "labels",
     distance: Metric = "euclidean",

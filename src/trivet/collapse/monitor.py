@@ -15,7 +15,7 @@ from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.json_numbers import finite_series
 from trivet.collapse.monitor_buffer import Batch, Kept
 from trivet.collapse.probe import Probe, Probing
-from trivet.losses.engine.step_stats import StepRecord
+from trivet.losses.engine.step_stats import StepStats
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 
@@ -278,7 +278,7 @@ class _Watcher:
             return
         given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
         last = getattr(module, "last", None)
-        record = last if isinstance(last, StepRecord) else None
+        record = last if isinstance(last, StepStats) else None
         self._monitor.update(
             given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
             given[1] if len(given) > 1 else None,

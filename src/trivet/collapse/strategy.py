@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trivet.distances import Array, as_classes, as_rows, unit_rows
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
@@ -18,7 +18,7 @@ BATCHES = 32
 
 
 @dataclass(frozen=True)
-class Strategy:
+class SamplingStrategy:
     """How training chooses: a loss with its selectors, and the shape of a batch.
 
     Attributes:
@@ -27,7 +27,7 @@ class Strategy:
         samples_per_class: K >= 2.
     """
 
-    loss: RowLoss
+    loss: EmbeddingLoss
     classes_per_batch: int
     samples_per_class: int
 
@@ -46,7 +46,7 @@ class Sampling:
     Attributes:
         batches: that were drawn.
         loss: its mean value.
-        active_fraction, hard_fraction: see `StepRecord`.
+        active_fraction, hard_fraction: see `StepStats`.
         dropped: share of the anchors without a term.
         mean_to_positive, mean_to_negative: mean distance to what was chosen, in the unit of the loss's distance; NaN
             where nothing was.
@@ -69,7 +69,7 @@ class Sampling:
 
 
 def sampling(
-    embeddings: Array, labels: Array, strategy: Strategy, *, batches: int = BATCHES, seed: int = 0
+    embeddings: Array, labels: Array, strategy: SamplingStrategy, *, batches: int = BATCHES, seed: int = 0
 ) -> Sampling:
     """Evaluate the loss on random batches of P classes x K items of finished embeddings.
 

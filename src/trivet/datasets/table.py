@@ -22,7 +22,7 @@ from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import Split, parts_of
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import ASKED, EMBEDDING, ID, SPLIT, class_numbers, select_rows
-from trivet.io.table import Rows, open_rows
+from trivet.io.table import Table, open_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
@@ -120,7 +120,7 @@ def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress 
     return replace(whole.subset(kept), skipped=skipped)
 
 
-def list_table(config: TableConfig, rows: Rows) -> Listing:
+def list_table(config: TableConfig, rows: Table) -> Listing:
     """The images of a table, labelled by its columns, split by its column `split` or as `config.split` says.
 
     An item is named by the column `id`, else by its path. `is_query`, `is_gallery` and `is_junk`, with `camera`, are
@@ -134,7 +134,7 @@ def list_table(config: TableConfig, rows: Rows) -> Listing:
     return replace(listing, parts=parts_of(splits, rows.path))
 
 
-def _listed(config: TableConfig, rows: Rows, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
+def _listed(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
     """The images of a table with these label levels and other columns, and what its column `split` says of each."""
     image = _image_column(config, rows)
     if image in levels:
@@ -165,7 +165,7 @@ def _listed(config: TableConfig, rows: Rows, levels: tuple[str, ...]) -> tuple[L
     return listing, vectors.splits
 
 
-def _image_column(config: TableConfig, rows: Rows) -> str:
+def _image_column(config: TableConfig, rows: Table) -> str:
     if config.image is not None:
         rows.column(config.image, "the images")
         return config.image
@@ -178,7 +178,7 @@ def _image_column(config: TableConfig, rows: Rows) -> str:
     return there
 
 
-def _default_levels(rows: Rows) -> tuple[str, ...]:
+def _default_levels(rows: Table) -> tuple[str, ...]:
     there = next((name for name in LABEL if name in rows.names), None)
     if there is None:
         raise ValueError(
@@ -188,7 +188,7 @@ def _default_levels(rows: Rows) -> tuple[str, ...]:
     return (there,)
 
 
-def _check_blank(rows: Rows, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
+def _check_blank(rows: Table, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
     blank = np.flatnonzero(np.isin(labels, [i for i, name in enumerate(names) if not name.strip()]))
     if len(blank):
         raise ValueError(
@@ -203,7 +203,7 @@ def _numbers(rows: np.ndarray) -> str:
     return f"rows {shown} (counted from 0, {len(rows):,} in all) are"
 
 
-def _sources(config: TableConfig, rows: Rows, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
+def _sources(config: TableConfig, rows: Table, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
     """The images, and their paths if they have any."""
     column = rows.column(image, "the images")
     if pa.types.is_struct(column.type) and {"bytes", "path"} <= {field.name for field in column.type}:
@@ -245,7 +245,7 @@ def _inside(path: str, root: Path, table: Path, row: int) -> str:
     return plain
 
 
-def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
+def _numbered(rows: Table, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     """The numbers of the rows as ids of images without a path; ValueError if two rows have one path."""
     if ids is None:
         return tuple(str(row) for row in range(len(rows)))
@@ -260,7 +260,7 @@ def _numbered(rows: Rows, image: str, ids: tuple[str, ...] | None) -> tuple[str,
     return ids
 
 
-def _boxes(config: TableConfig, rows: Rows) -> np.ndarray | None:
+def _boxes(config: TableConfig, rows: Table) -> np.ndarray | None:
     if config.box is None:
         return None
     edges = []

@@ -20,7 +20,7 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig
 from trivet.datasets.text_inputs import TextInputs
 from trivet.datasets.vectors import VectorInputs, dataset_of, split_rows
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.embedding_table import Vectors
 from trivet.io.text_files import TEXT, read_texts
 from trivet.models import Tokenize, encoder_vectors, fit_ngrams
@@ -155,7 +155,7 @@ def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], 
     sink = io.BytesIO()
     np.save(sink, vectors)
     with contextlib.suppress(OSError):  # a folder of data sets that cannot be written: they are made again next time
-        write_whole(file, sink.getvalue())
+        write_atomic(file, sink.getvalue())
     return vectors
 
 

@@ -16,7 +16,7 @@ from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import recall_at_k
 
 
@@ -31,7 +31,7 @@ class EmbeddingModule(lightning.LightningModule):
         loss: any; its parameters are in checkpoints, as it is a submodule.
         learning_rate: of the model, > 0.
         weight_decay: of the model's parameters with two dimensions or more, >= 0.
-        gather: compare with the items of all processes, see `RowLoss.forward`.
+        gather: compare with the items of all processes, see `EmbeddingLoss.forward`.
 
     Example:
         >>> module = EmbeddingModule(network, TripletLoss())  # doctest: +SKIP
@@ -41,7 +41,7 @@ class EmbeddingModule(lightning.LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        loss: RowLoss | MatryoshkaLoss,
+        loss: EmbeddingLoss | MatryoshkaLoss,
         *,
         learning_rate: float = 1e-4,
         weight_decay: float = 0.0,
@@ -61,7 +61,7 @@ class EmbeddingModule(lightning.LightningModule):
         """The loss of a batch, a scalar."""
         inputs, labels = batch
         value: Tensor = self.loss(self(inputs), labels, gather=True) if self.gather else self.loss(self(inputs), labels)
-        if self.gather:  # gradients are shares, and DistributedDataParallel takes their mean: see RowLoss.forward
+        if self.gather:  # gradients are shares, and DistributedDataParallel takes their mean: see EmbeddingLoss.forward
             value = value.detach() + (value - value.detach()) * dist.get_world_size()
         self.log("train/loss", value, batch_size=len(labels))
         return value

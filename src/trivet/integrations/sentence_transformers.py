@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
-from trivet.losses.engine.step_stats import StepRecord
-from trivet.losses.matryoshka import of_whole
+from trivet.losses.engine import EmbeddingLoss
+from trivet.losses.engine.step_stats import StepStats
+from trivet.losses.matryoshka import of_batch
 from trivet.mining.gather import Part, gather
 from trivet.samplers import PKBatches
 
@@ -29,12 +29,12 @@ class BatchLoss(nn.Module):
         loss, gather, both_directions: see `SentenceLoss`.
     """
 
-    def __init__(self, loss: RowLoss | MatryoshkaLoss, *, gather: bool, both_directions: bool) -> None:
+    def __init__(self, loss: EmbeddingLoss | MatryoshkaLoss, *, gather: bool, both_directions: bool) -> None:
         super().__init__()
         self.loss, self.gather, self.both_directions = loss, gather, both_directions
 
     @property
-    def last(self) -> StepRecord | None:
+    def last(self) -> StepStats | None:
         """What the last call of the loss did."""
         return self.loss.last
 
@@ -54,7 +54,7 @@ class BatchLoss(nn.Module):
             value: Tensor = self.loss(embeddings, labels)
             return value
         value = self.loss(embeddings, labels, gather=True)
-        # Its gradients are shares, and the trainer takes their mean over the processes: see RowLoss.forward.
+        # Its gradients are shares, and the trainer takes their mean over the processes: see EmbeddingLoss.forward.
         return value.detach() + (value - value.detach()) * dist.get_world_size()
 
     def _pairs(self, embeddings: Tensor, labels: Tensor, columns: int) -> Tensor:
@@ -117,13 +117,13 @@ class SentenceLoss(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        loss: RowLoss | MatryoshkaLoss,
+        loss: EmbeddingLoss | MatryoshkaLoss,
         *,
         gather: bool = False,
         both_directions: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(loss, RowLoss | MatryoshkaLoss):
+        if not isinstance(loss, EmbeddingLoss | MatryoshkaLoss):
             raise ValueError(f"loss must be a loss of Trivet: got {loss!r}; give the model first, then the loss.")
         self.model = model
         self.batch = BatchLoss(loss, gather=gather, both_directions=both_directions)
@@ -145,7 +145,7 @@ class SentenceLoss(nn.Module):
                 )
             value: Tensor = self.batch(embeddings[0], labels.reshape(-1))
             return value
-        loss = of_whole(self.batch.loss)
+        loss = of_batch(self.batch.loss)
         if labels is not None:
             raise ValueError(
                 f"labels go with one text column: got {columns} columns, whose rows belong together, and labels; "

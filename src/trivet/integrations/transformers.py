@@ -21,9 +21,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
 from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
-from trivet.io.atomic_files import clear_left, write_whole
+from trivet.io.atomic_files import clear_left, write_atomic
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 
 CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that lists those of this file
 
@@ -203,8 +203,8 @@ class LossTrainerCallback(TrainerCallback):
         >>> LossTrainerCallback(loss).add_to(trainer)  # doctest: +SKIP
     """
 
-    def __init__(self, loss: RowLoss | MatryoshkaLoss) -> None:
-        if not isinstance(loss, RowLoss | MatryoshkaLoss):
+    def __init__(self, loss: EmbeddingLoss | MatryoshkaLoss) -> None:
+        if not isinstance(loss, EmbeddingLoss | MatryoshkaLoss):
             raise ValueError(f"loss must be a loss of Trivet: got {loss!r}; pass the loss itself.")
         self.loss = loss
         self._name = "loss"
@@ -290,7 +290,7 @@ def _number(callback: TrainerCallback, state: TrainerState) -> str:
     return str(place + 1) if place else ""
 
 
-def _own_groups(optimizer: Any, loss: RowLoss | MatryoshkaLoss) -> None:
+def _own_groups(optimizer: Any, loss: EmbeddingLoss | MatryoshkaLoss) -> None:
     """Put the parameters of a loss into groups of their own, once."""
     for group in loss.optimizer_groups():
         own = {id(parameter) for parameter in group["params"]}
@@ -320,7 +320,7 @@ def _check_trained(loss: nn.Module, model: nn.Module | None, optimizer: Any) -> 
 def _write(path: Path, content: bytes) -> None:
     """Write a file of a checkpoint whole or not at all; OSError where the Trainer of this process wrote none."""
     os.stat(path.parent)
-    write_whole(path, content)
+    write_atomic(path, content)
 
 
 def _path(args: TrainingArguments, state: TrainerState, name: str, ending: str) -> Path:

@@ -45,19 +45,19 @@ class InUseError(ValueError):
     """Another process is writing what this one was to write."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader finds the old content or the new, never a part."""
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_bytes(data)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON; NaN is refused, because readers differ on it."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
+    write_atomic(path, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A file for the block to write, which takes the place of `path` if the block succeeds and is gone if it fails.
 
     Raises:
@@ -88,7 +88,7 @@ def clear_left(path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path, names: frozenset[str], *, mark: str, what: str, force: bool) -> Iterator[Path]:
+def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, force: bool) -> Iterator[Path]:
     """A folder for the block to fill, which takes the place of `path` if the block succeeds and is gone if it fails.
 
     An older folder of the same kind gives way with `force` only, and once the new one is whole. A folder is of the kind
@@ -173,7 +173,7 @@ def filled_folder(
     is put back, unless `keep_new` was called: then both are kept until the new content has `ended`.
 
     Args:
-        names, mark: of the kind, as in `whole_folder`.
+        names, mark: of the kind, as in `atomic_folder`.
         what: the folder holds, such as "a run".
         ended: whether the folder holds something complete.
         go_on: how to continue what is there instead of replacing it, for the message.

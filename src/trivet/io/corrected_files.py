@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import whole
+from trivet.io.embedding_source import read_errors
 from trivet.io.embedding_table import Vectors
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, read_decisions
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
@@ -156,7 +156,7 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
     for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
         line = records[row]
         lines.append([*line[:place], (records[taken][place][0], line[place][1]), *line[place + 1 :]])
-    write_whole(out, b"".join(field + end for line in lines for field, end in line))
+    write_atomic(out, b"".join(field + end for line in lines for field, end in line))
 
 
 def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]]:
@@ -185,7 +185,7 @@ def _text(field: bytes, delimiter: str, encoding: str) -> str:
 
 def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     """Arrays of another length than the embeddings, which describe no rows, stay as they are."""
-    with whole(path, "npz"), np.load(path, allow_pickle=False) as file:
+    with read_errors(path, "npz"), np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     count = len(arrays[level])
     for name, array in arrays.items():
@@ -195,7 +195,7 @@ def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
 
 
 def _npy(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
-    with whole(path, "npy"):
+    with read_errors(path, "npy"):
         embeddings = np.lib.format.open_memmap(path, mode="r")
     _csv(path.with_suffix(".csv"), out.with_suffix(".csv"), level, source, rows)
     _write_array(out, lambda sink: np.save(sink, embeddings[rows]))
@@ -204,11 +204,11 @@ def _npy(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
 def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
     sink = io.BytesIO()
     write(sink)
-    write_whole(out, sink.getvalue())
+    write_atomic(out, sink.getvalue())
 
 
 def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
-    with whole(path, "parquet"):
+    with read_errors(path, "parquet"):
         table = pa.parquet.read_table(path)
     place = table.schema.get_field_index(level)
     relabelled = table.column(level).take(pa.array(source))
@@ -217,4 +217,4 @@ def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
-    write_whole(out, sink.getvalue().to_pybytes())
+    write_atomic(out, sink.getvalue().to_pybytes())

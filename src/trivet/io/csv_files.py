@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from trivet.io.csv_dialect import CsvForm, csv_form
-from trivet.io.embedding_source import Column, Source, arrow_column, integral, whole
+from trivet.io.embedding_source import Column, Source, arrow_column, integral, read_errors
 from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
 from trivet.runtime.safe_read import check_regular
 
@@ -101,7 +101,7 @@ class CsvTable:
 
     @classmethod
     def read(cls, path: Path) -> CsvTable:
-        with whole(path, "csv"):
+        with read_errors(path, "csv"):
             form = csv_form(path)
             # With threads, errors do not number the rows.
             read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))

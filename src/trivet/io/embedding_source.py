@@ -67,7 +67,7 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 @contextmanager
-def whole(path: Path, kind: str) -> Iterator[None]:
+def read_errors(path: Path, kind: str) -> Iterator[None]:
     """Say in one sentence that a file cannot be read, whatever the library that reads it raises."""
     try:
         yield
@@ -105,7 +105,7 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
         return Column(column.fill_null(False).to_numpy(), missing, True)
     if pa.types.is_integer(kind):
         return Column(column.fill_null(0).to_numpy(), missing, True)
-    with whole(path, path.suffix[1:]):  # texts that are not UTF-8
+    with read_errors(path, path.suffix[1:]):  # texts that are not UTF-8
         texts = column.cast(pa.large_string()).fill_null("")
         longest = pc.max(pc.utf8_length(texts)).as_py() or 0
         values = texts.to_numpy()

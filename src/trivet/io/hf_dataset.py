@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.io.embedding_source import whole
+from trivet.io.embedding_source import read_errors
 from trivet.runtime.safe_read import read_json
 
 STATE, INFO, PARTS = "state.json", "dataset_info.json", "dataset_dict.json"
@@ -39,7 +39,7 @@ def read_saved(path: Path) -> pa.Table:
             part.append_column(PART, pa.repeat(pa.scalar(name), len(part)))
             for name, part in zip(names, parts, strict=True)
         ]
-    with whole(path, "Hugging Face data set"):
+    with read_errors(path, "Hugging Face data set"):
         return pa.concat_tables(parts)
 
 
@@ -52,9 +52,9 @@ def _part(path: Path) -> pa.Table:
         if not isinstance(file, dict) or not isinstance(file.get("filename"), str):
             raise ValueError(f"{path / STATE} must name each arrow file; save the data set again.")
         data = path / Path(file["filename"]).name  # in the folder itself, whatever the name says
-        with whole(data, "arrow"):
+        with read_errors(data, "arrow"):
             tables.append(pa.ipc.open_stream(pa.memory_map(str(data))).read_all())
-    with whole(path, "Hugging Face data set"):
+    with read_errors(path, "Hugging Face data set"):
         table = pa.concat_tables(tables)
     features = _json(path / INFO).get("features") if (path / INFO).is_file() else None
     for name in table.column_names:

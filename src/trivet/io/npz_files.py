@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, whole
+from trivet.io.embedding_source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, read_errors
 from trivet.io.embedding_table import CAMERA, ID, SPLIT
 from trivet.runtime.arrays import Booleans
 from trivet.runtime.safe_read import check_expanded
@@ -54,7 +54,7 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
         missing: Booleans = np.zeros(count, np.bool_)
         plain = True
         if values.dtype.kind == "S":
-            with whole(path, "npz"):  # bytes that are not UTF-8
+            with read_errors(path, "npz"):  # bytes that are not UTF-8
                 values = np.char.decode(values, "utf-8")
         elif values.dtype.kind in "Mm":
             missing, plain, values = np.isnat(values), False, values.astype(np.str_)
@@ -89,7 +89,7 @@ Headers = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 def _npz_headers(path: Path) -> Headers:
     """Shape and dtype of each array of an npz file, whose sizes are checked."""
     headers, held = {}, 0
-    with whole(path, "npz"), zipfile.ZipFile(path) as archive:
+    with read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
@@ -102,7 +102,7 @@ def _npz_headers(path: Path) -> Headers:
 
 def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
     _check_no_objects(path, repr(name), headers[name][1])
-    with whole(path, "npz"), np.load(path, allow_pickle=False) as arrays:
+    with read_errors(path, "npz"), np.load(path, allow_pickle=False) as arrays:
         return np.asarray(arrays[name])
 
 
@@ -130,11 +130,11 @@ def read_array(path: Path) -> npt.NDArray[Any]:
     Raises:
         ValueError: if the file is broken, or holds Python objects.
     """
-    with whole(path, "npy"), path.open("rb") as file:
+    with read_errors(path, "npy"), path.open("rb") as file:
         shape, dtype = _header(file)
         held = path.stat().st_size - file.tell()
     _check_no_objects(path, "it", dtype)
-    with whole(path, "npy"):
+    with read_errors(path, "npy"):
         _check_size(shape, dtype, held)
         return np.lib.format.open_memmap(path, mode="r") if 0 not in shape else np.empty(shape, dtype)
 

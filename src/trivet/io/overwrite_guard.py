@@ -120,7 +120,7 @@ def in_shards(output: Path) -> bool:
     return output.is_dir() or (not output.suffix and not output.exists())
 
 
-def of_run(path: Path) -> bool:
+def is_run_folder(path: Path) -> bool:
     """Whether a path that holds embeddings must be a run: a folder, but not one of shards."""
     return path.is_dir() and not sharded(path)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.embedding_source import (
     EMBEDDINGS,
     Column,
@@ -23,7 +23,7 @@ from trivet.io.embedding_source import (
     check_embeddings,
     is_text,
     listed,
-    whole,
+    read_errors,
 )
 from trivet.io.embedding_table import EMBEDDING
 from trivet.io.overwrite_guard import EMBEDDED
@@ -44,7 +44,7 @@ def read_parquet(path: Path) -> Source:
     columns = [field.name for field in schema if field.name not in own and is_readable(field.type)]
 
     def column(name: str) -> Column:
-        with whole(path, "parquet"):
+        with read_errors(path, "parquet"):
             values = file.read([name]).column(name)
             _check_count(file, len(values))
         return arrow_column(path, name, values)
@@ -75,11 +75,11 @@ def open_parquet(path: Path) -> pa.parquet.ParquetFile:
     Raises:
         ValueError: if it is broken, two columns have one name, or it expands to far more than it holds.
     """
-    with whole(path, "parquet"):
+    with read_errors(path, "parquet"):
         file = pa.parquet.ParquetFile(path, memory_map=True)
         texts = [field.name for field in file.schema_arrow if is_text(field.type)]
     check_columns(path, file.schema_arrow.names)
-    with whole(path, "parquet"):
+    with read_errors(path, "parquet"):
         check_expanded(path, _size(file))
         return pa.parquet.ParquetFile(path, memory_map=True, read_dictionary=texts) if texts else file
 
@@ -121,7 +121,7 @@ def write_embeddings(
     metadata = {} if model is None else {EMBEDDED: model}
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(table_of(embeddings, ids, columns, levels=levels, metadata=metadata), sink)
-    write_whole(path, sink.getvalue().to_pybytes())
+    write_atomic(path, sink.getvalue().to_pybytes())
 
 
 def table_of(
@@ -156,7 +156,7 @@ def is_readable(kind: pa.DataType) -> bool:
 def batches(path: Path, file: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The first row and the rows of parts of the file, as many in all as its footer says."""
     start = 0
-    with whole(path, "parquet"):
+    with read_errors(path, "parquet"):
         for batch in file.iter_batches(BATCH, columns=columns):
             end = start + len(batch)
             if end <= file.metadata.num_rows:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from trivet.io.atomic_files import PARTIAL, whole_file, write_json
-from trivet.io.embedding_source import Column, Source, arrow_column, check_embeddings, whole
+from trivet.io.atomic_files import PARTIAL, atomic_file, write_json
+from trivet.io.embedding_source import Column, Source, arrow_column, check_embeddings, read_errors
 from trivet.io.embedding_table import EMBEDDING
 from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import EMBEDDED, SHARDS
@@ -143,7 +143,7 @@ def write_shard(
     mark: ShardMark = {"key": manifest["key"], "number": number, "skipped": skipped}
     metadata = {EMBEDDED: manifest["model"], SHARD.decode(): json.dumps(mark)}
     table = table_of(embeddings, ids, columns, levels=manifest["levels"], metadata=metadata)
-    with whole_file(part_path(folder, number)) as partial:
+    with atomic_file(part_path(folder, number)) as partial:
         # Random digits are not smaller when compressed, and a dictionary of them is larger.
         texts = ["id", *manifest["columns"]]
         pa.parquet.write_table(table, partial, use_dictionary=texts, compression=dict.fromkeys(texts, "snappy"))
@@ -153,7 +153,7 @@ def write_vectors(folder: Path, manifest: Manifest) -> None:
     """Write `vectors.npy`, once all shards are there; at most some thousand rows are held at once."""
     files = open_shards(folder, manifest)
     shape = (sum(file.metadata.num_rows for file in files), manifest["dimension"])
-    with whole_file(folder / VECTORS) as partial, partial.open("wb") as sink:
+    with atomic_file(folder / VECTORS) as partial, partial.open("wb") as sink:
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(sink, header)
         for rows in _blocks(folder, manifest, files, f"writing {VECTORS}, in shards"):
@@ -271,7 +271,7 @@ def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[
         parts = []
         for number, file in enumerate(files):
             path = part_path(folder, number)
-            with whole(path, "parquet"):
+            with read_errors(path, "parquet"):
                 values = file.read([name]).column(name)
             if len(values):
                 parts.append(arrow_column(path, name, values))

@@ -12,7 +12,7 @@ import pyarrow.json
 
 from trivet.config.base import nearest
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import Source, arrow_column, check_columns, whole
+from trivet.io.embedding_source import Source, arrow_column, check_columns, read_errors
 from trivet.io.hf_dataset import is_saved, read_saved
 from trivet.io.parquet_files import is_readable, open_parquet
 from trivet.runtime.safe_read import check_regular
@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Table:
     """The rows of a table.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rows:
         return list(self.table.column_names)
 
 
-def open_rows(path: Path, what: str = "a table") -> Rows:
+def open_rows(path: Path, what: str = "a table") -> Table:
     """The rows of a table, by the suffix of its file.
 
     Args:
@@ -77,20 +77,20 @@ def open_rows(path: Path, what: str = "a table") -> Rows:
         raise ValueError(f"{what} must be in a file {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
     elif path.suffix.lower() == ".parquet":
         file = open_parquet(path)
-        with whole(path, "parquet"):
+        with read_errors(path, "parquet"):
             table = file.read()
     elif path.suffix.lower() in JSON_LINES:
         check_regular(path, what)
-        with whole(path, "JSON lines"):
+        with read_errors(path, "JSON lines"):
             table = pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False))
     else:
         csv = CsvTable.read(path)
         _check(path, csv.table)
-        return Rows(path, csv.table, csv.source(_numbers(csv.table)))
+        return Table(path, csv.table, csv.source(_numbers(csv.table)))
     _check(path, table)
     columns = [field.name for field in table.schema if is_readable(field.type)]
     source = Source(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
-    return Rows(path, table, source)
+    return Table(path, table, source)
 
 
 def _check(path: Path, table: pa.Table) -> None:

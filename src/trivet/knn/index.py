@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from trivet.distances import Array
-from trivet.io.atomic_files import whole_file
+from trivet.io.atomic_files import atomic_file
 from trivet.knn import codes
 from trivet.knn.index_checks import check_stored
 from trivet.metrics.points import PIECE, Metric, Points, spans
@@ -287,7 +287,7 @@ class Index:
         if self.stored is not None:
             self._save_rows(folder / ROWS, self.stored)
         description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
-        with whole_file(folder / VECTORS) as vectors, whole_file(folder / DESCRIPTION) as text:
+        with atomic_file(folder / VECTORS) as vectors, atomic_file(folder / DESCRIPTION) as text:
             try:
                 faiss.write_index(self.faiss, str(vectors))
             except RuntimeError as error:  # what faiss makes of a full disk
@@ -297,7 +297,7 @@ class Index:
     def _save_rows(self, path: Path, stored: Callable[[Integers], npt.NDArray[np.float32]]) -> None:
         """Write all rows `(N, width)` as an npy file, some thousand at a time."""
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(self), len(self.centre))}
-        with whole_file(path) as partial, partial.open("wb") as sink:
+        with atomic_file(path) as partial, partial.open("wb") as sink:
             np.lib.format.write_array_header_1_0(sink, header)
             for start, stop in spans(len(self), LINKED):
                 stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)

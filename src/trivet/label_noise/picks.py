@@ -8,20 +8,20 @@ from torch import Tensor
 from trivet.distances import Array, as_classes, device
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
-from trivet.losses.engine import RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms
 from trivet.mining.batch import check_batch
-from trivet.mining.counter_rng import Draws
-from trivet.mining.distance_block import Block
-from trivet.mining.index_tuples import Given, disjoint_triplets
-from trivet.mining.selected_set import Choice
-from trivet.mining.strategy import Selectors
+from trivet.mining.counter_rng import CounterRng
+from trivet.mining.distance_block import DistanceBlock
+from trivet.mining.index_tuples import IndexTuples, disjoint_triplets
+from trivet.mining.selected_set import SelectedItems
+from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import smallest
 from trivet.runtime.arrays import Floats
 
 MOST_ANCHORS = 128  # of a batch that are looked at
 
 
-def unpicked(loss: RowLoss) -> str | None:
+def unpicked(loss: EmbeddingLoss) -> str | None:
     """Why a loss picks no negatives that could be counted; None where it does."""
     name = type(loss).__name__
     if loss.term == "proxy":
@@ -40,7 +40,9 @@ def unpicked(loss: RowLoss) -> str | None:
 
 
 @torch.no_grad()
-def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels: Array | None = None) -> PickCounts:
+def loss_picks(
+    loss: EmbeddingLoss, embeddings: Tensor, labels: Tensor, *, true_labels: Array | None = None
+) -> PickCounts:
     """Count what a loss picked from the batch it was evaluated on last, the first 128 anchors at most.
 
     The choice is made again, with the random numbers of that evaluation, so it is the same; the loss is left as it is.
@@ -63,20 +65,20 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
         batch = check_batch(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=loss.strategy.unit_rows_for
         )
-        strategy: Selectors | Given = loss.strategy
+        strategy: Strategy | IndexTuples = loss.strategy
         draws = None
         if loss.strategy.random or loss.disjoint == "random":
             key = loss.key - torch.tensor([0, 1], device=loss.key.device)  # it has counted on since
-            draws = Draws(key.to(batch.labels.device))
+            draws = CounterRng(key.to(batch.labels.device))
         if loss.disjoint:
             anchor, positive, negative = disjoint_triplets(loss.strategy, batch, draws, order=loss.disjoint)
             columns = (anchor, positive, anchor, negative)
-            strategy = Given(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
+            strategy = IndexTuples(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
             draws = None
         whole = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
         count = len(batch.labels)
         block = strategy.block(batch, (0, count if whole else min(count, MOST_ANCHORS)))
-        rows = Rows(block, strategy, draws)
+        rows = BlockView(block, strategy, draws)
         picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
         wrong = None
         if true_labels is not None:
@@ -85,13 +87,13 @@ def loss_picks(loss: RowLoss, embeddings: Tensor, labels: Tensor, *, true_labels
         return counted(block.to_negatives, picked, active, wrong=wrong, distances=_bins(loss, rows, block, picked))
 
 
-def _paired(loss: RowLoss, rows: Rows, size: int) -> tuple[Tensor, Tensor]:
+def _paired(loss: EmbeddingLoss, rows: BlockView, size: int) -> tuple[Tensor, Tensor]:
     """How often each reference `(B, M)` is a picked negative, and with a loss that is not zero."""
     negatives = rows.selection.negatives
-    assert isinstance(negatives, Choice)
+    assert isinstance(negatives, SelectedItems)
     terms, chosen = loss.formula(rows), rows.positive_chosen
     active = chosen
-    if isinstance(terms, RowTerms) and terms.values.shape == chosen.shape:  # a term for each pick
+    if isinstance(terms, LossTerms) and terms.values.shape == chosen.shape:  # a term for each pick
         if loss.trim:
             ordered = terms.pull if loss.trim_positives_only and terms.pull is not None else terms.values
             values = ordered.where(terms.chosen, torch.nan)
@@ -108,14 +110,14 @@ def _paired(loss: RowLoss, rows: Rows, size: int) -> tuple[Tensor, Tensor]:
     return shape.scatter_add(1, columns, chosen.double()), shape.scatter_add(1, columns, active.double())
 
 
-def _of_sets(loss: RowLoss, rows: Rows) -> tuple[Tensor, Tensor]:
+def _of_sets(loss: EmbeddingLoss, rows: BlockView) -> tuple[Tensor, Tensor]:
     limits = loss.reach(rows).sort(dim=1).values
     open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
     picked = open_hinges.where(rows.negative_chosen, 0).double()
     return picked, picked
 
 
-def _bins(loss: RowLoss, rows: Rows, block: Block, picked: Tensor) -> Floats | None:
+def _bins(loss: EmbeddingLoss, rows: BlockView, block: DistanceBlock, picked: Tensor) -> Floats | None:
     """The counts for gamma: of the margin loss with Euclidean distances of unit rows."""
     if not isinstance(loss, MarginLoss) or loss.strategy.distance != "euclidean" or not loss.normalize:
         return None

@@ -4,7 +4,7 @@ from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
 from trivet.losses.cosface import CosFaceLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.margin import MarginLoss
 from trivet.losses.matryoshka import MatryoshkaLoss as MatryoshkaLoss  # no name in settings: it takes a loss
 from trivet.losses.multi_similarity import MultiSimilarityLoss
@@ -18,7 +18,7 @@ from trivet.losses.supcon import SupConLoss
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
 
-LOSSES: dict[str, type[RowLoss]] = {
+LOSSES: dict[str, type[EmbeddingLoss]] = {
     "triplet": TripletLoss,
     "contrastive": ContrastiveLoss,
     "margin": MarginLoss,

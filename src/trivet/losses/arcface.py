@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import Reduction, Rows, RowTerms
+from trivet.losses.engine import BlockView, LossTerms, Reduction
 from trivet.losses.proxies import ProxyLoss, margin_softmax
 from trivet.runtime.arguments import check_above_zero, check_count
 
 
-def arcface_rows(rows: Rows, *, margin: float, scale: float, sub_centers: int) -> RowTerms:
+def arcface_rows(rows: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
     """One term per item: `margin_softmax` with cos(theta + margin) for the similarity S = cos(theta) of the own class.
 
     Beyond theta = pi - margin, where that would rise again, S - margin sin(margin), as in the authors' code.
@@ -44,7 +44,7 @@ class ArcFaceLoss(ProxyLoss):
         proxy_learning_rate: of the centres, which have no weight decay; of the group that `optimizer_groups` returns.
         reduction: "mean" over the items or "sum".
         trim: share of the items, those with the largest loss, left out.
-        block_size: see `RowLoss`.
+        block_size: see `EmbeddingLoss`.
         generator: source of the initial centres, normal numbers; None takes torch's global generator.
 
     Attributes:
@@ -102,6 +102,6 @@ class ArcFaceLoss(ProxyLoss):
         )
         self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term for each item."""
         return arcface_rows(rows, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)

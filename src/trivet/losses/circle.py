@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import relu
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def circle_rows(rows: Rows, *, margin: float, scale: float) -> RowTerms:
+def circle_rows(rows: BlockView, *, margin: float, scale: float) -> LossTerms:
     """One term per anchor with a chosen positive and negative: log(1 + sum_p e^x_p sum_n e^x_n), with S = 1 - D,
 
     x_p = -scale [1 + margin - S_p] (S_p - 1 + margin), x_n = scale [S_n + margin]_+ (S_n - margin), [] constants.
@@ -25,10 +25,10 @@ def circle_rows(rows: Rows, *, margin: float, scale: float) -> RowTerms:
     pulls, pushes = (
         log_sum_exp(values.where(kept, -torch.inf)) for values, kept in ((pull, chosen), (push, rows.negative_chosen))
     )
-    return RowTerms(log_one_plus_exp(pulls + pushes)[:, None], (chosen.any(dim=1) & (rows.negative_count > 0))[:, None])
+    return LossTerms(softplus_log(pulls + pushes)[:, None], (chosen.any(dim=1) & (rows.negative_count > 0))[:, None])
 
 
-class CircleLoss(RowLoss):
+class CircleLoss(EmbeddingLoss):
     """Compare all similarities of an anchor to positives with all to negatives, each weighed by how far off it is.
 
     Mean over the anchors with a chosen positive and a chosen negative of, with S the cosine similarity,
@@ -47,7 +47,7 @@ class CircleLoss(RowLoss):
         positives, negatives: a selector, or the name of one; the paper takes all.
         reduction: "mean" over the anchors kept, "anchors" divides by N, or "sum".
         trim: share of the anchors, those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
@@ -94,6 +94,6 @@ class CircleLoss(RowLoss):
         )
         self.scale = check_above_zero(scale, name="scale")
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term per anchor."""
         return circle_rows(rows, margin=self.margin, scale=self.scale)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Distance
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
@@ -18,30 +18,30 @@ def beyond(distances: Tensor, margin: float) -> Tensor:
     return (distances - margin).relu() if margin else distances
 
 
-def contrastive_rows(rows: Rows, *, margin: float, positive_margin: float = 0.0) -> RowTerms:
+def contrastive_rows(rows: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossTerms:
     """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
     pull = beyond(rows.to_positive, positive_margin)
     if not rows.paired:
         rows.settle(pull.new_full((len(pull), 1), margin))
     push = (margin - rows.to_negative).relu()
-    return RowTerms(
+    return LossTerms(
         torch.cat([pull, push], dim=1),
         torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
         pull=torch.cat([rows.to_positive, torch.full_like(push, -torch.inf)], dim=1),
     )
 
 
-def contrastive_sum(rows: Rows, *, margin: float, positive_margin: float = 0.0) -> RowSum:
+def contrastive_sum(rows: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossSum:
     """The sum of `contrastive_rows` over a set of negatives."""
     pull = rows.at_positives(beyond(rows.to_positive, positive_margin), 0)
     limit = pull.new_full((len(pull), 1), margin)
     rows.settle(limit)
     push, active = hinge_sum(limit, rows.to_negative)
     counts = rows.positive_count + rows.negative_count
-    return RowSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(rows.labels))
+    return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(rows.labels))
 
 
-class ContrastiveLoss(RowLoss):
+class ContrastiveLoss(EmbeddingLoss):
     """Pull positives together and push negatives at least a margin away.
 
     Sum over the chosen positive pairs of max(0, D(a, p) - positive_margin) and over the chosen negative pairs of
@@ -57,7 +57,7 @@ class ContrastiveLoss(RowLoss):
             pairs, zeros kept; "mean-active" by those above zero; "sum".
         trim: share of the pairs, those with the largest loss, left out.
         trim_positives_only: `trim` is of the positive pairs alone.
-        disjoint, block_size, generator: see `RowLoss`.
+        disjoint, block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when there is no pair.
@@ -77,7 +77,7 @@ class ContrastiveLoss(RowLoss):
 
     reductions = ("objective", "mean", "mean-active", "sum")
     term = "pair"
-    not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
+    not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
     counts_negatives = True
     trims_at_a_distance = True
 
@@ -114,11 +114,11 @@ class ContrastiveLoss(RowLoss):
         self._check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
         self.positive_margin = positive_margin
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """The margin."""
         return rows.to_positive.new_full((len(rows.labels), 1), self.margin)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """Pairs of the block."""
         formula = contrastive_rows if rows.paired or self.trim else contrastive_sum
         return formula(rows, margin=self.margin, positive_margin=self.positive_margin)

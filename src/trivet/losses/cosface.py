@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.engine import Reduction, Rows, RowTerms
+from trivet.losses.engine import BlockView, LossTerms, Reduction
 from trivet.losses.proxies import ProxyLoss, margin_softmax
 from trivet.runtime.arguments import check_above_zero, check_at_least, check_count
 
 
-def cosface_rows(rows: Rows, *, margin: float, scale: float, sub_centers: int) -> RowTerms:
+def cosface_rows(rows: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
     """One term per item: `margin_softmax` with S - margin for the similarity S of the own class."""
     return margin_softmax(rows, 1 - rows.to_positive - margin, scale=scale, sub_centers=sub_centers)
 
@@ -33,7 +33,7 @@ class CosFaceLoss(ProxyLoss):
         proxy_learning_rate: of the centres, which have no weight decay; of the group that `optimizer_groups` returns.
         reduction: "mean" over the items or "sum".
         trim: share of the items, those with the largest loss, left out.
-        block_size: see `RowLoss`.
+        block_size: see `EmbeddingLoss`.
         generator: source of the initial centres, normal numbers; None takes torch's global generator.
 
     Attributes:
@@ -88,6 +88,6 @@ class CosFaceLoss(ProxyLoss):
         )
         self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term for each item."""
         return cosface_rows(rows, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from trivet.distances import Distance
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
@@ -19,7 +19,7 @@ from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 
 
-def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowTerms:
+def margin_rows(rows: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossTerms:
     """max(0, D(a, p) - beta_a + margin) and max(0, beta_a - D(a, n) + margin) for the chosen pairs of the block.
 
     `beta` is `(B, 1)`. Where each positive has its negative a term is the sum of both; against a set of negatives
@@ -31,16 +31,16 @@ def margin_rows(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fa
     if rows.paired:
         active = (pull > 0).long() + (push > 0).long()
         filled = rows.positive_chosen
-        return RowTerms(pull + push, filled, parts=2, active=active, pull=pull, push=push, every=rows.every)
+        return LossTerms(pull + push, filled, parts=2, active=active, pull=pull, push=push, every=rows.every)
     values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
         chosen.append(torch.ones_like(beta, dtype=torch.bool))
     no_pull = [torch.full_like(value, -torch.inf) for value in values[1:]]
-    return RowTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1), pull=torch.cat([pull, *no_pull], dim=1))
+    return LossTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1), pull=torch.cat([pull, *no_pull], dim=1))
 
 
-def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = False) -> RowSum:
+def margin_sum(rows: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossSum:
     """The sum of `margin_rows` over a set of negatives."""
     pull = rows.at_positives(relu(rows.to_positive - beta + margin), 0)
     rows.settle(beta + margin)
@@ -51,10 +51,10 @@ def margin_sum(rows: Rows, beta: Tensor, *, margin: float, with_self: bool = Fal
     if with_self:
         alone = relu(margin - beta)
         total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
-    return RowSum(total=total, counts=count, active=numbers, anchors=len(rows.labels))
+    return LossSum(total=total, counts=count, active=numbers, anchors=len(rows.labels))
 
 
-class MarginLoss(RowLoss):
+class MarginLoss(EmbeddingLoss):
     """Keep positives within beta - margin of the anchor and negatives beyond beta + margin.
 
     Over the chosen pairs, with beta learned (one number, or one per class or per sample of the anchor):
@@ -79,7 +79,7 @@ class MarginLoss(RowLoss):
             by N^2 with the pairs i = j included (for positives="all", negatives="all").
         trim: share of the tuples (or pairs), those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the positive pairs with the largest loss, their negatives stay.
-        disjoint, block_size, generator: see `RowLoss`.
+        disjoint, block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when nothing can be chosen.
@@ -179,17 +179,17 @@ class MarginLoss(RowLoss):
         if self.num_samples is not None and batch.ids is not None:
             check_numbered(batch.ids, self.num_samples, name="ids", option="num_samples", owned="a beta")
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """beta + margin."""
         return self._beta(rows).to(rows.to_positive.dtype) + self.margin
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """Pulls and pushes of the block."""
         with_self = self.reduction == "objective"
         formula = margin_rows if rows.paired or self.trim else margin_sum
         return formula(rows, self._beta(rows), margin=self.margin, with_self=with_self)
 
-    def _beta(self, rows: Rows) -> Tensor:
+    def _beta(self, rows: BlockView) -> Tensor:
         """The boundary of each anchor, `(B, 1)`."""
         if self.parameters_per is None:
             return self.beta.expand(len(rows.labels))[:, None]

@@ -9,15 +9,15 @@ from typing import Any, cast
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trivet.losses.engine import RowLoss, StepRecord
+from trivet.losses.engine import EmbeddingLoss, StepStats
 
 
 class MatryoshkaLoss(nn.Module):
     """The weighted sum of a loss of the first d numbers of each embedding, over several d.
 
     Each prefix is taken as an embedding: where the loss normalises, it has length 1. To know what each is worth,
-    evaluate `embeddings[:, :d]`, with distance="cosine" where the loss normalises. It is called as a `RowLoss` is, also
-    by a memory of past batches.
+    evaluate `embeddings[:, :d]`, with distance="cosine" where the loss normalises. It is called as a `EmbeddingLoss`
+    is, also by a memory of past batches.
 
     Args:
         loss: for all prefixes; or one for each, in their order, as losses on proxies need: make each with
@@ -45,13 +45,17 @@ class MatryoshkaLoss(nn.Module):
     """
 
     def __init__(
-        self, loss: RowLoss | Sequence[RowLoss], prefixes: Sequence[int], *, weights: Sequence[float] | None = None
+        self,
+        loss: EmbeddingLoss | Sequence[EmbeddingLoss],
+        prefixes: Sequence[int],
+        *,
+        weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         self.prefixes = tuple(prefixes)
         if not self.prefixes or self.prefixes[0] < 1 or list(self.prefixes) != sorted(set(self.prefixes)):
             raise ValueError(f"prefixes must be lengths of at least 1, ascending: got {self.prefixes}.")
-        self.losses = nn.ModuleList([loss] if isinstance(loss, RowLoss) else loss)
+        self.losses = nn.ModuleList([loss] if isinstance(loss, EmbeddingLoss) else loss)
         if len(self.losses) not in (1, len(self.prefixes)):
             raise ValueError(
                 f"loss must be one for all prefixes or one for each: got {len(self.losses)} for {len(self.prefixes)}."
@@ -64,12 +68,12 @@ class MatryoshkaLoss(nn.Module):
             )
 
     @property
-    def longest(self) -> RowLoss:
+    def longest(self) -> EmbeddingLoss:
         """The loss of the longest prefix, called last of all."""
-        return cast(RowLoss, self.losses[-1])
+        return cast(EmbeddingLoss, self.losses[-1])
 
     @property
-    def last(self) -> StepRecord | None:
+    def last(self) -> StepStats | None:
         """What the last call did at the longest prefix."""
         return self.longest.last
 
@@ -79,7 +83,7 @@ class MatryoshkaLoss(nn.Module):
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """Those of the losses."""
-        return [group for loss in self.losses for group in cast(RowLoss, loss).optimizer_groups()]
+        return [group for loss in self.losses for group in cast(EmbeddingLoss, loss).optimizer_groups()]
 
     def forward(
         self,
@@ -94,7 +98,7 @@ class MatryoshkaLoss(nn.Module):
         indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
-        """The weighted sum; arguments as of `RowLoss.forward`."""
+        """The weighted sum; arguments as of `EmbeddingLoss.forward`."""
         longest = self.prefixes[-1]
         if isinstance(embeddings, Tensor) and embeddings.ndim == 2 and embeddings.shape[1] < longest:
             raise ValueError(
@@ -120,7 +124,7 @@ class MatryoshkaLoss(nn.Module):
         return total
 
 
-def of_whole(loss: RowLoss | MatryoshkaLoss) -> RowLoss:
+def of_batch(loss: EmbeddingLoss | MatryoshkaLoss) -> EmbeddingLoss:
     """The loss of the longest prefix; one without prefixes as it is."""
     return loss.longest if isinstance(loss, MatryoshkaLoss) else loss
 

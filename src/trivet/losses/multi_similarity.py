@@ -6,17 +6,17 @@ import math
 
 import torch
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
 def multi_similarity_rows(
-    rows: Rows, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
-) -> RowTerms:
+    rows: BlockView, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
+) -> LossTerms:
     """One term per anchor that has a candidate positive and negative:
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
@@ -27,15 +27,15 @@ def multi_similarity_rows(
         to_negative = to_negative.where(rows.negative_chosen, torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
     shift = 1 - threshold
-    pull = log_one_plus_exp(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
-    push = log_one_plus_exp(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
+    pull = softplus_log(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
+    push = softplus_log(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
     kept, every = rows.matched
     if skip_if_any_empty:
         kept, every = kept & rows.positive_chosen.any(dim=1, keepdim=True) & rows.opposed, False
-    return RowTerms((pull + push)[:, None], kept, pull=pull[:, None], push=push[:, None], every=every)
+    return LossTerms((pull + push)[:, None], kept, pull=pull[:, None], push=push[:, None], every=every)
 
 
-class MultiSimilarityLoss(RowLoss):
+class MultiSimilarityLoss(EmbeddingLoss):
     """Weigh each pair by how it compares with the other pairs of the anchor.
 
     Mean over the N anchors of, with S the cosine similarity,
@@ -57,7 +57,7 @@ class MultiSimilarityLoss(RowLoss):
         reduction: "anchors" divides by N; "mean" by the anchors kept; "sum".
         trim: share of the anchors, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the positive part of the anchors where it is largest.
-        disjoint, block_size, generator: see `RowLoss`.
+        disjoint, block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar.
@@ -115,7 +115,7 @@ class MultiSimilarityLoss(RowLoss):
         self.threshold = threshold
         self.skip_if_any_empty = skip_if_any_empty
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term per anchor."""
         return multi_similarity_rows(
             rows,

@@ -6,16 +6,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.gather import own_share, sum_over_processes
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def n_pair_rows(rows: Rows, *, temperature: float, ranked: bool = False) -> RowTerms:
+def n_pair_rows(rows: BlockView, *, temperature: float, ranked: bool = False) -> LossTerms:
     """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
 
     x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out. `ranked` terms
@@ -23,17 +23,17 @@ def n_pair_rows(rows: Rows, *, temperature: float, ranked: bool = False) -> RowT
     """
     to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
     to_negative = rows.reference_norms - rows.to_negative  # (B, M), -inf where not chosen
-    values = log_one_plus_exp(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
+    values = softplus_log(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
     pull = None
     if ranked:
         pull = -to_positive.detach() - rows.anchor_norms.detach()[:, None] / (2 * temperature)
     chosen, opposed = rows.positive_chosen, rows.opposed
     if opposed is True:
-        return RowTerms(values, chosen, pull=pull, every=rows.every)
-    return RowTerms(values, chosen & opposed, pull=pull)
+        return LossTerms(values, chosen, pull=pull, every=rows.every)
+    return LossTerms(values, chosen & opposed, pull=pull)
 
 
-class NPairLoss(RowLoss):
+class NPairLoss(EmbeddingLoss):
     """Compare a positive with all negatives of the anchor at once.
 
     Mean over the chosen pairs (a, p), x the embeddings, n the chosen set of negatives, of
@@ -53,7 +53,7 @@ class NPairLoss(RowLoss):
         reduction: "mean" over the pairs or "sum"; the penalty is not divided.
         trim: share of the pairs, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the pairs of the smallest x_a . x_p.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, the penalty alone when there is no pair.
@@ -111,7 +111,7 @@ class NPairLoss(RowLoss):
         self.temperature = check_above_zero(temperature, name="temperature")
         self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term for each chosen positive."""
         if rows.paired:
             raise ValueError(

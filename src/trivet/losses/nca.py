@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
-def nca_rows(rows: Rows, *, temperature: float) -> RowTerms:
+def nca_rows(rows: BlockView, *, temperature: float) -> LossTerms:
     """log(1 + exp((S_an - S_ap) / temperature)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
-    values = log_one_plus_exp((to_positive - to_negative) / temperature)
+    values = softplus_log((to_positive - to_negative) / temperature)
     return triplet_terms(rows, values, to_positive, chosen)
 
 
-def all_nca_sum(rows: Rows, *, temperature: float) -> RowSum:
+def all_nca_sum(rows: BlockView, *, temperature: float) -> LossSum:
     """The sum of `nca_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.at_positives(rows.to_positive, -torch.inf)
     total = softplus_sum(to_positive / temperature, rows.to_negative / temperature)
-    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
-class NCATripletLoss(RowLoss):
+class NCATripletLoss(EmbeddingLoss):
     """Make the anchor more similar to the positive than to the negative, softly ("first-order" triplet loss).
 
     Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
@@ -45,7 +45,7 @@ class NCATripletLoss(RowLoss):
         trim: share of the triplets, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
@@ -100,7 +100,7 @@ class NCATripletLoss(RowLoss):
         """More where every triplet is held."""
         return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or the sum of them."""
         if rows.paired or self.trim:
             return nca_rows(rows, temperature=self.temperature)

@@ -10,15 +10,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, check_dense
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import PositiveName
 from trivet.mining.batch import Batch, check_numbered
 from trivet.runtime.arguments import check_at_least
 
 
-def margin_softmax(rows: Rows, target: Tensor, *, scale: float, sub_centers: int) -> RowTerms:
+def margin_softmax(rows: BlockView, target: Tensor, *, scale: float, sub_centers: int) -> LossTerms:
     """log(1 + sum_z exp(scale (S_z - target))) of each item, S_z the similarity to the nearest centre of another class.
 
     Args:
@@ -28,11 +28,11 @@ def margin_softmax(rows: Rows, target: Tensor, *, scale: float, sub_centers: int
     to_others = rows.to_negative
     if sub_centers > 1:
         to_others = to_others.reshape(len(to_others), to_others.shape[1] // sub_centers, -1).amin(dim=2)  # (B, C)
-    values = log_one_plus_exp(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
-    return RowTerms(values, rows.positive_chosen, every=rows.every)
+    values = softplus_log(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
+    return LossTerms(values, rows.positive_chosen, every=rows.every)
 
 
-class ProxyLoss(RowLoss):
+class ProxyLoss(EmbeddingLoss):
     """A loss that compares each item with one or more proxies of each class, and no two items.
 
     Args:
@@ -40,7 +40,7 @@ class ProxyLoss(RowLoss):
         embedding_dim: d.
         proxies_per_class: how many; those of a class stand side by side.
         proxy_learning_rate: of the group that `optimizer_groups` returns.
-        distance, positives, margin, reduction, trim, block_size: see `RowLoss`.
+        distance, positives, margin, reduction, trim, block_size: see `EmbeddingLoss`.
         generator: source of the initial proxies, normal numbers; None takes torch's global generator.
 
     Attributes:
@@ -115,7 +115,7 @@ class ProxyLoss(RowLoss):
         """The loss of a batch against the proxies; `ids` change nothing, as no two items are compared.
 
         Raises:
-            ValueError: as `RowLoss.forward`, and if references or indices are given.
+            ValueError: as `EmbeddingLoss.forward`, and if references or indices are given.
         """
         name = type(self).__name__
         if with_batch or any(given is not None for given in (references, reference_labels, reference_ids, indices)):

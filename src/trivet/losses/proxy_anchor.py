@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from trivet.losses.engine import Reduction, Rows, RowTerms
+from trivet.losses.engine import BlockView, LossTerms, Reduction
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
 from trivet.mining.label_groups import Groups
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def proxy_anchor_rows(rows: Rows, *, scale: float, margin: float, num_classes: int) -> RowTerms:
+def proxy_anchor_rows(rows: BlockView, *, scale: float, margin: float, num_classes: int) -> LossTerms:
     """One term per proxy; the rows are those of proxies, against the items of the batch.
 
     log(1 + sum_p exp(-scale (S_p - margin))) num_classes / |P+| + log(1 + sum_n exp(scale (S_n + margin))), S = 1 - D,
@@ -24,11 +24,11 @@ def proxy_anchor_rows(rows: Rows, *, scale: float, margin: float, num_classes: i
     """
     present = rows.reference_labels.new_zeros(num_classes).index_fill_(0, rows.reference_labels, 1).sum()
     to_positive = rows.at_positives(rows.to_positive, -torch.inf)
-    pull = log_one_plus_exp(log_sum_exp(to_positive, scale) - scale * (1 - margin))
-    push = log_one_plus_exp(log_sum_exp(rows.to_negative, -scale) + scale * (1 + margin))
+    pull = softplus_log(log_sum_exp(to_positive, scale) - scale * (1 - margin))
+    push = softplus_log(log_sum_exp(rows.to_negative, -scale) + scale * (1 + margin))
     values = pull * (num_classes / present.clamp_min(1).to(pull)) + push
     used = rows.positive_chosen.any(dim=1) | (rows.negative_count > 0)
-    return RowTerms(values[:, None], used[:, None])
+    return LossTerms(values[:, None], used[:, None])
 
 
 class ProxyAnchorLoss(ProxyLoss):
@@ -126,6 +126,6 @@ class ProxyAnchorLoss(ProxyLoss):
             first=first,
         )
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term for each proxy."""
         return proxy_anchor_rows(rows, scale=self.scale, margin=self.margin, num_classes=self.num_classes)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.engine import Reduction, Rows, RowTerms
+from trivet.losses.engine import BlockView, LossTerms, Reduction
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
 from trivet.runtime.arguments import check_above_zero
 
 
-def proxy_nca_rows(rows: Rows, *, scale: float) -> RowTerms:
+def proxy_nca_rows(rows: BlockView, *, scale: float) -> LossTerms:
     """scale D(a, p) + log sum_n exp(-scale D(a, n)) for each chosen positive p, n the other proxies.
 
     A term may be negative, so all count as active.
     """
     values = scale * rows.to_positive + log_sum_exp(rows.to_negative, -scale)[:, None]
-    return RowTerms(values, rows.positive_chosen, active=rows.positive_chosen, every=rows.every)
+    return LossTerms(values, rows.positive_chosen, active=rows.positive_chosen, every=rows.every)
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -38,7 +38,7 @@ class ProxyNCALoss(ProxyLoss):
             items of a batch.
         reduction: "mean" over the items or "sum".
         trim: share of the items, those with the largest loss, left out.
-        block_size: see `RowLoss`.
+        block_size: see `EmbeddingLoss`.
         generator: source of the initial proxies, normal numbers; None takes torch's global generator.
 
     Attributes:
@@ -88,6 +88,6 @@ class ProxyNCALoss(ProxyLoss):
         )
         self.scale = check_above_zero(scale, name="scale")
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term for each item."""
         return proxy_nca_rows(rows, scale=self.scale)

@@ -7,30 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
 
 
-def second_order_rows(rows: Rows) -> RowTerms:
+def second_order_rows(rows: BlockView) -> LossTerms:
     """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
 
     With S = 1 - D the exponent is (D_ap^2 + S_an^2 - 1) / 2.
     """
     to_positive, to_negative, chosen = chosen_triplets(rows)
-    values = log_one_plus_exp((to_positive.square() + (1 - to_negative).square() - 1) / 2)
+    values = softplus_log((to_positive.square() + (1 - to_negative).square() - 1) / 2)
     return triplet_terms(rows, values, to_positive, chosen)
 
 
-def all_second_order_sum(rows: Rows) -> RowSum:
+def all_second_order_sum(rows: BlockView) -> LossSum:
     """The sum of `second_order_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.at_positives((rows.to_positive.square() - 1) / 2, -torch.inf)
     half_squares: Tensor = _MinusHalfSquares.apply(rows.to_negative)
     total = softplus_sum(to_positive, half_squares)
-    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
 class _MinusHalfSquares(torch.autograd.Function):
@@ -48,7 +48,7 @@ class _MinusHalfSquares(torch.autograd.Function):
         return grad * slopes
 
 
-class SecondOrderTripletLoss(RowLoss):
+class SecondOrderTripletLoss(EmbeddingLoss):
     """Pull a positive the less the nearer it is, and push a negative the less the nearer to orthogonal it is.
 
     Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
@@ -66,7 +66,7 @@ class SecondOrderTripletLoss(RowLoss):
         trim: share of the triplets, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
@@ -118,7 +118,7 @@ class SecondOrderTripletLoss(RowLoss):
         """More where every triplet is held."""
         return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or their sum over sets of negatives."""
         if rows.paired or self.trim:
             return second_order_rows(rows)

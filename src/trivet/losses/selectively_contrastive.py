@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
-from trivet.losses.triplet_terms import chosen_triplets, log_one_plus_exp, triplet_terms, triplets_held
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
+from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.exact_topk import AT_ONCE
@@ -19,24 +19,24 @@ from trivet.runtime.arguments import check_at_least
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
 
 
-def selectively_contrastive_rows(rows: Rows, *, hard_weight: float, temperature: float) -> RowTerms:
+def selectively_contrastive_rows(rows: BlockView, *, hard_weight: float, temperature: float) -> LossTerms:
     """hard_weight S_an for each chosen triplet with S_an > S_ap, log(1 + exp((S_an - S_ap) / temperature)) for others.
 
     S = 1 - D. A term may be negative, so all count as active.
     """
     rows.settle(rows.to_positive)
     to_positive, to_negative, chosen = chosen_triplets(rows)
-    logistic = log_one_plus_exp((to_positive - to_negative) / temperature)
+    logistic = softplus_log((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
     return triplet_terms(rows, values, to_positive, chosen, all_active=True)
 
 
-def all_selectively_contrastive_sum(rows: Rows, *, hard_weight: float, temperature: float) -> RowSum:
+def all_selectively_contrastive_sum(rows: BlockView, *, hard_weight: float, temperature: float) -> LossSum:
     """The sum of `selectively_contrastive_rows` over a set of negatives, without a term for each triplet."""
     to_positive = rows.at_positives(rows.to_positive, -torch.inf)
     rows.settle(to_positive)
     total: Tensor = _SelectiveSum.apply(to_positive, rows.to_negative, hard_weight, temperature)
-    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
 class _SelectiveSum(torch.autograd.Function):
@@ -85,7 +85,7 @@ class _SelectiveSum(torch.autograd.Function):
         return slopes * grad, slope * -grad, None, None
 
 
-class SelectivelyContrastiveLoss(RowLoss):
+class SelectivelyContrastiveLoss(EmbeddingLoss):
     """Only push the negative where it is the harder one; elsewhere the triplet loss of NCA.
 
     Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
@@ -104,7 +104,7 @@ class SelectivelyContrastiveLoss(RowLoss):
         trim: share of the triplets, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
@@ -164,7 +164,7 @@ class SelectivelyContrastiveLoss(RowLoss):
         """More where every triplet is held."""
         return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or their sum over sets of negatives."""
         of_block = selectively_contrastive_rows if rows.paired or self.trim else all_selectively_contrastive_sum
         return of_block(rows, hard_weight=self.hard_weight, temperature=self.temperature)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_above_zero
 
 
-def supcon_rows(rows: Rows, *, temperature: float) -> RowTerms:
+def supcon_rows(rows: BlockView, *, temperature: float) -> LossTerms:
     """One term per anchor with a chosen positive: log sum_j exp(S_aj / T) - mean_p S_ap / T.
 
     j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
@@ -26,11 +26,11 @@ def supcon_rows(rows: Rows, *, temperature: float) -> RowTerms:
     positive = log_sum_exp(rows.at_positives(rows.to_positive, torch.inf), -scale)
     positive = positive if rows.every and pairs else positive.where(any_positive, 0)
     negative = log_sum_exp(to_negative, -scale)
-    values = pull + positive + log_one_plus_exp(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
-    return RowTerms(values[:, None], any_positive[:, None])
+    values = pull + positive + softplus_log(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
+    return LossTerms(values[:, None], any_positive[:, None])
 
 
-class SupConLoss(RowLoss):
+class SupConLoss(EmbeddingLoss):
     """The softmax over all other items of the batch: each positive against the other positives and the negatives.
 
     Mean over the anchors a that have a positive of, with S the cosine similarity, P the chosen positives and A these
@@ -50,7 +50,7 @@ class SupConLoss(RowLoss):
         negatives: a selector, or the name of one; the paper takes all.
         reduction: "mean" over the anchors with a positive, "anchors" divides by N, or "sum".
         trim: share of the anchors, those with the largest loss, left out.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
@@ -102,6 +102,6 @@ class SupConLoss(RowLoss):
         )
         self.temperature = check_above_zero(temperature, name="temperature")
 
-    def formula(self, rows: Rows) -> RowTerms:
+    def formula(self, rows: BlockView) -> LossTerms:
         """One term per anchor."""
         return supcon_rows(rows, temperature=self.temperature)

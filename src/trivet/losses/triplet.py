@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trivet.distances import Distance
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import hinge_sum, softplus_sum
-from trivet.losses.triplet_terms import log_one_plus_exp
+from trivet.losses.triplet_terms import softplus_log
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
@@ -21,13 +21,13 @@ Variant = Literal["an", "pn"]
 
 
 def triplet_rows(
-    rows: Rows,
+    rows: BlockView,
     *,
     margin: float,
     variant: Variant = "an",
     with_self: bool = False,
     soft: bool = False,
-) -> RowTerms:
+) -> LossTerms:
     """Hinge over the chosen triplets of each anchor in the block: D(a, p) - D(a, n) + margin, if positive.
 
     Against a set of negatives there is a term for each (positive, negative), `(B, S * M)` of them.
@@ -37,14 +37,14 @@ def triplet_rows(
 
     def value(difference: Tensor) -> Tensor:
         shifted = difference + margin if margin else difference
-        return log_one_plus_exp(shifted) if soft else shifted.relu()
+        return softplus_log(shifted) if soft else shifted.relu()
 
     to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
     if not soft and not rows.paired:
         rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
     to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
     if rows.paired:
-        return RowTerms(value(to_positive - to_negative), chosen, pull=to_positive, every=rows.every)
+        return LossTerms(value(to_positive - to_negative), chosen, pull=to_positive, every=rows.every)
     if variant == "an":
         to_negative = to_negative[:, None]  # (B, 1, M)
     if with_self:
@@ -52,30 +52,30 @@ def triplet_rows(
         if variant == "pn":  # of the anchor as its own positive
             to_negative = torch.cat([to_negative, rows.to_negative[:, None]], dim=1)
     values = value(to_positive[:, :, None] - to_negative)  # (B, S, M)
-    return RowTerms(
+    return LossTerms(
         values.flatten(1),
         (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1),
         pull=to_positive[:, :, None].expand_as(values).flatten(1),
     )
 
 
-def all_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
+def all_triplets_sum(rows: BlockView, *, margin: float) -> LossSum:
     """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
     thresholds = rows.at_positives(rows.to_positive + margin, -torch.inf)  # (B, S)
     rows.settle(thresholds)
     total, active = hinge_sum(thresholds, rows.to_negative)
-    return RowSum(
+    return LossSum(
         total=total, counts=rows.positive_count * rows.negative_count, active=active, anchors=len(rows.labels)
     )
 
 
-def all_soft_triplets_sum(rows: Rows, *, margin: float) -> RowSum:
+def all_soft_triplets_sum(rows: BlockView, *, margin: float) -> LossSum:
     """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
     total = softplus_sum(rows.at_positives(rows.to_positive + margin, -torch.inf), rows.to_negative)
-    return RowSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
 
 
-class TripletLoss(RowLoss):
+class TripletLoss(EmbeddingLoss):
     """Make each chosen negative farther from the anchor than the chosen positive, by a margin.
 
     Mean over the chosen triplets (a, p, n), where y_a = y_p, a != p and y_n != y_a, of
@@ -99,7 +99,7 @@ class TripletLoss(RowLoss):
             each triplet of a block is held.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, used as given unless `normalize`; labels `(N,)` integer; returns a scalar,
@@ -124,7 +124,7 @@ class TripletLoss(RowLoss):
     """
 
     reductions = ("mean", "mean-active", "max", "sum", "objective")
-    not_settings = RowLoss.not_settings | {"normalize"}  # that of the model
+    not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
 
     def __init__(
         self,
@@ -201,11 +201,11 @@ class TripletLoss(RowLoss):
         """Also for the largest of the terms that do not fall with D(a, n)."""
         return super().ranks_terms or (self.reduction == "max" and self.variant == "pn")
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """The margin beyond each positive."""
         return rows.at_positives(rows.to_positive + self.margin, -torch.inf)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """The hinge of the chosen triplets."""
         margin = self.soft_margin if self.soft else self.margin
         if not rows.paired and self._summed():

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from trivet.losses.engine import Rows, RowTerms
+from trivet.losses.engine import BlockView, LossTerms
 from trivet.mining.batch import Batch
-from trivet.mining.strategy import Selectors
+from trivet.mining.strategy import Strategy
 
 VECTORS = 64  # numbers, a multiple of what a CPU takes at once
 
 
-def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+def chosen_triplets(rows: BlockView) -> tuple[Tensor, Tensor, Tensor]:
     """D(a, p), D(a, n) and which triplets are chosen; the three broadcast together.
 
     `(B, S)` each if every positive has its negative; against a set of negatives `(B, S, 1)`, `(B, 1, M)` and
@@ -26,10 +26,10 @@ def chosen_triplets(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def triplet_terms(
-    rows: Rows, values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False
-) -> RowTerms:
+    rows: BlockView, values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False
+) -> LossTerms:
     """Terms of the shape `chosen_triplets` gives; `all_active` for values that may be 0 or less and still count."""
-    return RowTerms(
+    return LossTerms(
         values.flatten(1),
         chosen.flatten(1),
         active=chosen.flatten(1) if all_active else None,
@@ -38,14 +38,14 @@ def triplet_terms(
     )
 
 
-def triplets_held(strategy: Selectors, batch: Batch) -> int:
+def triplets_held(strategy: Strategy, batch: Batch) -> int:
     """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
     if not strategy.negatives.listed:
         return 0
     return (batch.largest_class if strategy.positives.pairwise else 1) * len(batch.references)
 
 
-def log_one_plus_exp(exponents: Tensor) -> Tensor:
+def softplus_log(exponents: Tensor) -> Tensor:
     """log(1 + exp(x)) to the last digit, without overflow; of equal numbers the same, wherever they stand."""
     # A CPU takes what is left over after whole vectors by another exp and log, which round otherwise.
     size, missing = exponents.numel(), -exponents.numel() % VECTORS

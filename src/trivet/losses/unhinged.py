@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import Reduction, RowLoss, Rows, RowSum, RowTerms
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.triplet_terms import chosen_triplets, triplet_terms, triplets_held
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
@@ -17,14 +17,14 @@ from trivet.runtime.arguments import check_at_least
 DIAMETER = 2.0  # d_max, of the unit sphere
 
 
-def unhinged_triplet_rows(rows: Rows, *, margin: float) -> RowTerms:
+def unhinged_triplet_rows(rows: BlockView, *, margin: float) -> LossTerms:
     """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
     to_positive, to_negative, chosen = chosen_triplets(rows)
     values = DIAMETER + to_positive - to_negative + margin
     return triplet_terms(rows, values, to_positive, chosen, all_active=True)
 
 
-def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
+def all_unhinged_triplets_rows(rows: BlockView, *, margin: float) -> LossSum:
     """The sum of `unhinged_triplet_rows` over a set of negatives without a term for each triplet.
 
     A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
@@ -32,11 +32,11 @@ def all_unhinged_triplets_rows(rows: Rows, *, margin: float) -> RowSum:
     positives, negatives = rows.positive_count, rows.negative_count
     pull = rows.at_positives(rows.to_positive, 0).sum(dim=1)  # (B,)
     push = DIAMETER * negatives - rows.negative_total
-    found = RowSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(rows.labels))
+    found = LossSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(rows.labels))
     return replace(found, total=found.total + margin * _number(found.count, pull))
 
 
-def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
+def unhinged_margin_rows(rows: BlockView, *, beta: float, margin: float) -> LossTerms:
     """d_max + D(a, p) - beta + margin and d_max + beta - D(a, n) + margin for the chosen pairs of the block.
 
     Where each positive has its negative a term is the sum of both; against a set of negatives each pair is a term.
@@ -46,22 +46,22 @@ def unhinged_margin_rows(rows: Rows, *, beta: float, margin: float) -> RowTerms:
     if rows.paired:
         chosen = rows.positive_chosen
         active = 2 * chosen.long()
-        return RowTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
+        return LossTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
     chosen = torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1)
     no_pull = torch.full_like(push, -torch.inf)
-    return RowTerms(
+    return LossTerms(
         torch.cat([pull, push], dim=1), chosen, active=chosen.long(), pull=torch.cat([pull, no_pull], dim=1)
     )
 
 
-def unhinged_margin_sum(rows: Rows, *, beta: float, margin: float) -> RowSum:
+def unhinged_margin_sum(rows: BlockView, *, beta: float, margin: float) -> LossSum:
     """The sum of `unhinged_margin_rows` over a set of negatives."""
     anchors, counts = len(rows.labels), (rows.positive_count, rows.negative_count)
     pull = rows.at_positives(rows.to_positive, 0).sum()
     push = -rows.negative_total.sum()
     positives, negatives = (_number(anchors * c if isinstance(c, int) else c.sum(), pull) for c in counts)
     constant = (DIAMETER - beta + margin) * positives + (DIAMETER + beta + margin) * negatives
-    return RowSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
+    return LossSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
 
 
 def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
@@ -69,7 +69,7 @@ def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
     return count if isinstance(count, int) else count.to(like.dtype)
 
 
-class UnhingedTripletLoss(RowLoss):
+class UnhingedTripletLoss(EmbeddingLoss):
     """The triplet loss without its hinge: every triplet counts, solved or not.
 
     Mean over the chosen triplets (a, p, n) of, with D the Euclidean distance of unit rows and d_max = 2,
@@ -88,7 +88,7 @@ class UnhingedTripletLoss(RowLoss):
             block is held.
         trim_positives_only: `trim` leaves out the triplets with the farthest positives.
         disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `RowLoss`.
+        block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar in [margin, 4 + margin],
@@ -136,7 +136,7 @@ class UnhingedTripletLoss(RowLoss):
             generator=generator,
         )
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """Without end: every negative counts, once for each positive."""
         return rows.at_positives(torch.full_like(rows.to_positive, torch.inf), -torch.inf)
 
@@ -144,14 +144,14 @@ class UnhingedTripletLoss(RowLoss):
         """More where every triplet is held."""
         return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """The chosen triplets; only their sum where no single one is wanted."""
         if rows.paired or self.trim:
             return unhinged_triplet_rows(rows, margin=self.margin)
         return all_unhinged_triplets_rows(rows, margin=self.margin)
 
 
-class UnhingedMarginLoss(RowLoss):
+class UnhingedMarginLoss(EmbeddingLoss):
     """The margin loss without its hinge.
 
     Over the chosen pairs, with D the Euclidean distance of unit rows, d_max = 2, and t = 1 for a positive pair, -1 for
@@ -169,7 +169,7 @@ class UnhingedMarginLoss(RowLoss):
         reduction: "mean" over the (a, p, n) tuples, or over the pairs against a set of negatives; or "sum".
         trim: share of the tuples (or pairs), those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the farthest positive pairs, their negatives stay.
-        disjoint, block_size, generator: see `RowLoss`.
+        disjoint, block_size, generator: see `EmbeddingLoss`.
 
     Shape:
         embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
@@ -222,11 +222,11 @@ class UnhingedMarginLoss(RowLoss):
         self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.beta = beta
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """Without end: every negative counts."""
         return rows.to_positive.new_full((len(rows.labels), 1), torch.inf)
 
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """Pairs of the block."""
         formula = unhinged_margin_rows if rows.paired or self.trim else unhinged_margin_sum
         return formula(rows, beta=self.beta, margin=self.margin)

@@ -1,25 +1,25 @@
 """Who is compared with whom: label relations, selectors of positives and negatives, index triplets and pairs."""
 
 from trivet.mining import negatives, positives
-from trivet.mining.distance_block import Block
+from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
-from trivet.mining.selected_set import Choice, Everyone
+from trivet.mining.selected_set import SelectedItems, SelectedSet
 from trivet.mining.triplets import Pairs, Triplets, mine, mine_pairs
 
 __all__ = [
     "NEGATIVES",
     "POSITIVES",
-    "Block",
-    "Choice",
-    "Everyone",
+    "DistanceBlock",
     "NegativeName",
     "NegativeSelector",
     "Pairs",
     "PositiveName",
     "PositiveSelector",
+    "SelectedItems",
+    "SelectedSet",
     "Triplets",
     "mine",
     "mine_pairs",

@@ -19,7 +19,7 @@ _SECOND = 0x94D049BB133111EB - 2**64
 Words = TypeVar("Words", Tensor, npt.NDArray[np.int64])
 
 
-class Draws:
+class CounterRng:
     """Uniform numbers in [0, 1) for each (stream, anchor, slot).
 
     They are computed from their place, not drawn in order: the same key gives an anchor the same numbers whatever the

@@ -23,7 +23,7 @@ from trivet.mining.batch import Batch
 from trivet.mining.exact_topk import Rounded, nearest_few
 from trivet.mining.gradients import Gradients
 from trivet.mining.label_groups import without
-from trivet.mining.selected_set import Choice, nothing
+from trivet.mining.selected_set import SelectedItems, nothing
 from trivet.runtime.lazy import lazy
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
@@ -32,7 +32,7 @@ MOST_KEPT = 2**12  # numbers of an anchor's differences that are kept for the gr
 PRODUCTS_PER_DIFFERENCE = 32  # products of rows, in float64, in the time in which two rows are subtracted
 
 
-class Block:
+class DistanceBlock:
     """B anchors against M references. Nothing is computed before it is read.
 
     The other references of the anchor's class are few, and listed: `own (B, S)` are their columns. All references of
@@ -247,7 +247,7 @@ class Block:
         if self._rounded is not None:
             self._rounded.settle_smallest(penalty)
 
-    def nearest_beyond(self, low: Tensor, number: int) -> Choice:
+    def nearest_beyond(self, low: Tensor, number: int) -> SelectedItems:
         """The `number` nearest negatives strictly beyond each squared distance of `low (B, S)`, `(B, S number)`."""
         self.settle_negatives(low)
         squared, parts = self.to_negatives, []
@@ -269,7 +269,7 @@ class Block:
                 [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(number)], dim=2
             )
             chosen = chosen & ~repeated.flatten(1)
-        return Choice(index, chosen)
+        return SelectedItems(index, chosen)
 
     # What follows is differentiable.
 

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.counter_rng import Draws
-from trivet.mining.distance_block import Block
+from trivet.mining.counter_rng import CounterRng
+from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.label_groups import Groups
-from trivet.mining.selected_set import Choice, Everyone
-from trivet.mining.strategy import Selection, Selectors
+from trivet.mining.selected_set import SelectedItems, SelectedSet
+from trivet.mining.strategy import Selection, Strategy
 
 Disjoint = Literal[False, True, "random"]
 
 
-class Given:
+class IndexTuples:
     """Index tuples by anchor: what they choose for a block.
 
     Args:
@@ -50,28 +50,30 @@ class Given:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
         return max(len(batch.references), self._by_anchor.largest * batch.dimension)
 
-    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
+    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
         """The block of the anchors in `span`."""
-        return Block(batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.listed)
+        return DistanceBlock(
+            batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.listed
+        )
 
-    def select(self, block: Block, draws: Draws | None) -> Selection:
+    def select(self, block: DistanceBlock, draws: CounterRng | None) -> Selection:
         """The tuples of the block's anchors."""
         slots, filled = _slots(self._by_anchor, block.place, len(self.positives))
-        positives = Choice(_at(self.positives, slots), filled)
-        negatives: Choice | Everyone
+        positives = SelectedItems(_at(self.positives, slots), filled)
+        negatives: SelectedItems | SelectedSet
         if not self.listed:
-            negatives = Choice(_at(self.negatives, slots), filled)
+            negatives = SelectedItems(_at(self.negatives, slots), filled)
         else:
             rows, filled = _slots(self._by_negative_anchor, block.place, len(self.negatives))
             # A penalty of infinity for all but the listed columns; one column more takes the empty slots.
             penalty = block.to_negatives.new_full((len(block.labels), block.size + 1), torch.inf)
             penalty.scatter_(1, _at(self.negatives, rows).where(filled, block.size), 0)
             penalty = penalty[:, :-1]
-            negatives = Everyone(penalty, (penalty + block.to_negatives).isfinite().sum(dim=1, keepdim=True))
+            negatives = SelectedSet(penalty, (penalty + block.to_negatives).isfinite().sum(dim=1, keepdim=True))
         return Selection(positives, negatives)
 
 
-def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance, margin: float) -> Given:
+def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance, margin: float) -> IndexTuples:
     """Check index tuples made elsewhere.
 
     Args:
@@ -114,10 +116,10 @@ def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance,
     if not paired:  # pairs are sets: one that comes twice counts once
         columns[:2] = torch.unique(torch.stack(columns[:2]), dim=1)
         columns[2:] = torch.unique(torch.stack(columns[2:]), dim=1)
-    return Given(*columns, paired=paired, distance=distance, margin=margin)
+    return IndexTuples(*columns, paired=paired, distance=distance, margin=margin)
 
 
-def check_disjoint(disjoint: Disjoint, strategy: Selectors) -> None:
+def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
     """Raise ValueError unless the strategy chooses triplets that can be kept apart."""
     if disjoint not in (False, True, "random"):
         raise ValueError(f"disjoint must be False, True (anchors by index) or 'random': got {disjoint!r}.")
@@ -132,7 +134,7 @@ def check_disjoint(disjoint: Disjoint, strategy: Selectors) -> None:
 
 @torch.no_grad()
 def disjoint_triplets(
-    strategy: Selectors, batch: Batch, draws: Draws | None, *, order: Disjoint
+    strategy: Strategy, batch: Batch, draws: CounterRng | None, *, order: Disjoint
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Triplets of which no two share an item, at most N / 3, chosen anchor after anchor among what is left.
 
@@ -151,7 +153,7 @@ def disjoint_triplets(
         if used[anchor]:
             continue
         selection = strategy.select(strategy.block(rest, (anchor, anchor + 1)), draws)
-        assert isinstance(selection.negatives, Choice)
+        assert isinstance(selection.negatives, SelectedItems)
         if not selection.positives.chosen[0, 0]:
             continue
         positive, negative = int(selection.positives.index[0, 0]), int(selection.negatives.index[0, 0])

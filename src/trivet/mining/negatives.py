@@ -12,8 +12,8 @@ from torch import Tensor
 
 from trivet.distances import device, squared_beyond
 from trivet.mining import exact_topk
-from trivet.mining.distance_block import Block
-from trivet.mining.selected_set import Choice, Everyone, nothing
+from trivet.mining.distance_block import DistanceBlock
+from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 from trivet.runtime.arguments import check_at_least, check_count, check_name, nearest
 
 __all__ = [
@@ -48,7 +48,7 @@ class NegativeSelector(ABC):
     """A rule that picks negatives, given the chosen positives where it matters.
 
     Attributes:
-        listed: whether it gives a whole set of negatives per anchor (`Everyone`) rather than k for each positive.
+        listed: whether it gives a whole set of negatives per anchor (`SelectedSet`) rather than k for each positive.
         given_positive: whether the choice depends on the positive.
         random: whether it uses the uniform numbers it is given.
         unit_rows: whether it means something for embeddings of unit norm only.
@@ -68,7 +68,7 @@ class NegativeSelector(ABC):
         return 1
 
     @abstractmethod
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice | Everyone:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems | SelectedSet:
         """k negatives per positive slot, `(B, S k)`, those of a slot side by side, or a set of negatives per anchor.
 
         `uniform` holds a number in [0, 1) for each negative slot if the selector is random.
@@ -89,7 +89,7 @@ class RandomNegative(NegativeSelector):
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """k negatives per positive slot, `(B, S k)`."""
         return _uniform(block, uniform, self.k)
 
@@ -107,7 +107,7 @@ class EasyNegative(NegativeSelector):
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """The same negatives for every positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
@@ -127,7 +127,7 @@ class HardNegative(NegativeSelector):
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """The same negatives for every positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
@@ -154,7 +154,7 @@ class SemihardNegative(NegativeSelector):
     def __post_init__(self) -> None:
         _check(self.margin, self.otherwise, self.k)
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """k negatives per positive slot, `(B, S k)`."""
         to_positive = block.squared_to(positives.index)
         high = squared_beyond(to_positive, block.margin if self.margin is None else self.margin, block.distance)
@@ -183,7 +183,7 @@ class ViolatingNegative(NegativeSelector):
     def __post_init__(self) -> None:
         _check(self.margin, self.otherwise, self.k)
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """k negatives per positive slot, `(B, S k)`."""
         margin = block.margin if self.margin is None else self.margin
         high = squared_beyond(block.squared_to(positives.index), margin, block.distance)
@@ -215,7 +215,7 @@ class SemihardHardestNegative(NegativeSelector):
         """Only the fallback is random."""
         return self.otherwise == "random"
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """k negatives per positive slot, `(B, S k)`."""
         to_positive = block.squared_to(positives.index)
         if block.size == 0:
@@ -267,17 +267,17 @@ class DistanceWeighted(NegativeSelector):
         if self.dimension is not None and self.dimension < 2:
             raise ValueError(f"dimension must be at least 2 for a density of distances: got {self.dimension}.")
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Choice:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         """k negatives per positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
         weights = self.weights(block)
         chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
-        choice = Choice(exact_topk.weighted(weights, uniform), chosen)
+        choice = SelectedItems(exact_topk.weighted(weights, uniform), chosen)
         # Here the k are independent, so are those of the fallback.
         return _or_else(choice, block, uniform, self.otherwise, 1)
 
-    def weights(self, block: Block) -> Tensor:
+    def weights(self, block: DistanceBlock) -> Tensor:
         """Weight of each reference `(B, M)`, at most 1; 0 for what may not be chosen, or is below 2e-35."""
         k = block.dimension if self.dimension is None else self.dimension
         # In place, pass by pass: log weight = (2 - k) log d - (k - 3) / 2 log(1 - d^2 / 4)
@@ -314,7 +314,7 @@ class MultiSimilarityNegatives(NegativeSelector):
         check_at_least(0, self.epsilon, name="epsilon")
         check_name(self.reference, ("least-similar", "chosen"), name="reference")
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
         """The mined negatives, a set per anchor; none for an anchor without a positive."""
         if self.reference == "chosen":
             reached, chosen, every = block.squared_to(positives.index), positives.chosen, positives.every
@@ -330,7 +330,7 @@ class MultiSimilarityNegatives(NegativeSelector):
         block.settle_negatives(limit)
         near = exact_topk.below(block.to_negatives, limit)
         count = near.sum(dim=1, keepdim=True).long()
-        return Everyone(near.reciprocal_().sub_(1), count)
+        return SelectedSet(near.reciprocal_().sub_(1), count)
 
 
 @dataclass(frozen=True)
@@ -339,9 +339,9 @@ class AllNegatives(NegativeSelector):
 
     listed: ClassVar[bool] = True
 
-    def choose(self, block: Block, positives: Choice, uniform: Tensor) -> Everyone:
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
         """All negatives, a set per anchor."""
-        return Everyone(None, block.negative_count)
+        return SelectedSet(None, block.negative_count)
 
 
 NEGATIVES: dict[str, type[NegativeSelector]] = {
@@ -369,28 +369,28 @@ def negative_selector(selector: NegativeName | NegativeSelector) -> NegativeSele
 class _Ranked:
     """The negatives of each anchor from near to far, so that a band of distances is a range of ranks."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: DistanceBlock) -> None:
         self._count = block.negatives
         self._squared, self._order = block.exact_to_negatives.sort(dim=1, stable=True)
 
-    def between(self, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
+    def between(self, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> SelectedItems:
         """k different negatives strictly between, for each slot `(B, S)`."""
         stop = torch.minimum(torch.searchsorted(self._squared, high), self._count)
         start = torch.zeros_like(stop) if low is None else torch.searchsorted(self._squared, low, right=True)
         rank, chosen = _ranks(uniform, (stop - start).clamp_min(0), k)
         return self._at(start.repeat_interleave(k, dim=1) + rank, chosen)
 
-    def take(self, low: Tensor, k: int) -> Choice:
+    def take(self, low: Tensor, k: int) -> SelectedItems:
         """The k nearest strictly beyond `low (B, S)`."""
         start = torch.searchsorted(self._squared, low, right=True)
         rank = (start[:, :, None] + torch.arange(k, device=low.device)).flatten(1)
         return self._at(rank, rank < self._count)
 
-    def _at(self, rank: Tensor, chosen: Tensor) -> Choice:
-        return Choice(self._order.gather(1, rank.where(chosen, 0)), chosen)
+    def _at(self, rank: Tensor, chosen: Tensor) -> SelectedItems:
+        return SelectedItems(self._order.gather(1, rank.where(chosen, 0)), chosen)
 
 
-def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> Choice:
+def _between(block: DistanceBlock, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> SelectedItems:
     """k different negatives whose squared distance lies strictly between `low` and `high (B, S)`."""
     if block.size == 0 or high.shape[1] == 0:
         return nothing(uniform)
@@ -401,13 +401,13 @@ def _between(block: Block, low: Tensor | None, high: Tensor, uniform: Tensor, k:
     ranges = exact_topk.ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
     if k == 1:
-        return Choice(ranges.column(rank), chosen)
+        return SelectedItems(ranges.column(rank), chosen)
     # One slot after the other: the k choices of a slot are ranks in the same range.
     parts = [ranges.column(rank[:, place::k]) for place in range(k)]
-    return Choice(torch.stack(parts, dim=2).flatten(1), chosen)
+    return SelectedItems(torch.stack(parts, dim=2).flatten(1), chosen)
 
 
-def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
+def _uniform(block: DistanceBlock, uniform: Tensor, k: int) -> SelectedItems:
     """Negatives drawn uniformly, k different ones for each slot of the positive; no distance is computed."""
     slots, count = uniform.shape[1] // k, block.negative_count
     every = block.opposed and k == 1
@@ -422,7 +422,7 @@ def _uniform(block: Block, uniform: Tensor, k: int) -> Choice:
     if isinstance(count, Tensor):  # some rows have fewer
         before = before.where(excluded < total, total)
     column = rank + torch.searchsorted(before, rank, right=True)
-    return Choice(column if every else column.where(chosen, 0), chosen, every)
+    return SelectedItems(column if every else column.where(chosen, 0), chosen, every)
 
 
 def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -442,17 +442,19 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.stack(taken, dim=2).flatten(1), chosen.flatten(1)
 
 
-def _same(block: Block, index: Tensor, shape_of: Tensor) -> Choice:
+def _same(block: DistanceBlock, index: Tensor, shape_of: Tensor) -> SelectedItems:
     """The first negatives `index (B, k)` for every positive slot."""
     k = index.shape[1]
     slots = shape_of.shape[1] // k
     index = index if slots == 1 else index.repeat(1, slots)
     if k == 1 and block.opposed:
-        return Choice(index, block.everywhere(slots), every=True)
-    return Choice(index, (torch.arange(k, device=index.device) < block.negatives).repeat(1, slots))
+        return SelectedItems(index, block.everywhere(slots), every=True)
+    return SelectedItems(index, (torch.arange(k, device=index.device) < block.negatives).repeat(1, slots))
 
 
-def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise, k: int) -> Choice:
+def _or_else(
+    choice: SelectedItems, block: DistanceBlock, uniform: Tensor, otherwise: Otherwise, k: int
+) -> SelectedItems:
     """The choice, or where a slot of the positive has nothing, other negatives: drawn among all, or the farthest."""
     if otherwise == "drop":
         return choice
@@ -469,8 +471,8 @@ def _or_else(choice: Choice, block: Block, uniform: Tensor, otherwise: Otherwise
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
     index = fallback.index.where(empty, choice.index)
     if fallback.every:
-        return Choice(index, fallback.chosen, every=True)
-    return Choice(index, choice.chosen | (fallback.chosen & empty))
+        return SelectedItems(index, fallback.chosen, every=True)
+    return SelectedItems(index, choice.chosen | (fallback.chosen & empty))
 
 
 def _check(margin: float | None, otherwise: Otherwise, k: int) -> None:

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from trivet.mining.distance_block import Block
-from trivet.mining.selected_set import Choice, nothing
+from trivet.mining.distance_block import DistanceBlock
+from trivet.mining.selected_set import SelectedItems, nothing
 from trivet.runtime.arguments import check_at_least, check_count, nearest
 
 __all__ = [
@@ -29,7 +29,7 @@ class PositiveSelector(ABC):
     """A rule that picks among the references of the anchor's class.
 
     Attributes:
-        pairwise: whether every positive may be chosen, in the slots of `Block.own`; otherwise `k` are.
+        pairwise: whether every positive may be chosen, in the slots of `DistanceBlock.own`; otherwise `k` are.
         random: whether it uses the uniform numbers it is given.
         after_negative: whether it needs the chosen negative, so that the negative is chosen first.
         unit_rows: whether it means something for embeddings of unit norm only.
@@ -48,12 +48,12 @@ class PositiveSelector(ABC):
     def k(self) -> int:
         return 1
 
-    def slots(self, block: Block) -> int:
+    def slots(self, block: DistanceBlock) -> int:
         """How many numbers for each anchor it uses if it is random: one for each item of the class."""
         return block.own.shape[1]
 
     @abstractmethod
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The positives `(B, k)`, or `(B, S)` of a pairwise selector.
 
         `uniform (B, slots)` if it is random; `negatives (B, 1)` if it is to know the negative.
@@ -92,7 +92,7 @@ class EasyPositive(_OfTheClass):
     k: int = 1
     max_positive_similarity: float | None = None
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The nearest positives, `(B, k)`; the lowest index wins a tie."""
         return _nearest(block, block.to_own, _allowed(block, self.max_positive_similarity), self.k)
 
@@ -109,7 +109,7 @@ class HardPositive(_OfTheClass):
     k: int = 1
     max_positive_similarity: float | None = None
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The farthest positives, `(B, k)`; the lowest index wins a tie."""
         return _nearest(block, -block.to_own, _allowed(block, self.max_positive_similarity), self.k)
 
@@ -128,7 +128,7 @@ class SemihardPositive(_OfTheClass):
     max_positive_similarity: float | None = None
     after_negative = True
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The positive, `(B, 1)`; the lowest index wins a tie."""
         assert negatives is not None
         nearer = (block.to_own < block.squared_to(negatives.index)) & negatives.chosen
@@ -148,7 +148,7 @@ class RandomPositive(_OfTheClass):
     max_positive_similarity: float | None = None
     random = True
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """Positives, `(B, k)`."""
         return _nearest(block, uniform, _allowed(block, self.max_positive_similarity), self.k)
 
@@ -164,10 +164,10 @@ class AllPositives(_OfTheClass):
     max_positive_similarity: float | None = None
     pairwise = True
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """All positives, `(B, S)`."""
         allowed = _allowed(block, self.max_positive_similarity)
-        return Choice(block.own_columns, allowed, every=block.filled and allowed is block.positive)
+        return SelectedItems(block.own_columns, allowed, every=block.filled and allowed is block.positive)
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,13 @@ class MultiSimilarityPositives(PositiveSelector):
     def __post_init__(self) -> None:
         check_at_least(0, self.epsilon, name="epsilon")
 
-    def choose(self, block: Block, uniform: Tensor, negatives: Choice | None) -> Choice:
+    def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The mined positives, `(B, S)`."""
         if block.size == 0:
-            return Choice(block.own_columns, block.positive)
+            return SelectedItems(block.own_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
         hard = block.to_own > block.to_nearest - 2 * self.epsilon
-        return Choice(block.own_columns, hard if block.filled else block.positive & hard)
+        return SelectedItems(block.own_columns, hard if block.filled else block.positive & hard)
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {
@@ -212,7 +212,7 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     return POSITIVES[selector]()
 
 
-def _allowed(block: Block, max_positive_similarity: float | None) -> Tensor:
+def _allowed(block: DistanceBlock, max_positive_similarity: float | None) -> Tensor:
     """Which slots of `Block.own (B, S)` hold a positive that is not too similar."""
     # S = 1 - D / 2 between unit rows.
     if max_positive_similarity is None:
@@ -220,20 +220,20 @@ def _allowed(block: Block, max_positive_similarity: float | None) -> Tensor:
     return block.positive & (block.to_own >= 2 * (1 - max_positive_similarity))
 
 
-def _nearest(block: Block, ranking: Tensor, allowed: Tensor, k: int) -> Choice:
+def _nearest(block: DistanceBlock, ranking: Tensor, allowed: Tensor, k: int) -> SelectedItems:
     """The `k` allowed slots with the smallest `ranking (B, S)`, as columns; the lowest index wins a tie."""
     slots = ranking.shape[1]
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
     if k == 1 and allowed is block.positive and block.filled:
         slot = ranking.argmin(dim=1, keepdim=True)
-        return Choice(block.own_columns.gather(1, slot), block.everywhere(1), every=True)
+        return SelectedItems(block.own_columns.gather(1, slot), block.everywhere(1), every=True)
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:
         order = ranking.masked_fill(~allowed, torch.inf).argsort(dim=1, stable=True)[:, :k]
         slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
     if k == 1:
-        return Choice(block.own_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
+        return SelectedItems(block.own_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
     place = torch.arange(k, device=slot.device)
-    return Choice(block.own_columns.gather(1, slot), place < allowed.sum(dim=1, keepdim=True))
+    return SelectedItems(block.own_columns.gather(1, slot), place < allowed.sum(dim=1, keepdim=True))

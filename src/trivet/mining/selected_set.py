@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedItems:
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
@@ -24,7 +24,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Everyone:
+class SelectedSet:
     """A whole set of references for each of B anchors, not tied to one positive.
 
     Attributes:
@@ -42,7 +42,7 @@ class Everyone:
         return to_negatives + self.penalty < torch.inf
 
 
-def nothing(shape_of: Tensor) -> Choice:
+def nothing(shape_of: Tensor) -> SelectedItems:
     """A choice in which no slot of the `(B, S)` tensor is filled."""
     empty = torch.zeros_like(shape_of, dtype=torch.int64)
-    return Choice(empty, empty.bool())
+    return SelectedItems(empty, empty.bool())

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.mining.batch import Batch
-from trivet.mining.counter_rng import Draws
-from trivet.mining.distance_block import MOST_KEPT, Block
+from trivet.mining.counter_rng import CounterRng
+from trivet.mining.distance_block import MOST_KEPT, DistanceBlock
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
-from trivet.mining.selected_set import Choice, Everyone, nothing
+from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 
 
 class Selection(NamedTuple):
@@ -24,12 +24,12 @@ class Selection(NamedTuple):
         negatives: one per positive slot `(B, S)`, or a set of references per anchor.
     """
 
-    positives: Choice
-    negatives: Choice | Everyone
+    positives: SelectedItems
+    negatives: SelectedItems | SelectedSet
 
 
 @dataclass(frozen=True)
-class Selectors:
+class Strategy:
     """Positives x negatives, and the distance and margin they are chosen by.
 
     Attributes:
@@ -67,39 +67,41 @@ class Selectors:
         references, dimension = batch.references.shape
         return max(references, min(MOST_KEPT, batch.largest_class * dimension))
 
-    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> Block:
-        """The block of the anchors in `span`; with `leaves` its gradient is taken by `Block.add_gradients`."""
-        return Block(batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.listed)
+    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
+        """The block of the anchors in `span`; with `leaves` its gradient is taken by `DistanceBlock.add_gradients`."""
+        return DistanceBlock(
+            batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.listed
+        )
 
-    def select(self, block: Block, draws: Draws | None) -> Selection:
+    def select(self, block: DistanceBlock, draws: CounterRng | None) -> Selection:
         """Choose for a block; `draws` is needed where something is random."""
         if self.positives.after_negative:
-            one = Choice(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
+            one = SelectedItems(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
             if one.index.shape[1] == 0:
                 one = nothing(block.labels[:, None])
             negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
-            assert isinstance(negatives, Choice)
+            assert isinstance(negatives, SelectedItems)
             positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
         else:
             positives = self.positives.choose(block, self._positive_numbers(block, draws), None)
             slots = positives.index.shape[1]
             negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
-        if isinstance(negatives, Choice):
+        if isinstance(negatives, SelectedItems):
             if self.negatives.k > 1:
                 fields = (positives.index, positives.chosen)
                 index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)
-                positives = Choice(index, chosen, positives.every)
+                positives = SelectedItems(index, chosen, positives.every)
             if not (positives.every and negatives.every):
                 both = positives.chosen & negatives.chosen
-                positives, negatives = Choice(positives.index, both), Choice(negatives.index, both)
+                positives, negatives = SelectedItems(positives.index, both), SelectedItems(negatives.index, both)
         return Selection(positives, negatives)
 
-    def _positive_numbers(self, block: Block, draws: Draws | None) -> Tensor:
+    def _positive_numbers(self, block: DistanceBlock, draws: CounterRng | None) -> Tensor:
         if draws is None or not self.positives.random:
             return block.column
         return draws.uniform(block.place, self.positives.slots(block), stream=0)
 
-    def _negative_numbers(self, block: Block, draws: Draws | None, slots: int) -> Tensor:
+    def _negative_numbers(self, block: DistanceBlock, draws: CounterRng | None, slots: int) -> Tensor:
         slots *= self.negatives.k
         if draws is None or not self.negatives.random:
             return block.column.expand(-1, slots)

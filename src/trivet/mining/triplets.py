@@ -10,13 +10,13 @@ from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.mining.batch import Batch, check_batch
-from trivet.mining.counter_rng import Draws, new_key
-from trivet.mining.distance_block import Block
+from trivet.mining.counter_rng import CounterRng, new_key
+from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.index_tuples import Disjoint, check_disjoint, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.selected_set import Choice, Everyone
-from trivet.mining.strategy import Selectors
+from trivet.mining.selected_set import SelectedItems, SelectedSet
+from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name
 
 
@@ -103,7 +103,7 @@ def mine(
         return Triplets(*disjoint_triplets(strategy, batch, draws, order=disjoint))
     parts = []
     for start, block, chosen, against in _chosen(strategy, batch, generator):
-        if isinstance(against, Choice):
+        if isinstance(against, SelectedItems):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             negative = against.index[row, slot]
         else:
@@ -158,7 +158,7 @@ negative=tensor([2, 2, 0, 1]))
     for start, block, chosen, against in _chosen(strategy, batch, generator):
         row, slot = chosen.chosen.nonzero(as_tuple=True)
         near.append((row + start, chosen.index[row, slot]))
-        if isinstance(against, Choice):
+        if isinstance(against, SelectedItems):
             far.append((row + start, against.index[row, slot]))
         else:
             row, negative = against.chosen(block.to_negatives).nonzero(as_tuple=True)
@@ -171,9 +171,9 @@ def _strategy(
     negatives: NegativeName | NegativeSelector,
     distance: Distance,
     margin: float,
-) -> Selectors:
+) -> Strategy:
     check_name(distance, get_args(Distance), name="distance")
-    return Selectors(
+    return Strategy(
         positive_selector(positives),
         negative_selector(negatives),
         distance=distance,
@@ -181,13 +181,13 @@ def _strategy(
     )
 
 
-def _draws(generator: torch.Generator | None, batch: Batch) -> Draws:
-    return Draws(new_key(generator).to(batch.labels.device))
+def _draws(generator: torch.Generator | None, batch: Batch) -> CounterRng:
+    return CounterRng(new_key(generator).to(batch.labels.device))
 
 
 def _chosen(
-    strategy: Selectors, batch: Batch, generator: torch.Generator | None
-) -> Iterator[tuple[int, Block, Choice, Choice | Everyone]]:
+    strategy: Strategy, batch: Batch, generator: torch.Generator | None
+) -> Iterator[tuple[int, DistanceBlock, SelectedItems, SelectedItems | SelectedSet]]:
     """Of each block its first anchor, itself, and the chosen positives and negatives."""
     draws = _draws(generator, batch) if strategy.random else None
     slots = batch.largest_class if strategy.positives.pairwise else 1

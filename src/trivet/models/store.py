@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 
-from trivet.io.atomic_files import whole_file, write_whole
+from trivet.io.atomic_files import atomic_file, write_atomic
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder, build
 from trivet.models.text_network import (
@@ -61,8 +61,8 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
     # Copies, because safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
     for name, content in files.items():
-        write_whole(folder / name, content.encode())
-    with whole_file(folder / WEIGHTS) as weights, whole_file(folder / DESCRIPTION) as text:
+        write_atomic(folder / name, content.encode())
+    with atomic_file(folder / WEIGHTS) as weights, atomic_file(folder / DESCRIPTION) as text:
         weights.write_bytes(serialised(state))  # save_file writes beside it first, and a kill would leave that
         text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 

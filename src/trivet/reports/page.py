@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import page_start
 from trivet.runtime.progress import work
 from trivet.runtime.text import noun
@@ -77,7 +77,7 @@ def write_page(
             scripts=[Markup(script) for script in scripts],
         )
     # A file name that was not Unicode on disk carries lone surrogates; they become question marks.
-    write_whole(path, text.encode("utf-8", errors="replace"))
+    write_atomic(path, text.encode("utf-8", errors="replace"))
 
 
 class Pictures:

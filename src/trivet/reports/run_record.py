@@ -143,7 +143,7 @@ ChoosingLook = TypedDict(
     "ChoosingLook",
     {"step": int, "value": float | None, "recall@1": float | None, "gain": float | None, "low": float | None},
 )
-"""A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.Choosing`."""
+"""A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.CheckpointSelection`."""
 
 
 class Choice(TypedDict):

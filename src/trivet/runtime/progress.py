@@ -159,11 +159,11 @@ class Shown:
             self._due = float("inf")
 
 
-_shown: ContextVar[Shown | None] = ContextVar("shown", default=None)
+_shown: ContextVar[Shown | None] = ContextVar("show_progress", default=None)
 
 
 @contextmanager
-def shown(title: str, *, show: bool = True) -> Iterator[None]:
+def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
     """Show on standard error what is reported inside, once it has taken 1.3 seconds.
 
     Args:

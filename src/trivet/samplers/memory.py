@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import check_embeddings
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.gather import Gathered, Part
 from trivet.mining.gather import gather as gather_parts
@@ -35,8 +35,8 @@ class CrossBatchMemory(nn.Module):
     as of any module. An id may be there several times if its item was met again; `size` up to the number of training
     items keeps that rare.
 
-    With `gather`, the processes of torch.distributed share a batch, see `RowLoss.forward`: each brings its part, all
-    remember all parts, those of process 0 first, and so all hold the same memory. Pass it in every call or in none.
+    With `gather`, the processes of torch.distributed share a batch, see `EmbeddingLoss.forward`: each brings its part,
+    all remember all parts, those of process 0 first, and so all hold the same memory. Pass it in every call or in none.
 
     Args:
         size: M, rows in a full memory, at least 1.
@@ -134,7 +134,7 @@ class CrossBatchMemory(nn.Module):
 
     def forward(
         self,
-        loss: RowLoss,
+        loss: EmbeddingLoss,
         embeddings: Tensor,
         labels: Tensor,
         ids: Tensor,
@@ -144,7 +144,8 @@ class CrossBatchMemory(nn.Module):
         """The loss of the batch against itself and the memory, a scalar; then, in training mode, remember the batch.
 
         Args:
-            gather: the batch is that of all processes of torch.distributed, or of a group; see `RowLoss.forward` for
+            gather: the batch is that of all processes of torch.distributed, or of a group; see `EmbeddingLoss.forward`
+            for
                 the value and the gradients.
         """
         batch = self._batch(embeddings, labels, ids, gather)

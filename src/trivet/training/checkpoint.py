@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from trivet.datasets import Splits
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.runtime.safe_read import parse_json
 from trivet.training.checkpoint_selection import ended
 from trivet.training.config import RunConfig
@@ -74,7 +74,7 @@ def save_checkpoint(
     states |= {"choosing": json.dumps(dict(choosing)), "precision": json.dumps(dict(precision))}
     metadata = {"progress": json.dumps(done), **states, "fingerprint": fingerprint}
     data = save(tensors, metadata=metadata)
-    write_whole(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
+    write_atomic(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
     files = run.checkpoints()
     kept = {*files[-2:], *[file for file in files if step_of(file) <= healthy][-1:]}
     for old in files:

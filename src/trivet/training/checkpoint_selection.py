@@ -119,7 +119,7 @@ class Seen(NamedTuple):
     recall: dict[str, float]
 
 
-class Choosing:
+class CheckpointSelection:
     """The best step so far. A checkpoint keeps its state, and its weights.
 
     A network in training is better than the start if the gain of the measure, a mean over the classes of the items, has
@@ -318,14 +318,14 @@ class Choosing:
         )
 
 
-def make_choosing(config: RunConfig, splits: Splits) -> Choosing:
+def make_choosing(config: RunConfig, splits: Splits) -> CheckpointSelection:
     """What chooses a step of a run by a sample of the items that are followed."""
     items = evaluation_sample(splits.evaluation[followed(splits)], config.evaluation.sample, seed=config.seed)
     level, distance = config.choosing.level or splits.level, config.evaluation.distance
     known = None
     if chosen_by(splits) is not None and items.protocol is None and _apart(items, splits.train, level):
         known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
-    return Choosing(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
+    return CheckpointSelection(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
 
 
 def _apart(items: Dataset, others: Dataset, level: str) -> bool:
@@ -346,7 +346,7 @@ def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, s
 
     Args:
         patience: looks without a higher measure; None for no end.
-        looks: see `Choosing`.
+        looks: see `CheckpointSelection`.
         best: the step of the best.
         since: the step from which patience counts.
     """

@@ -16,29 +16,29 @@ from trivet.datasets import Dataset, Splits, augmentation
 from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.models import Embedder, build
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
 from trivet.samplers import BatchPlan, PartBatches, PKBatches, ShuffledBatches
 from trivet.training.checkpoint_selection import followed, make_choosing
 from trivet.training.config import RunConfig
-from trivet.training.distributed.process_group import World
+from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.initial_network import untrained
-from trivet.training.label_cleaning import Cleaning
-from trivet.training.loop import Batches, Task, step_seed
+from trivet.training.label_cleaning import LabelCleaning
+from trivet.training.loop import Batches, TrainState, step_seed
 from trivet.training.mined_batches import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.precision import check_precision, device_of
 from trivet.training.probe import held_out, none_held_out
-from trivet.training.sampling_log import PickLog
+from trivet.training.sampling_log import SamplingLog
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
 
 
-def make_loss(config: RunConfig, classes: int) -> RowLoss | MatryoshkaLoss:
+def make_loss(config: RunConfig, classes: int) -> EmbeddingLoss | MatryoshkaLoss:
     """The loss of the settings for so many training classes, its random choices seeded by them."""
     return config.loss.build_at_prefixes(
         num_classes=classes,
@@ -127,16 +127,16 @@ def first_task(
     steps: int,
     after_step: Callable[[], None] = lambda: None,
     monitor: CollapseMonitor | None = None,
-) -> tuple[Task, Batches]:
+) -> tuple[TrainState, Batches]:
     """A network and a loss before their first step, and the batches of the first `steps`, to be given to `fit`.
 
     Args:
         items: to train on.
         level: the label level to train on.
-        after_step, monitor: see `Task`.
+        after_step, monitor: see `TrainState`.
     """
     model = untrained(config, items)
-    task = Task(
+    task = TrainState(
         model,
         make_loss(config, len(items.names[level])),
         config.training,
@@ -199,7 +199,7 @@ def in_steps(config: RunConfig, splits: Splits) -> RunConfig:
     return config.model_copy(update={"training": type(training).parse(values, source="training")})
 
 
-class Parts:
+class Components:
     """The parts of a run while it trains, as the settings in force make them.
 
     Attributes:
@@ -220,7 +220,7 @@ class Parts:
         ValueError: if the settings do not fit the data.
     """
 
-    def __init__(self, config: RunConfig, splits: Splits, world: World | None = None) -> None:
+    def __init__(self, config: RunConfig, splits: Splits, world: ProcessGroup | None = None) -> None:
         self.world = world
         self.config, self.splits = (config := in_steps(config, splits)), splits
         check_levels(config, splits.train.labels)
@@ -274,10 +274,10 @@ class Parts:
         if self.cleaning.config != settings.cleaning:
             self.cleaning = self._cleaning_of(settings)
 
-    def _cleaning_of(self, settings: RunConfig) -> Cleaning:
+    def _cleaning_of(self, settings: RunConfig) -> LabelCleaning:
         labels = self.splits.train.labels[self.splits.level]
         # The size that the user gave: a repair may change it, and after a kill the first check is at the same step.
-        return Cleaning(settings.cleaning, labels, batch_size=self.config.batch.batch_size)
+        return LabelCleaning(settings.cleaning, labels, batch_size=self.config.batch.batch_size)
 
     def put_in_force(self, settings: RunConfig) -> None:
         """Build what depends on the settings that repairs change."""
@@ -293,7 +293,7 @@ class Parts:
         self.average = copy.deepcopy(self.model) if settings.training.ema is not None else None
         self.loss = make_loss(settings, len(train.names[level]))
         self.history = History(train, level, settings)
-        self.picks = PickLog(self.splits, settings)
+        self.picks = SamplingLog(self.splits, settings)
 
     def take_items(self) -> None:
         """Make batches of the items and labels that cleaning leaves."""
@@ -317,13 +317,13 @@ class Parts:
                 return self._without(left_out)
         return rows
 
-    def task(self, after_step: Callable[[], None]) -> Task:
+    def task(self, after_step: Callable[[], None]) -> TrainState:
         """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches.
 
         Those of the main process: it sees the whole batch, as all do.
         """
         main = self.world is None or self.world.main
-        task = Task(
+        task = TrainState(
             self.model,
             self.loss,
             self.settings.training,

@@ -305,7 +305,7 @@ def name_of(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
-def of_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
+def with_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
     """The settings of a run that is to go on, with another number of steps or epochs, or of devices.
 
     Args:

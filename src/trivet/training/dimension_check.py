@@ -7,12 +7,12 @@ from typing import cast
 
 from trivet.collapse.packing import most_points
 from trivet.losses import ContrastiveLoss, MarginLoss, MatryoshkaLoss, TripletLoss
-from trivet.losses.engine import RowLoss
-from trivet.losses.matryoshka import of_whole
-from trivet.training.components import Parts
+from trivet.losses.engine import EmbeddingLoss
+from trivet.losses.matryoshka import of_batch
+from trivet.training.components import Components
 
 
-def check_width(parts: Parts) -> str | None:
+def check_width(parts: Components) -> str | None:
     """What `too_narrow` says of a run."""
     settings = parts.settings
     if not settings.model.normalize or settings.batch.size is not None or parts.model.headless:
@@ -20,12 +20,12 @@ def check_width(parts: Parts) -> str | None:
     loss, classes = parts.loss, settings.batch.num_classes
     if isinstance(loss, MatryoshkaLoss):  # the shortest has the least room
         for one, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
-            if said := too_narrow(cast(RowLoss, one), classes, prefix, setting="loss.prefixes"):
+            if said := too_narrow(cast(EmbeddingLoss, one), classes, prefix, setting="loss.prefixes"):
                 return said
-    return too_narrow(of_whole(loss), classes, settings.model.embedding_dim)
+    return too_narrow(of_batch(loss), classes, settings.model.embedding_dim)
 
 
-def too_narrow(loss: RowLoss, num_classes: int, dim: int, *, setting: str = "model.embedding_dim") -> str | None:
+def too_narrow(loss: EmbeddingLoss, num_classes: int, dim: int, *, setting: str = "model.embedding_dim") -> str | None:
     """Says that not all classes of a batch can lie so far apart as the loss wants them; None if they may.
 
     Each class takes one point at least, and the points of two classes must be a margin apart for a loss of 0; twice

@@ -47,7 +47,7 @@ class CleaningConfig(Config):
         return self
 
 
-class Cleaning:
+class LabelCleaning:
     """The items and labels that a run trains on. A checkpoint keeps its state.
 
     Args:

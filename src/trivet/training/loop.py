@@ -28,14 +28,14 @@ from trivet.datasets import Augment, Dataset
 from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import FileInputs
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.models import Embedder
 from trivet.runtime.signals import ending_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.batch_norm import WholeBatchNorm, normalises_batches
-from trivet.training.distributed.process_group import World, lost_peers, parts_of
-from trivet.training.distributed.shared_batches import Arrivals, BatchMemory, Parcel
+from trivet.training.distributed.process_group import ProcessGroup, lost_peers, parts_of
+from trivet.training.distributed.shared_batches import BatchMemory, SharedBatch, SharedBuffers
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
 from trivet.training.schedule import rate_factor
@@ -45,7 +45,7 @@ AGAIN = 2.0  # seconds within which a second signal is the first one once more: 
 RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
 
 
-class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
+class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
     """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
 
     Images are decoded one batch ahead, by threads of the process that iterates, which end with the iteration.
@@ -68,15 +68,15 @@ class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
         start: int,
         steps: int,
         fine: str | None = None,
-        world: World | None = None,
+        world: ProcessGroup | None = None,
     ) -> None:
         self.dataset, self.batches, self.augment = dataset, batches, augment
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
-        self.arrivals = Arrivals()
+        self.arrivals = SharedBuffers()
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...] | Parcel]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...] | SharedBatch]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         memory = None if worker is None else BatchMemory(self.arrivals.name)
@@ -105,7 +105,7 @@ class Batches(IterableDataset[tuple[Tensor, ...] | Parcel]):
         return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
 
 
-def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | Parcel:
+def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | SharedBatch:
     return batch if memory is None else memory.parcel(batch[0], batch[1:])
 
 
@@ -118,7 +118,7 @@ def step_seed(seed: int, step: int, stream: int) -> int:
     return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0]) >> 1
 
 
-class Task:
+class TrainState:
     """A model, a loss and an optimiser, at a step of a run.
 
     Attributes:
@@ -141,7 +141,7 @@ class Task:
     def __init__(
         self,
         model: Embedder,
-        loss: RowLoss | MatryoshkaLoss,
+        loss: EmbeddingLoss | MatryoshkaLoss,
         config: TrainingConfig,
         *,
         seed: int,
@@ -149,7 +149,7 @@ class Task:
         monitor: CollapseMonitor | None = None,
         average: Embedder | None = None,
         since: int = 0,
-        world: World | None = None,
+        world: ProcessGroup | None = None,
         micro: int | None = None,
         probe: Probe | None = None,
     ) -> None:
@@ -265,7 +265,7 @@ class Task:
         return self.loss.last.active_fraction
 
 
-def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
+def fit(task: TrainState, batches: Batches, *, workers: int = 0) -> bool:
     """Train to the last step of `batches`, or until `after_step` sets `task.should_stop`.
 
     Returns False if Ctrl-C, a termination or a hang-up came. The step in progress is then finished, so the model is
@@ -297,13 +297,13 @@ def fit(task: Task, batches: Batches, *, workers: int = 0) -> bool:
 
 
 class _Evaluation(nn.Module):
-    """What `Task.evaluate` does, as a module with all that learns.
+    """What `TrainState.evaluate` does, as a module with all that learns.
 
     DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
     every step. They are looked for in the first one here, and get one that the optimiser does not see.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TrainState) -> None:
         super().__init__()
         self.model, self.loss = task.model, task.loss
         self._evaluate, self._optimizer = task.evaluate, task.optimizer
@@ -340,7 +340,7 @@ def _reached(value: Tensor) -> set[int]:
 class _Signals:
     """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TrainState) -> None:
         self._task = task
         self._own: float | None = None  # when one came to this process
         self._others = False

@@ -13,7 +13,7 @@ from pydantic import AllowInfNan, Field, PositiveInt, SerializeAsAny, Validation
 from trivet.config.base import Config, NamedConfig, derived_settings, nearest
 from trivet.config.plugins import absolute, is_reference, python_object
 from trivet.losses import LOSSES, MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
 
 Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)]]
@@ -25,7 +25,7 @@ class StrategyConfig(NamedConfig):
     The rest are the arguments of its constructor.
     """
 
-    loss: ClassVar[type[RowLoss]]
+    loss: ClassVar[type[EmbeddingLoss]]
     positives: Selector
     negatives: Selector
     prefixes: tuple[PositiveInt, ...] | None = Field(
@@ -46,7 +46,7 @@ class StrategyConfig(NamedConfig):
         """See `loss_settings`."""
         return loss_settings(name) if name in LOSSES or is_reference(name) else None
 
-    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> RowLoss:
+    def build(self, *, num_classes: int, embedding_dim: int, generator: torch.Generator) -> EmbeddingLoss:
         """The loss of whole embeddings.
 
         Args:
@@ -70,7 +70,7 @@ class StrategyConfig(NamedConfig):
 
     def build_at_prefixes(
         self, *, num_classes: int, embedding_dim: int, normalize: bool, generator: torch.Generator
-    ) -> RowLoss | MatryoshkaLoss:
+    ) -> EmbeddingLoss | MatryoshkaLoss:
         """The loss that is trained on: with `prefixes` a sum, each with random choices and parameters of its own.
 
         Args:
@@ -143,14 +143,16 @@ def loss_settings(name: str) -> type[StrategyConfig]:
     Raises:
         ValueError: if what the name refers to cannot be imported or is no loss.
     """
-    return _derived(name, python_object(name, kind="losses", base=RowLoss) if is_reference(name) else LOSSES[name])
+    return _derived(
+        name, python_object(name, kind="losses", base=EmbeddingLoss) if is_reference(name) else LOSSES[name]
+    )
 
 
 LossConfig = SerializeAsAny[StrategyConfig]
 
 
 @functools.cache
-def _derived(name: str, loss: type[RowLoss]) -> type[StrategyConfig]:
+def _derived(name: str, loss: type[EmbeddingLoss]) -> type[StrategyConfig]:
     types: dict[str, Any] = {"name": Literal[name], "positives": Selector, "negatives": Selector}
     types["reduction"] = Literal[loss.reductions]
     model = derived_settings(loss, _WithoutRules, given=loss.not_settings, types=types, name=name)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.training.config import TrainingConfig
 
 LARGEST_RATE = 1e30
@@ -56,7 +56,9 @@ def _by_decay(parameters: Iterable[nn.Parameter]) -> list[tuple[bool, list[nn.Pa
     return [(False, split[0]), (True, split[1])]
 
 
-def make_optimizer(model: nn.Module, loss: RowLoss | MatryoshkaLoss, config: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, loss: EmbeddingLoss | MatryoshkaLoss, config: TrainingConfig
+) -> torch.optim.Optimizer:
     """The optimiser of the settings, with the loss's own parameter groups; each group keeps its "initial_lr".
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from trivet.datasets import Splits
-from trivet.io.atomic_files import filled_folder, held, keep_new, recover, write_json, write_whole
+from trivet.io.atomic_files import filled_folder, held, keep_new, recover, write_atomic, write_json
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
 from trivet.reports.run_record import RunRecord, read_run
@@ -47,7 +47,7 @@ def write_noise(path: Path, splits: Splits) -> None:
             f"a run must resume with the same labels: {path} lists different wrong labels from those the settings "
             "give for these data; restore the data and config.toml, or start a new run."
         )
-    write_whole(path, data)
+    write_atomic(path, data)
 
 
 class RunFolder:
@@ -76,7 +76,7 @@ class RunFolder:
             ended=self.ended,
             go_on=f", or continue it with trivet train --resume {self.path}",
         ):
-            write_whole(self.path / CONFIG, config.to_toml().encode())
+            write_atomic(self.path / CONFIG, config.to_toml().encode())
             yield
 
     @contextmanager
@@ -140,7 +140,7 @@ class RunFolder:
 
     def change(self, changes: Sequence[str]) -> None:
         """Write the settings with others in place of some, "section.key=value"."""
-        write_whole(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
+        write_atomic(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
 
     def config(self) -> RunConfig:
         """The settings in force: those given, with what repairs have changed since."""
@@ -210,7 +210,7 @@ class Metrics:
         missing = [place for place in known if place <= (attempt, upto) and place not in kept]
         if missing and (upto or attempt):
             raise self._cut_short(len(self.rows), f"the row of step {missing[0][1]:g} is missing")
-        write_whole(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
+        write_atomic(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Append a row."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from trivet.collapse.monitor import Event
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.reports.run_record import RunRecord
 from trivet.training.checkpoint_selection import RECALL
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.loggers import Loggers
-from trivet.training.loop import Task
+from trivet.training.loop import TrainState
 from trivet.training.run_folder import METRICS, Metrics, RunFolder
 from trivet.training.start_record import first_record
 
@@ -27,7 +27,7 @@ SKIPPED = "Steps that were skipped, as their gradients in fp16 were not finite"
 STEP_COLUMNS = ["loss", "active", "hard", "d_ap", "d_an", "dropped"]
 
 
-class Journal:
+class RunLog:
     """`metrics.csv` and `record.json` of a run while it trains.
 
     Args:
@@ -44,7 +44,7 @@ class Journal:
     """
 
     def __init__(
-        self, run: RunFolder, parts: Parts, show: Show, command: str, *, step: int, seconds: float, resumed: bool
+        self, run: RunFolder, parts: Components, show: Show, command: str, *, step: int, seconds: float, resumed: bool
     ) -> None:
         self._run, self._parts, self._show = run, parts, show
         self._before, self._began = seconds, time.perf_counter()
@@ -85,7 +85,7 @@ class Journal:
         """Note how much of the data the batches in force reach."""
         self.record["data"]["coverage"] = dict(self._parts.batches.coverage(0)._asdict())
 
-    def note_step(self, task: Task, recall: Mapping[str, float] | None) -> None:
+    def note_step(self, task: TrainState, recall: Mapping[str, float] | None) -> None:
         """Show progress, and add a row where the settings say so.
 
         Args:
@@ -132,7 +132,7 @@ class Journal:
             return {}
         return {("choosing", choosing.config.measure, choosing.level): choosing.looks[-1]["value"]}
 
-    def _note(self, task: Task) -> str:
+    def _note(self, task: TrainState) -> str:
         """What stands beside the steps, the most important first: a terminal may cut it off."""
         done, best = self._parts.loss.last, self._parts.choosing.best()
         assert done is not None
@@ -180,7 +180,7 @@ def _rows_known(record: RunRecord | None) -> list[tuple[float, float]]:
     return sorted({place for part in parts for place in zip(part["attempt"], part["step"], strict=False)})
 
 
-def step_values(loss: RowLoss | MatryoshkaLoss, value: float) -> dict[str, float]:
+def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str, float]:
     """A row of `metrics.csv` from the loss's record of its last step; a distance that was not measured is left out."""
     done = loss.last
     assert done is not None

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from trivet.datasets import Splits
 from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
 from trivet.losses import MatryoshkaLoss
-from trivet.losses.engine import RowLoss
-from trivet.losses.matryoshka import of_whole
+from trivet.losses.engine import EmbeddingLoss
+from trivet.losses.matryoshka import of_batch
 from trivet.training.config import RunConfig
 
 SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
@@ -28,7 +28,7 @@ def spacing(steps: int) -> int:
     return between
 
 
-class PickLog:
+class SamplingLog:
     """What the loss of a run picked, seen at some of its steps. A checkpoint keeps its looks.
 
     Attributes:
@@ -53,7 +53,7 @@ class PickLog:
         self.looks = [look for look in looks if look["step"] % self._spacing == 0]
 
     def watch(
-        self, loss: RowLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
+        self, loss: EmbeddingLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
     ) -> None:
         """Look at batches of a loss, of whole embeddings where it has prefixes, right after it was evaluated.
 
@@ -68,7 +68,7 @@ class PickLog:
             done = step()
             if done % self._spacing == 0:
                 embeddings, labels = inputs
-                counts = loss_picks(of_whole(loss), embeddings, labels, true_labels=truth(done))
+                counts = loss_picks(of_batch(loss), embeddings, labels, true_labels=truth(done))
                 self.looks.append({"step": done} | counts.as_json())
 
         loss.register_forward_hook(look)

@@ -21,13 +21,13 @@ from trivet.training.checkpoint import (
     state_of,
     step_of,
 )
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
 from trivet.training.guard import said
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.repairs import changes_said
 from trivet.training.run_folder import NOISE, RunFolder, write_noise
-from trivet.training.run_log import STEP, Journal, Show
+from trivet.training.run_log import STEP, RunLog, Show
 
 Status = Literal["finished", "interrupted", "stopped"]
 Watch = Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]
@@ -37,7 +37,7 @@ events of this step; a reason to stop ends the training."""
 log = logging.getLogger("trivet")
 
 
-class Job:
+class Trainer:
     """The training of a run from its first step, or from where a checkpoint was left.
 
     Args:
@@ -57,7 +57,7 @@ class Job:
     def __init__(
         self,
         run: RunFolder,
-        parts: Parts,
+        parts: Components,
         show: Show,
         command: str = "",
         *,
@@ -79,7 +79,7 @@ class Job:
             seconds = self._go_on_from(checkpoint)
         if repair:
             self._ask_for_repair()
-        self.journal = Journal(
+        self.journal = RunLog(
             run, parts, show, command, step=self.task.step, seconds=seconds, resumed=checkpoint is not None
         )
         if checkpoint is None and parts.guard.action != "warn":

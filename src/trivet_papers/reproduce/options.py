@@ -12,7 +12,7 @@ import typer
 from trivet.commands.printing import command_line, echo, print_json, say
 from trivet.commands.shared_options import Change, DataRoot, Json, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def reproduce(
     json: Json = False,
 ) -> int:
     """Run the papers' experiments again, and say which of their claims hold."""
-    with shown("loading the experiments"):
+    with show_progress("loading the experiments"):
         from trivet_papers.catalogue import experiments
         from trivet_papers.reproduce.run import FRONT, outputs, page_name, without_pictures, write_pages
         from trivet_papers.runs import Runner, store_of
@@ -98,7 +98,7 @@ def reproduce(
         except KeyboardInterrupt:
             told(f"what has been run is in {output}; the same command goes on from there")
             raise
-    with shown("writing the pages"):
+    with show_progress("writing the pages"):
         records = write_pages(wanted, size, output, place, seeds=seeds, changes=changes, command=command_line())
     if json:
         print_json({"papers": [without_pictures(record) for record in records]})

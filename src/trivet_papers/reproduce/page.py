@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.runtime.text import counted
 from trivet_papers.reproduce.record import CellRecord, ClaimRecord, ExperimentRecord, PartRecord, ReproductionRecord
@@ -91,7 +91,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
     total = counted(sum(record["runs"] for record in records), "run")
     spent = duration(math.fsum(record["seconds"] for record in records))
     lines += ["", f"Runs that two experiments share are counted in both. In all: {total}, {spent} of a processor."]
-    write_whole(path, ("\n".join(lines) + "\n").encode())
+    write_atomic(path, ("\n".join(lines) + "\n").encode())
 
 
 def _row(record: ReproductionRecord) -> str:

@@ -12,7 +12,7 @@ import typer
 from trivet.commands.printing import command_line, echo, print_json, say
 from trivet.commands.shared_options import Json, check_folder, exists, given, refuse
 from trivet.io.overwrite_guard import FIGURE_FOLDER
-from trivet.runtime.progress import shown, work
+from trivet.runtime.progress import show_progress, work
 
 if TYPE_CHECKING:
     from trivet_papers.simulate.run import Subject
@@ -62,7 +62,7 @@ def print_checks(subject: str, checks: Sequence[Any]) -> None:
 def _checked(subject: Subject | None, json: bool) -> int:
     """Run and print checks only: of one subject, or of all."""
     checked = {}
-    with shown("simulation"):
+    with show_progress("simulation"):
         from trivet_papers.simulate.run import SUBJECTS, check  # here: it loads the training stack
 
         checked = dict(check(SUBJECTS if subject is None else (subject,)))
@@ -95,7 +95,7 @@ def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
         refuse(context, "without --output no figure is drawn", *settings, "force")
         return _checked(subject, json)
     check_folder(context, output, FIGURE_FOLDER)
-    with shown("simulation"):
+    with show_progress("simulation"):
         from trivet_papers.simulate.run import PAGE, PAPERS, simulate  # here: they load matplotlib
         from trivet_papers.simulate.run import check as checks_of
 

@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trivet.io.atomic_files import whole_folder, write_json, write_whole
+from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
 from trivet.reports.figure import Figure, encode, table
 from trivet.reports.from_json import complete
 from trivet.runtime.progress import steps
@@ -66,13 +66,13 @@ def simulate(
         OSError: if a file cannot be written.
     """
     kind = frozenset((RECORD, PAGE, FIGURES))
-    with whole_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
+    with atomic_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
         shown = []
         for figure in steps(figures, "drawing figures"):
             picture = encode(figure.picture, "png")
             files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
             for ending, data in files.items():
-                write_whole(new / FIGURES / f"{figure.name}.{ending}", data)
+                write_atomic(new / FIGURES / f"{figure.name}.{ending}", data)
             shown.append(
                 {
                     "name": figure.name,

@@ -27,7 +27,7 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.label_noise import Suspects, find_suspects
 from trivet.training import RunConfig
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
-from trivet.training.loop import Batches, Task
+from trivet.training.loop import Batches, TrainState
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -130,7 +130,7 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
     splits = load(config.data, None)
     trained: list[Batches] = []
 
-    def mark(task: Task, batches: Batches, *, workers: int) -> bool:
+    def mark(task: TrainState, batches: Batches, *, workers: int) -> bool:
         """In place of training, shift the network by how many were trained."""
         trained.append(batches)
         task.model = Shifted(len(trained))

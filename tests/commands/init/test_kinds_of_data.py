@@ -16,7 +16,7 @@ from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.io.image_file import decode_image
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
@@ -184,7 +184,7 @@ def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tm
     splits = load_splits(config, tmp_path)
     assert list(splits.evaluation)[-1] == split
     assert len(splits.evaluation) == 2
-    parts = Parts(config, splits)
+    parts = Components(config, splits)
     assert parts.split == split
     assert not set(parts.sample.ids) & {*splits.train.ids, *splits.evaluation[next(iter(splits.evaluation))].ids}
     parts.choosing.begin(parts.model, first=True)

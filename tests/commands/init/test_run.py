@@ -24,7 +24,7 @@ from trivet.commands.settings.run import settings_schema
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.shards import Manifest, write_manifest, write_shard
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
@@ -239,7 +239,7 @@ def test_what_it_writes_suits_the_data_and_can_be_trained(
     schema = settings_schema()
     assert list(errors(values, schema, schema)) == []
     config = RunConfig.read(Path("trivet.toml"))
-    parts = Parts(config, load_splits(config, None))
+    parts = Components(config, load_splits(config, None))
     batch = next(iter(parts.batches_from(0)))
     assert len(batch[0]) > 1
     assert all(len(line) <= 120 for line in text.splitlines() if line.startswith("#"))

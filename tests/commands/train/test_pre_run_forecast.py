@@ -15,7 +15,7 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.models import load_model
 from trivet.training import RunConfig
-from trivet.training.components import Parts
+from trivet.training.components import Components
 from trivet.training.repairs import preventions
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
@@ -39,9 +39,9 @@ def config(**changes: dict[str, Any]) -> RunConfig:
     return RunConfig.parse(merged, source="test")
 
 
-def parts(**changes: dict[str, Any]) -> Parts:
+def parts(**changes: dict[str, Any]) -> Components:
     settings = config(**changes)
-    return Parts(settings, load(settings.data, None))
+    return Components(settings, load(settings.data, None))
 
 
 def test_a_run_that_would_collapse_is_told_with_a_change_that_helps() -> None:

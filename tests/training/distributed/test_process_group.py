@@ -26,10 +26,10 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.runtime.signals import Member, member_of
 from trivet.training import RunConfig
-from trivet.training.config import of_length
+from trivet.training.config import with_length
 from trivet.training.distributed import launch, process_group
 from trivet.training.distributed.launch import note_failed, processes_to_start
-from trivet.training.distributed.process_group import Watch, World
+from trivet.training.distributed.process_group import ProcessGroup, Watch
 from trivet.training.run_folder import RunFolder
 
 # A loss of a user's own, which in the process of rank 1 ends it in step 6, the first time.
@@ -228,7 +228,7 @@ def test_a_process_without_signs_of_life_is_lost(quick: None) -> None:
 )
 def test_a_process_says_why_it_ends(quick: None, error: BaseException, reason: str | None) -> None:
     notes = Notes()
-    World(1, 2, notes).fail(error)
+    ProcessGroup(1, 2, notes).fail(error)
     watch = Watch(0, 2, notes, lambda _: None)
     watch.stop()
     assert watch.why(0.05) == reason
@@ -308,7 +308,7 @@ def test_processes_that_are_started_get_settings_alone(tmp_path: Path, settings:
     splits, several = load(config.data, None), ["training.devices=2"]
     sentence = "splits and watch cannot be given to the processes that training.devices starts: it asks for 2"
     with pytest.raises(ValueError, match=sentence):
-        train(of_length(config, several), tmp_path / "new", splits=splits, watch=lambda *_: None)
+        train(with_length(config, several), tmp_path / "new", splits=splits, watch=lambda *_: None)
     run = RunFolder(tmp_path / "run")
     with run.new(config, force=False):
         run.write_record({"status": "interrupted"})
@@ -318,13 +318,13 @@ def test_processes_that_are_started_get_settings_alone(tmp_path: Path, settings:
 
 def test_devices_may_change_when_a_run_goes_on(settings: dict[str, Any]) -> None:
     settings["training"] |= {"schedule": "cosine"}
-    longer = of_length(parsed(settings), ["training.devices=4", "training.nodes=2"]).training
+    longer = with_length(parsed(settings), ["training.devices=4", "training.nodes=2"]).training
     assert (longer.devices, longer.nodes) == (4, 2)
     with pytest.raises(ValueError, match="must stay"):
-        of_length(parsed(settings), ["training.steps=32"])
+        with_length(parsed(settings), ["training.steps=32"])
     for wrong in ("0", "some"):
         with pytest.raises(ValueError, match=r"training\.devices"):
-            of_length(parsed(settings), [f"training.devices={wrong}"])
+            with_length(parsed(settings), [f"training.devices={wrong}"])
 
 
 def test_only_a_run_that_nobody_writes_has_failed(tmp_path: Path, settings: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from trivet.datasets.image_decoding import decode_image
 from trivet.datasets.inputs import FileInputs
 from trivet.samplers import PKBatches
 from trivet.training.distributed import shared_batches
-from trivet.training.distributed.shared_batches import Arrivals, BatchMemory, Parcel
+from trivet.training.distributed.shared_batches import BatchMemory, SharedBatch, SharedBuffers
 from trivet.training.loop import Batches
 
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def loader(folder: Path, workers: int, *, steps: int = 6, **data: Any) -> DataLoader[tuple[Tensor, ...] | Parcel]:
+def loader(folder: Path, workers: int, *, steps: int = 6, **data: Any) -> DataLoader[tuple[Tensor, ...] | SharedBatch]:
     settings = {"name": "folder", "root": str(folder), "image_size": [12, 14], "resize": 16, "memory_gb": 0, **data}
     config = DataConfig.parse(settings, source="test")
     train: Dataset = load(config, None).train
@@ -90,13 +90,13 @@ def test_what_the_receiver_holds_is_never_overwritten(folder: Path) -> None:
         assert torch.equal(torch.as_tensor(one), batch[2:4])
 
 
-def arrived(parcel: Parcel) -> tuple[Tensor, ...]:
+def arrived(parcel: SharedBatch) -> tuple[Tensor, ...]:
     batch: tuple[Tensor, ...] = ForkingPickler.loads(ForkingPickler.dumps(parcel))
     return batch
 
 
 def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
-    arrivals, labels = Arrivals(), (torch.arange(4),)
+    arrivals, labels = SharedBuffers(), (torch.arange(4),)
     memory = BatchMemory(arrivals.name)
     first = memory.parcel(torch.full((4, 3), 1.0), labels)
     inputs, came = arrived(first)
@@ -114,7 +114,7 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
 
 
 def test_memory_does_not_grow_while_batches_are_let_go() -> None:
-    arrivals, places = Arrivals(), set()
+    arrivals, places = SharedBuffers(), set()
     memory = BatchMemory(arrivals.name)
     for step in range(50):
         size = 3 + step % 5  # texts of several lengths: what was too small is given up
@@ -128,7 +128,7 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
 
 
 def test_memory_that_became_too_small_is_given_up() -> None:
-    arrivals = Arrivals()
+    arrivals = SharedBuffers()
     memory = BatchMemory(arrivals.name)
     parcel = memory.parcel(torch.zeros(4), ())
     small = weakref.ref(parcel.memory)
@@ -143,7 +143,7 @@ def test_memory_that_became_too_small_is_given_up() -> None:
 
 
 def test_memory_is_sent_once_to_each_receiver() -> None:
-    arrivals, others = Arrivals(), Arrivals()
+    arrivals, others = SharedBuffers(), SharedBuffers()
     memory, other = BatchMemory(arrivals.name), BatchMemory(others.name)
     known = []
     for step in range(6):
@@ -171,7 +171,7 @@ def test_memory_is_sent_once_to_each_receiver() -> None:
     ids=["channels last", "with gaps", "expanded", "empty", "bfloat16"],
 )
 def test_any_tensor_arrives_as_it_was(inputs: Tensor) -> None:
-    arrivals = Arrivals()
+    arrivals = SharedBuffers()
     came, labels = arrived(BatchMemory(arrivals.name).parcel(inputs, (torch.tensor([5, 2**40]),)))
     assert torch.equal(came, inputs)
     assert came.dtype == inputs.dtype
@@ -258,7 +258,7 @@ def test_a_file_that_breaks_stops_the_step_that_needs_it(folder: Path, tmp_path:
     assert len(came) == step_of[last]
 
 
-def fail_at(batches: DataLoader[tuple[Tensor, ...] | Parcel]) -> None:
+def fail_at(batches: DataLoader[tuple[Tensor, ...] | SharedBatch]) -> None:
     for _ in batches:
         raise KeyboardInterrupt
 

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from trivet.datasets import Dataset
 from trivet.datasets.inputs import in_memory
 from trivet.losses import LOSSES, MatryoshkaLoss
-from trivet.losses.engine import RowLoss, Rows
-from trivet.losses.matryoshka import of_whole
-from trivet.mining.selected_set import Choice
+from trivet.losses.engine import BlockView, EmbeddingLoss
+from trivet.losses.matryoshka import of_batch
+from trivet.mining.selected_set import SelectedItems
 from trivet.models import ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training import TrainingConfig
-from trivet.training.distributed.process_group import World, parts_of
-from trivet.training.loop import Batches, Task, fit
+from trivet.training.distributed.process_group import ProcessGroup, parts_of
+from trivet.training.loop import Batches, TrainState, fit
 
 SHAPE = (1, 6, 6)
 ITEMS, CLASSES, EACH = 48, 3, 3  # of four classes; two processes share a batch of 9 as 4 and 5
@@ -41,8 +41,8 @@ class Store:
     get = check = add = set  # type: ignore[assignment]
 
 
-def world_of(crew: Crew) -> World:
-    return World(crew.rank, crew.size, Store())  # type: ignore[arg-type]
+def world_of(crew: Crew) -> ProcessGroup:
+    return ProcessGroup(crew.rank, crew.size, Store())  # type: ignore[arg-type]
 
 
 def dataset() -> Dataset:
@@ -53,15 +53,15 @@ def dataset() -> Dataset:
     return Dataset("noise", in_memory(pixels), {"class": labels}, {"class": names}, tuple(map(str, range(ITEMS))))
 
 
-def watched(loss: RowLoss) -> list[list[Any]]:
+def watched(loss: EmbeddingLoss) -> list[list[Any]]:
     """What the loss chooses from now on: positives and negatives of each call."""
     seen: list[list[Any]] = []
     formula = loss.formula
 
-    def look(rows: Rows) -> Any:
+    def look(rows: BlockView) -> Any:
         positives, negatives = rows.selection.positives, rows.selection.negatives
         chosen = [positives.index.where(positives.chosen, -1).tolist()]
-        if isinstance(negatives, Choice):
+        if isinstance(negatives, SelectedItems):
             chosen.append(negatives.index.where(negatives.chosen, -1).tolist())
         else:
             chosen.append(torch.as_tensor(negatives.count).tolist())
@@ -72,36 +72,36 @@ def watched(loss: RowLoss) -> list[list[Any]]:
     return seen
 
 
-def task_of(world: World | None, loss: str = "triplet", model: str = "mlp", **options: Any) -> Task:
+def task_of(world: ProcessGroup | None, loss: str = "triplet", model: str = "mlp", **options: Any) -> TrainState:
     network = build(ModelConfig.parse({"name": model, "width": 6, "embedding_dim": 3}, source="model"), SHAPE, seed=1)
     options = {"optimizer": "sgd", "learning_rate": 0.05, "accelerator": "cpu", "steps": STEPS, **options}
     micro = options.pop("micro", None)
     config = TrainingConfig(**options)
     average = copy.deepcopy(network) if config.ema is not None else None
     generator = torch.Generator().manual_seed(3)
-    made: RowLoss | MatryoshkaLoss
+    made: EmbeddingLoss | MatryoshkaLoss
     if loss == "matryoshka":  # with parameters at each prefix, and random choices
         made = MatryoshkaLoss([make("margin", positives="random", generator=generator) for _ in "12"], (2, 3))
     else:
         made = make(loss, generator=generator)
-    return Task(network, made, config, seed=5, world=world, average=average, micro=micro)
+    return TrainState(network, made, config, seed=5, world=world, average=average, micro=micro)
 
 
-def train(task: Task, *, workers: int = 0) -> bool:
+def train(task: TrainState, *, workers: int = 0) -> bool:
     data = dataset()
     plan = PKBatches(data.labels["class"], num_classes=CLASSES, samples_per_class=EACH, seed=2)
     batches = Batches(data, "class", plan, None, seed=5, start=0, steps=STEPS, world=task.world)
     return fit(task, batches, workers=workers)
 
 
-def weights(task: Task) -> Tensor:
+def weights(task: TrainState) -> Tensor:
     state = [*task.measured.state_dict().values(), *task.loss.state_dict().values()]
     return torch.cat([value.double().flatten() for value in state])
 
 
 def same_network(crew: Crew, **options: Any) -> None:
     alone, shared = task_of(None, **options), task_of(world_of(crew), **options)
-    choices = watched(of_whole(alone.loss)), watched(of_whole(shared.loss))
+    choices = watched(of_batch(alone.loss)), watched(of_batch(shared.loss))
     begun = weights(alone)
     train(alone)
     train(shared)

@@ -15,7 +15,7 @@ from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.preview import Shown
 from trivet.io.embedding_table import Vectors
-from trivet.io.overwrite_guard import of_run
+from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.text_files import read_texts
 from trivet.label_noise import estimate_noise
@@ -113,7 +113,7 @@ def items_of(path: Path, request: Request) -> Items:
     Raises:
         ValueError: if the file or the run cannot be used, or what is asked does not fit.
     """
-    return _of_run(path, request) if of_run(path) else _of_file(path, request)
+    return _of_run(path, request) if is_run_folder(path) else _of_file(path, request)
 
 
 def _of_file(path: Path, request: Request) -> Items:

@@ -12,8 +12,8 @@ import typer
 
 from trivet.commands.printing import command_line, echo, print_json, print_table, say
 from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists, refuse
-from trivet.io.overwrite_guard import of_run
-from trivet.runtime.progress import shown
+from trivet.io.overwrite_guard import is_run_folder
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 # What --apply does not do.
@@ -150,9 +150,9 @@ def audit(
     refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
     if json:
         refuse(context, "--json holds all items", "top")
-    if not of_run(embeddings):
+    if not is_run_folder(embeddings):
         refuse(context, "only a run needs its data", "data_root")
-    with shown("audit"):
+    with show_progress("audit"):
         from trivet.commands.audit.items import Request
         from trivet.commands.audit.run import Outputs, audit_path  # here: it loads the training stack
 
@@ -188,7 +188,7 @@ def audit(
 def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
     from trivet.io.corrected_files import write_cleaned  # here: `--help` reads no tables
 
-    with shown("applying decisions"):
+    with show_progress("applying decisions"):
         counts = write_cleaned(path, decisions, output, level=level, text=text)
     if json:
         print_json(counts | {"output": str(output)})

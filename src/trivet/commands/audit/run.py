@@ -15,11 +15,11 @@ import trivet
 from trivet.commands.audit.items import Items, Request, items_of
 from trivet.commands.audit.record import AuditRecord
 from trivet.datasets.preview import as_json
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import write_decisions
-from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, of_run, page, table
+from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, is_run_folder, page, table
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.reports.from_json import complete
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -131,13 +131,13 @@ def audit_path(
     rows = result["suspects"] if told else _rows(items, judged)
     if outputs.out is not None:
         columns = SUSPECTS + FURTHER
-        write_whole(
+        write_atomic(
             outputs.out, csv_text([columns, *([_cell(row[name]) for name in columns] for row in rows)]).encode()
         )
         result["out"] = str(outputs.out)
     if outputs.decisions is not None and told:
         decided = _decided(result["suspects"], noise.verdict, outputs.relabel_above, outputs.drop_above)
-        write_whole(outputs.decisions, write_decisions(decided).encode())
+        write_atomic(outputs.decisions, write_decisions(decided).encode())
         if outputs.drop_above is not None:
             result["notes"].append(_left_out(decided, outputs.drop_above))
         result["decisions"] = str(outputs.decisions)
@@ -149,7 +149,7 @@ def audit_path(
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         shown = _shown(items, judged, result["suspects"])
         page = {name: part for name, part in result.items() if name != "suspects"} | {
-            "of_run": of_run(path),
+            "is_run_folder": is_run_folder(path),
             "shown": shown,
             "class_names": class_numbers(items.labels)[1],
             "command": command,

@@ -11,7 +11,7 @@ import typer
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
 from trivet.commands.shared_options import DataRoot, Json, Report, check_written, exists, refuse
 from trivet.io.overwrite_guard import page
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 if TYPE_CHECKING:
     from trivet.commands.compare.record import CompareRecord, PairDifference, SideDifference, Told
@@ -36,7 +36,7 @@ def compare(
     check_written(context, own={"report": page("compare")})
     if report is None:
         refuse(context, "the data are read only for the pictures of a --report", "data_root")
-    with shown("comparison"):
+    with show_progress("comparison"):
         from trivet.commands.compare.run import compare_runs  # here: it loads the training stack
 
         record = compare_runs(runs, report=report, data_root=data_root, command=command_line())

@@ -8,7 +8,7 @@ import typer
 
 from trivet.commands.printing import echo, print_json
 from trivet.commands.shared_options import DataRoot, Json
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 
@@ -16,7 +16,7 @@ data = typer.Typer(help="List and download data sets.", rich_markup_mode=None)
 @data.command("list")
 def list_all(json: Json = False) -> int:
     """List the data sets and their label levels."""
-    with shown("loading the data sets"):
+    with show_progress("loading the data sets"):
         from trivet.datasets import DATA_SETS  # here: it loads the data stack
 
     if json:
@@ -45,7 +45,7 @@ def download(
     json: Json = False,
 ) -> int:
     """Download a data set."""
-    with shown(f"downloading {name}"):
+    with show_progress(f"downloading {name}"):
         from trivet.datasets import download as fetch  # here: it loads the data stack
 
         folder = fetch(name, data_root)

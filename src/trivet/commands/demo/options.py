@@ -9,7 +9,7 @@ import typer
 
 from trivet.commands.printing import command_line, echo, print_json
 from trivet.commands.shared_options import Json, check_folder
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 
 def demo(
@@ -22,7 +22,7 @@ def demo(
 ) -> int:
     """Show a class collapse on real images, and how easy positives prevent it."""
     check_folder(context, output)
-    with shown("demo"):
+    with show_progress("demo"):
         from trivet.commands.demo.run import demonstrate  # here: it loads the training stack
 
         record = demonstrate(output, force=force, command=command_line(), progress=True)

@@ -23,17 +23,17 @@ from trivet.commands.demo.page import write_demo_report
 from trivet.commands.demo.record import DemoRecord
 from trivet.datasets import Dataset, DigitsConfig, Splits, load
 from trivet.datasets.preview import as_json
-from trivet.io.atomic_files import whole_folder, write_json, write_whole
+from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
 from trivet.losses import TripletLoss
 from trivet.metrics import evaluate, recall_at_k
 from trivet.models import Embedder, ModelConfig, build
 from trivet.reports.figure import COLOURS, encode, panels, style
 from trivet.reports.from_json import complete
-from trivet.runtime.progress import report, shown
+from trivet.runtime.progress import report, show_progress
 from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
-from trivet.training.loop import Batches, Task, fit, step_seed
+from trivet.training.loop import Batches, TrainState, fit, step_seed
 from trivet.training.run_folder import RECORD, REPORT
 from trivet.training.start_record import environment
 
@@ -70,7 +70,7 @@ def train_parity(splits: Splits, model: ModelConfig, positives: Positives, seed:
         negatives="random",
         generator=torch.Generator().manual_seed(step_seed(seed, 0, 3)),
     )
-    task = Task(network, loss, TrainingConfig(steps=STEPS, learning_rate=1e-3, accelerator="cpu"), seed=seed)
+    task = TrainState(network, loss, TrainingConfig(steps=STEPS, learning_rate=1e-3, accelerator="cpu"), seed=seed)
     finished = fit(task, Batches(splits.train, COARSE, batches, None, seed=seed, start=0, steps=STEPS))
     if not finished:
         raise KeyboardInterrupt
@@ -88,7 +88,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
     names = frozenset((PICTURE_FILE, RECORD, REPORT))
     try:
         torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a busy machine
-        with whole_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force) as new:
+        with atomic_folder(folder, names, mark=PICTURE_FILE, what="a demo", force=force) as new:
             return _demonstrate(new, command=command, progress=progress)
     finally:
         torch.set_num_threads(threads)
@@ -98,7 +98,7 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
     began = time.perf_counter()
     splits = load(DigitsConfig(), None)
     total = len(ARMS) * (len(SEEDS) + 1)
-    with shown("demo", show=progress):
+    with show_progress("demo", show=progress):
         networks: list[Network] = []
         for seed in SEEDS:
             for arm in ARMS:
@@ -128,7 +128,7 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
         "seconds": round(time.perf_counter() - began, 1),
     }
     record["text"] = sentences(record)
-    write_whole(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]))
+    write_atomic(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]))
     write_json(folder / RECORD, record)
     write_demo_report(complete(DemoRecord, record), folder / REPORT)
     return record

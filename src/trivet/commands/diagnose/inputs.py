@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trivet.collapse import Strategy
+from trivet.collapse import SamplingStrategy
 from trivet.commands.evaluate.measure_run import run_references
 from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.preview import Shown
 from trivet.io.embedding_table import Vectors, class_numbers
-from trivet.io.overwrite_guard import of_run
+from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
-from trivet.losses.matryoshka import of_whole
+from trivet.losses.matryoshka import of_batch
 from trivet.metrics.points import Metric
 from trivet.models import tokenize_of
 from trivet.runtime.progress import report, reporter
@@ -59,7 +59,7 @@ class Subject:
     ids: Sequence[str]
     distance: Metric
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    strategy: Strategy | None = None
+    strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
     show: Callable[[int], Shown] | None = None
     notes: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def subjects(path: Path, request: Request) -> list[Subject]:
     Raises:
         ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
     """
-    if of_run(path):
+    if is_run_folder(path):
         return _of_run(path, request)
     vectors = _read(path, request, request.split)
     level = request.level or next(iter(vectors.labels))
@@ -114,7 +114,7 @@ def subjects(path: Path, request: Request) -> list[Subject]:
     return [_with_reference_files(of_file, vectors, request)]
 
 
-def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Strategy | None:
+def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> SamplingStrategy | None:
     """How a run chooses, its loss as the last checkpoint left it; None where its batches are not made by classes.
 
     Args:
@@ -131,7 +131,7 @@ def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Str
     checkpoints = run.checkpoints()
     if checkpoints and any(True for _ in loss.parameters()):
         load_loss(checkpoints[-1], loss)
-    return Strategy(of_whole(loss), config.batch.num_classes, config.batch.samples_per_class)
+    return SamplingStrategy(of_batch(loss), config.batch.num_classes, config.batch.samples_per_class)
 
 
 def of_dataset(
@@ -149,7 +149,7 @@ def of_dataset(
         ValueError: if the last checkpoint is broken.
     """
     labels = {name: np.array(column) for name, column in label_names(dataset).items()}
-    strategy: Strategy | None = run_strategy(run, config, dataset.names[level])
+    strategy: SamplingStrategy | None = run_strategy(run, config, dataset.names[level])
     notes: tuple[str, ...] = ()
     if (
         strategy is not None
@@ -227,7 +227,7 @@ def _with_reference_files(subject: Subject, vectors: Vectors, request: Request) 
 
 def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """The rows of the items of the subject, and what must be said of how they were found."""
-    split = subject.split if of_run(path) else None
+    split = subject.split if is_run_folder(path) else None
     try:
         other = read_vectors(path, levels=[subject.level], split=split)
     except ValueError:  # without that level, or broken
@@ -284,7 +284,7 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
     if request.split is not None:
         splits: list[str | None] = [request.split]
-    elif "train" in stored and not all(of_run(path) for path in request.references):
+    elif "train" in stored and not all(is_run_folder(path) for path in request.references):
         splits = ["train"]  # a file may hold no other items
     else:
         splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first

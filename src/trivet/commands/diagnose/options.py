@@ -11,8 +11,8 @@ import typer
 
 from trivet.commands.printing import command_line, echo, print_json, print_table, say
 from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, check_written, exists, refuse
-from trivet.io.overwrite_guard import of_run, page
-from trivet.runtime.progress import shown
+from trivet.io.overwrite_guard import is_run_folder, page
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
 
 
@@ -78,11 +78,11 @@ def diagnose(
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, own={"report": page("diagnosis")})
-    if Failure.WORSE in (fail_on or ()) and not reference and not all(of_run(path) for path in embeddings):
+    if Failure.WORSE in (fail_on or ()) and not reference and not all(is_run_folder(path) for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
-    if not any(of_run(path) for path in (*embeddings, *(reference or []))):
+    if not any(is_run_folder(path) for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
-    with shown("diagnosis"):
+    with show_progress("diagnosis"):
         from trivet.commands.diagnose.inputs import Request
         from trivet.commands.diagnose.run import diagnose_paths  # here: it loads the training stack
 

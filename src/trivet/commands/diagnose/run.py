@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import trivet
-from trivet.collapse import THRESHOLDS, Diagnosis, Strategy, diagnose, singular_values
+from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.commands.diagnose.inputs import Request, Subject, subjects, unpaired
 from trivet.commands.evaluate.measure_run import plane_coordinates
 from trivet.datasets.preview import as_json, called
 from trivet.io.embedding_table import class_numbers
-from trivet.io.overwrite_guard import of_run
+from trivet.io.overwrite_guard import is_run_folder
 from trivet.metrics import neighbours
 from trivet.metrics.points import as_points, spans
 from trivet.reports.diagnosis_record import DiagnosisRecord
@@ -66,7 +66,7 @@ def diagnose_paths(
     results, sections, kinds = [], [], set[str]()
     for path, subject in steps(found, "diagnosis"):
         section, diagnosis = summary(subject, seed=request.seed)
-        if of_run(path):
+        if is_run_folder(path):
             _name_causes(section, RunFolder(path).record())
         results.append(section)
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
@@ -79,7 +79,7 @@ def diagnose_paths(
     )
     if report is not None:
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        run = RunFolder(paths[0]).record() if len(paths) == 1 and of_run(paths[0]) else None
+        run = RunFolder(paths[0]).record() if len(paths) == 1 and is_run_folder(paths[0]) else None
         page = {"sections": sections, "warnings": warnings, "history": run and run["history"], "command": command}
         about = {"created": created, "trivet": trivet.__version__}
         write_diagnosis_report(complete(DiagnosisRecord, page | about), report)
@@ -197,7 +197,7 @@ def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list
     return finer
 
 
-def _usable(strategy: Strategy | None, classes: Integers) -> Strategy | None:
+def _usable(strategy: SamplingStrategy | None, classes: Integers) -> SamplingStrategy | None:
     """The strategy, if the items give it a batch."""
     return strategy if int((np.bincount(classes) > 1).sum()) > 1 else None
 

@@ -10,7 +10,7 @@ import typer
 from trivet.commands.printing import echo, print_json
 from trivet.commands.shared_options import DataRoot, Json, check_folder, check_written, exists, refuse
 from trivet.io.overwrite_guard import embeddings, in_shards
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 
@@ -57,7 +57,7 @@ def embed(
         check_written(context, data, own={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
-    with shown("embeddings"):
+    with show_progress("embeddings"):
         from trivet.commands.embed.run import embed_data  # here: it loads the training stack
 
         result = embed_data(run, data, output, which=model, rows_per_shard=shard_rows, force=force, data_root=data_root)

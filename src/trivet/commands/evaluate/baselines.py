@@ -22,7 +22,7 @@ import torch
 import trivet
 from trivet import metrics
 from trivet.datasets import Dataset
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
 from trivet.runtime.progress import say
@@ -54,7 +54,7 @@ def baseline_retrieval(
         return found
     retrieved = retrieve_levels(**asked, measures=measures, distance=distance)
     with contextlib.suppress(OSError):
-        write_whole(file, _bytes(retrieved))
+        write_atomic(file, _bytes(retrieved))
         _keep_within(folder, MOST)
     return retrieved
 

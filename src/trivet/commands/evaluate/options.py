@@ -11,9 +11,9 @@ import typer
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
 from trivet.commands.shared_options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
 from trivet.commands.train.printing import print_run, run_summary
-from trivet.io.overwrite_guard import PER_CLASS, of_run, page
+from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def evaluate(
     """Measure retrieval, clustering and verification, with intervals."""
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
-    if len(paths) == 1 and of_run(paths[0]) and not given(context, *options):
-        with shown("loading what trains"):
+    if len(paths) == 1 and is_run_folder(paths[0]) and not given(context, *options):
+        with show_progress("loading what trains"):
             from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack
 
         record = evaluate_run(paths[0], data_root=data_root, progress=True)
@@ -122,7 +122,7 @@ def evaluate(
     check_written(context, *([] if paths else [query, gallery]), own=own)
     from dataclasses import replace
 
-    with shown("loading the evaluation"):
+    with show_progress("loading the evaluation"):
         from trivet.commands.evaluate import run as files  # here: it loads the evaluation
         from trivet.commands.evaluate.differences import summary
         from trivet.metrics import ALL
@@ -147,7 +147,7 @@ def evaluate(
         resamples=resamples,
         seed=seed,
     )
-    with files.processes() as (rank, count), shown("evaluation", show=not rank):
+    with files.processes() as (rank, count), show_progress("evaluation", show=not rank):
         if count > 1:
             request = replace(files.only_retrieval(request) if rank else request, distributed=True)
         if paths:

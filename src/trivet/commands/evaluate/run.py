@@ -17,10 +17,10 @@ import torch
 import trivet
 from trivet.commands.evaluate.page import write_evaluation_report
 from trivet.commands.evaluate.same_items import check_same_items, own_rows
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors, class_numbers
-from trivet.io.overwrite_guard import PER_CLASS, of_run
+from trivet.io.overwrite_guard import PER_CLASS, is_run_folder
 from trivet.io.read_embeddings import read_vectors
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
@@ -227,7 +227,7 @@ def per_class_csv(evaluations: Sequence[Evaluated], path: Path) -> None:
         [name, level, row["class"], row["queries"], *(row.get(measure, "") for measure in measures)]
         for name, level, row in rows
     )
-    write_whole(path, csv_text([[*PER_CLASS, *measures], *cells]).encode())
+    write_atomic(path, csv_text([[*PER_CLASS, *measures], *cells]).encode())
 
 
 def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
@@ -445,7 +445,7 @@ def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
 
 
 def _distance_of(path: Path) -> Metric:
-    return RunFolder.open(path).config().evaluation.distance if of_run(path) else "cosine"
+    return RunFolder.open(path).config().evaluation.distance if is_run_folder(path) else "cosine"
 
 
 def _scoped(sets: _Sets, request: Request) -> _Sets:

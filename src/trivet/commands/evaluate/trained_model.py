@@ -22,7 +22,7 @@ from trivet.io.parquet_files import write_embeddings
 from trivet.metrics.label_levels import void
 from trivet.models import Embedder, TextEmbedder
 from trivet.reports.run_record import RunRecord, read_run
-from trivet.runtime.progress import reporter, shown
+from trivet.runtime.progress import reporter, show_progress
 from trivet.training.checkpoint import (
     read_progress,
     trained_to_the_end,
@@ -39,7 +39,7 @@ from trivet.training.run_folder import (
     RunFolder,
     trained_model,
 )
-from trivet.training.sampling_log import PickLog
+from trivet.training.sampling_log import SamplingLog
 from trivet.training.start_record import first_record
 
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
@@ -58,7 +58,7 @@ def evaluate_run(
     """
     run = RunFolder.open(path)
     config = run.given()
-    with shown("evaluation", show=progress), run.locked():
+    with show_progress("evaluation", show=progress), run.locked():
         model = trained_model(run)
         tokenize = (
             model.tokenizer if isinstance(model, TextEmbedder) else None
@@ -76,7 +76,7 @@ def evaluate_run(
                 guard = Guard(config, ())
                 kept = read_progress(checkpoints[-1])
                 guard.restore(kept.guard)
-                picks = PickLog(splits, guard.settings)
+                picks = SamplingLog(splits, guard.settings)
                 picks.restore(kept.picks)
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}

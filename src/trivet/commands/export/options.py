@@ -9,7 +9,7 @@ import typer
 
 from trivet.commands.printing import echo, print_json
 from trivet.commands.shared_options import DataRoot, Json, check_folder, exists
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 
 def export(
@@ -29,7 +29,7 @@ def export(
     json: Json = False,
 ) -> int:
     """Write the model of a run for use elsewhere, checked against the run's own embeddings, with a model card."""
-    with shown("export"):
+    with show_progress("export"):
         from trivet.commands.export.run import INSIDE, DiffersError, export_run  # here: it loads the training stack
 
         check_folder(context, output, INSIDE)

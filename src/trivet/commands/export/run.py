@@ -16,7 +16,7 @@ from torch import Tensor
 import trivet
 from trivet.commands.export.card import model_card
 from trivet.commands.export.snippets import snippet
-from trivet.io.atomic_files import whole_folder
+from trivet.io.atomic_files import atomic_folder
 from trivet.io.image_file import Frame
 from trivet.io.read_embeddings import read_vectors
 from trivet.models import Embedder, ModelConfig, TextEmbedder, load_model, save
@@ -101,7 +101,7 @@ def export_run(
     model.resize = getattr(config.data, "resize", None)
     _check_form(to, model, run)
     sample = _sample(run, config, model, data_root)
-    with whole_folder(output, NAMES, mark=PREPROCESSING, what="an exported model", force=force) as folder:
+    with atomic_folder(output, NAMES, mark=PREPROCESSING, what="an exported model", force=force) as folder:
         checked, worst = _written(to, model, config.model, sample, folder)
         if worst is not None and not worst <= TOLERANCE:
             raise DiffersError(

@@ -14,7 +14,7 @@ from trivet.commands.printing import command_line, echo, print_json, print_table
 from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
 from trivet.io.overwrite_guard import page
 from trivet.runtime.arguments import check_name
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import digits
 
 AXES = ("classes", "samples", "dim")
@@ -59,7 +59,7 @@ def forecast(
     check_written(context, own={"report": page("forecast")})
     if config.is_dir() and set:
         raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
-    with shown("loading what trains"):
+    with show_progress("loading what trains"):
         from trivet.training.config import RunConfig
 
         settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
@@ -72,7 +72,7 @@ def forecast(
     if settings is None:
         folder = kept_run(config)
         settings = folder.given()
-    with shown("forecast"):
+    with show_progress("forecast"):
         if grid:
             result = forecast_grid(
                 settings,

@@ -9,7 +9,7 @@ import typer
 
 from trivet.commands.printing import echo, print_json
 from trivet.commands.shared_options import Distance, Json, check_folder, exists, refuse
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 
 def index(
@@ -58,7 +58,7 @@ def index(
     check_folder(context, output)
     if kind == "exact":
         refuse(context, "an exact index finds all of the nearest", "recall")
-    with shown("index"):
+    with show_progress("index"):
         from trivet.commands.index.run import make_index  # here: it loads the training stack
 
         made = make_index(

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trivet
-from trivet.io.atomic_files import whole_folder, write_whole
+from trivet.io.atomic_files import atomic_folder, write_atomic
 from trivet.io.embedding_table import Vectors
-from trivet.io.overwrite_guard import EMBEDDED, of_run, sharded
+from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.shards import read_manifest
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
@@ -67,7 +67,7 @@ def make_index(
         "source": str(source.resolve()),
     }
     splits: list[str] | None = None
-    maker = RunFolder.open(source if run is None else run) if run is not None or of_run(source) else None
+    maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
     distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
     if maker is not None:
         about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
@@ -76,7 +76,7 @@ def make_index(
                 f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; "
                 "leave it out."
             )
-    if of_run(source):
+    if is_run_folder(source):
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
@@ -96,11 +96,11 @@ def make_index(
     about["levels"] = list(parts[0].labels)
     items = _items(splits, parts)
     embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
-    with whole_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
+    with atomic_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
         index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
-        write_whole(folder / ITEMS, sink.getvalue().to_pybytes())
+        write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
         index.save(folder)
     return description(index)
 

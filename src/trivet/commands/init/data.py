@@ -24,7 +24,7 @@ from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import holds_embeddings
 from trivet.io.read_embeddings import open_vectors
 from trivet.io.table import SUFFIXES as TABLES
-from trivet.io.table import Rows, open_rows
+from trivet.io.table import Table, open_rows
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -185,7 +185,7 @@ def _lists_images(file: Path) -> bool:
         return False
 
 
-def _table(rows: Rows, image: str, labels: Sequence[str] | None) -> Found:
+def _table(rows: Table, image: str, labels: Sequence[str] | None) -> Found:
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
@@ -219,7 +219,7 @@ def _vectors(path: Path, labels: Sequence[str] | None) -> Found:
     return Found("vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed)
 
 
-def _texts(rows: Rows, text: str | None, labels: Sequence[str] | None) -> Found:
+def _texts(rows: Table, text: str | None, labels: Sequence[str] | None) -> Found:
     column = _text_column(rows) if text is None else text
     if column is None:
         raise ValueError(
@@ -235,7 +235,7 @@ def _texts(rows: Rows, text: str | None, labels: Sequence[str] | None) -> Found:
     return Found("texts", data, len(rows), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
 
 
-def _image_column(rows: Rows) -> str | None:
+def _image_column(rows: Table) -> str | None:
     """The column of images or of their paths, one with a usual name first."""
     for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
         column = rows.column(name, "the images")
@@ -248,7 +248,7 @@ def _image_column(rows: Rows) -> str | None:
     return None
 
 
-def _text_column(rows: Rows) -> str | None:
+def _text_column(rows: Table) -> str | None:
     """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
     named = next((name for one in TEXTS for name in rows.source.columns if name.lower() == one), None)
     if named is not None:

@@ -11,7 +11,7 @@ import typer
 from trivet.commands.printing import echo, print_json, say
 from trivet.commands.shared_options import DataRoot, Json, check_written, exists
 from trivet.io.overwrite_guard import INIT_START, begins
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 SCHEMA = "trivet.schema.json"
 
@@ -54,7 +54,7 @@ def init(
     """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
     check_written(context, own={"output": begins(INIT_START.encode())}, force=force)
     beside = output.parent / SCHEMA
-    with shown("looking at the data"):
+    with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
         proposal = propose(path, labels=labels, text=text, encoder=encoder, data_root=data_root)

@@ -18,7 +18,7 @@ from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.dataset import hold_out_fold
 from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
 from trivet.models.config import TIMM
 from trivet.runtime.extras import installed
@@ -134,7 +134,7 @@ def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | 
     """
     text = as_text(proposal, path, output, schema)
     assert RunConfig.parse(parse_toml(text), source=str(output)), "a proposal can be trained"
-    write_whole(output, text.encode())
+    write_atomic(output, text.encode())
 
 
 def as_text(proposal: Proposal, path: Path, output: Path, schema: Path | None) -> str:

@@ -11,7 +11,7 @@ import typer
 from trivet.commands.printing import echo, per_cent, print_json, print_table
 from trivet.commands.shared_options import Distance, Json, check_written, exists, given, refuse
 from trivet.io.overwrite_guard import triplets
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 LEFT_OUT = {  # names of `trivet.knn.hard_negatives.Counts` -> what became of these candidates
@@ -104,7 +104,7 @@ def mine(
         refuse(context, "--pairs lists the positives", "positives")
     if kind == "exact":
         refuse(context, "an exact index finds all of the nearest", "recall")
-    with shown("mining"):
+    with show_progress("mining"):
         from trivet.commands.mine.run import mine_file
         from trivet.knn.hard_negatives import Rules  # here: they load torch
 

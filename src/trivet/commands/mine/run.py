@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import trivet
-from trivet.io.atomic_files import LOCK, parts_folder, whole_file, write_json
+from trivet.io.atomic_files import LOCK, atomic_file, parts_folder, write_json
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import Vectors, class_numbers
-from trivet.io.overwrite_guard import MINED, of_run
+from trivet.io.overwrite_guard import MINED, is_run_folder
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import open_rows
 from trivet.knn.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
@@ -77,7 +77,7 @@ def mine_file(
     if corpus is not None and corpus.resolve() == source.resolve():
         raise ValueError(f"the items of {source} are compared with each other anyway: leave out --corpus.")
     if distance is None:
-        distance = RunFolder.open(source).config().evaluation.distance if of_run(source) else "cosine"
+        distance = RunFolder.open(source).config().evaluation.distance if is_run_folder(source) else "cosine"
     rules.check_distance(distance)
     levels = None if level is None and pairs is None else [] if level is None else [level]
     anchors = read_vectors(source, levels=levels, split=split, text=text)
@@ -179,7 +179,7 @@ def _write_part(path: Path, mined: HardNegatives) -> None:
     """The triplets of a chunk, by their positions."""
     columns = {role: getattr(mined, f"{role}s") for role in ROLES} | {name: getattr(mined, name) for name in FAR}
     metadata = {MINED: json.dumps(mined.counts._asdict())}
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         pq.write_table(pa.table(columns).replace_schema_metadata(metadata), partial)
 
 
@@ -211,6 +211,6 @@ def _write_whole(output: Path, parts: Sequence[Path], anchors: Vectors, items: V
         if texts:
             yield from (texts[id(vectors)].take(part[role]) for role, vectors in zip(ROLES, sets, strict=True))
 
-    with whole_file(output) as partial, pq.ParquetWriter(partial, schema) as writer:
+    with atomic_file(output) as partial, pq.ParquetWriter(partial, schema) as writer:
         for part in parts:
             writer.write_table(pa.table(list(columns(pq.read_table(part))), schema=schema))

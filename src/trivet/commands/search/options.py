@@ -11,7 +11,7 @@ import typer
 from trivet.commands.printing import command_line, echo, print_json, print_table
 from trivet.commands.shared_options import DataRoot, Json, check_written, exists, refuse
 from trivet.io.overwrite_guard import page
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 
 def search(
@@ -47,7 +47,7 @@ def search(
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
     check_written(context, query, own={"sheet": page("sheet")})
-    with shown("search"):
+    with show_progress("search"):
         from trivet.commands.search.run import search_folder  # here: it loads the training stack
 
         result = search_folder(

@@ -21,7 +21,7 @@ from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
 from trivet.datasets.preview import Shown, as_json
 from trivet.io.atomic_files import recover
-from trivet.io.embedding_source import check_embeddings, is_text, whole
+from trivet.io.embedding_source import check_embeddings, is_text, read_errors
 from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import open_parquet
@@ -155,7 +155,7 @@ class IndexFolder:
         """The row number of an item, or None if there is no such item."""
         start = 0
         for group in range(self._table.num_row_groups):
-            with whole(self.path / ITEMS, "parquet"):
+            with read_errors(self.path / ITEMS, "parquet"):
                 ids = self._table.read_row_group(group, ["id"]).column("id").cast(pa.large_string())
             place = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
             if place >= 0:
@@ -292,7 +292,7 @@ class IndexFolder:
         items: dict[int, dict[str, str]] = {}
         for group in np.unique(groups).tolist():
             here = [row for row, at in zip(rows, groups.tolist(), strict=True) if at == group]
-            with whole(self.path / ITEMS, "parquet"):
+            with read_errors(self.path / ITEMS, "parquet"):
                 part = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
                 found = part.to_pylist()
                 if any(not isinstance(text, str) for item in found for text in item.values()):

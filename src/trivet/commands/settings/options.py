@@ -8,7 +8,7 @@ import typer
 
 from trivet.commands.printing import print_json, print_table, say
 from trivet.commands.shared_options import Json
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 
 
 def settings(
@@ -29,7 +29,7 @@ def settings(
     """List the settings of a run with their defaults, or print their JSON schema for editors."""
     if schema and section is not None:
         raise ValueError(f"--schema is of all sections: leave out {section}.")
-    with shown("settings"):
+    with show_progress("settings"):
         from trivet.commands.settings.run import list_settings, settings_schema  # here: it loads the training stack
 
         if schema:

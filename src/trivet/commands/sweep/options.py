@@ -11,7 +11,7 @@ import typer
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
 from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def sweep(
     """Try many settings, choose the best by validation, and test that one."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError("the workers of a sweep are started one by one: leave out torchrun, and use --join.")
-    with shown("loading what trains"):
+    with show_progress("loading what trains"):
         from trivet.commands.sweep import run as task  # here: it loads the training stack
         from trivet.commands.sweep.search_space import Sweep
 

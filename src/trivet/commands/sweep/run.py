@@ -32,10 +32,10 @@ from trivet.commands.sweep.study import (
 )
 from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
-from trivet.io.atomic_files import InUseError, held, write_whole
+from trivet.io.atomic_files import InUseError, held, write_atomic
 from trivet.models import TextNetworkConfig
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.progress import reporter, shown
+from trivet.runtime.progress import reporter, show_progress
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.checkpoint import forget_checkpoints
 from trivet.training.checkpoint_selection import chosen_by, load_splits
@@ -96,7 +96,7 @@ class Data:
         if key not in self._known:
             if len(self._known) > len(self._sweep.folds):  # how items are shown varies, too
                 self._known.clear()
-            with shown("reading the data"):
+            with show_progress("reading the data"):
                 splits = load_splits(config, self.root, reporter("reading images"))
             split = chosen_by(splits)
             if split is None or len(splits.evaluation) < 2:
@@ -137,7 +137,7 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[
         seed = sweep.seeds[0]
         study.describe(sweep=text, folder=str(folder.resolve()), trials=sweep.trials, seed=seed)
         done = [one for one in study.outcomes() if one.state in ("complete", "pruned", "failed")]
-    write_whole(file, text.encode())
+    write_atomic(file, text.encode())
     if done:
         say(f"going on with {folder}: {len(done)} of {sweep.trials} trials are done")
     return Sweep.parse(parse_toml(text), source=str(file)), place
@@ -215,7 +215,7 @@ class Worker:
 
     def _next(self) -> Attempt | None:
         """The next trial; None once all are told. Those that others work on are waited for, as they may come back."""
-        with shown("waiting for the trials of other workers"):
+        with show_progress("waiting for the trials of other workers"):
             while not self._study.over():
                 self._study.revive()
                 attempt = self._study.claim(self._grid)
@@ -311,7 +311,7 @@ class Worker:
         tested: RunRecord | None = None
         if best is not None:
             config = self._sweep.best(best.values)
-            write_whole(self._folder / BEST_SETTINGS, config.to_toml().encode())
+            write_atomic(self._folder / BEST_SETTINGS, config.to_toml().encode())
             if status == "finished":
                 try:
                     tested = self._test(config)
@@ -322,7 +322,7 @@ class Worker:
         elif status == "finished":
             ended = "failed"
         record = self._record(ended, tested)
-        write_whole(self._folder / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
+        write_atomic(self._folder / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
         write_sweep_report(record, self._folder / PAGE)
         if ended == "finished":
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
-from trivet.io.atomic_files import filled_folder, held, recover, write_json, write_whole
+from trivet.io.atomic_files import filled_folder, held, recover, write_atomic, write_json
 from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
 from trivet.training.components import check_before_data
@@ -66,8 +66,8 @@ def cross_validate(
         go_on=f", or continue it with trivet train --resume {path}",
     ):
         if decisions is not None:
-            write_whole(path / DECISIONS, decisions)
-        write_whole(path / FOLDS_CONFIG, config.to_toml().encode())
+            write_atomic(path / DECISIONS, decisions)
+        write_atomic(path / FOLDS_CONFIG, config.to_toml().encode())
         try:
             return _train_all(path, data_root=data_root, command=command, progress=progress)
         except ValueError:

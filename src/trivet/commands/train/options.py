@@ -13,7 +13,7 @@ from trivet.commands.printing import command_line, echo, print_json
 from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
 from trivet.commands.train.printing import print_folds, print_run, run_summary
 from trivet.io.overwrite_guard import RUN_FOLDER
-from trivet.runtime.progress import shown
+from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def train(
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
         own = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
         refuse(context, "--resume takes the settings of the run", *own)
-        with shown("loading what trains"):
+        with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
             from trivet.commands.train import run
 
@@ -131,7 +131,7 @@ def train(
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
             settings = _made(data, set or [], folds, data_root)
-        with shown("loading what trains"):
+        with show_progress("loading what trains"):
             from trivet.commands.train import run
 
         folder = output or Path("runs") / sources[0].stem
@@ -165,7 +165,7 @@ def train(
 
 def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
     """The settings of a file, with changes and a file of decisions on labels."""
-    with shown("reading the settings"):
+    with show_progress("reading the settings"):
         from trivet.training.config import RunConfig  # here: `--help` needs no settings
 
     if decisions is not None and len(decisions) > 1:
@@ -180,10 +180,10 @@ def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> Run
 
 def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
     """Settings that suit the data, said on standard error."""
-    with shown("loading what trains"):
+    with show_progress("loading what trains"):
         from trivet.commands.train.train_on_vectors import head_settings
     changes = changes if folds is None else [*changes, f"data.folds={folds}"]
-    with shown("reading the data"):
+    with show_progress("reading the data"):
         settings, said = head_settings(data, changes, data_root=data_root)
     echo(said, err=True)
     return settings

@@ -11,7 +11,7 @@ from trivet.collapse.forecast import Forecast
 from trivet.collapse.monitor import CollapseMonitor, EventKind
 from trivet.commands.forecast.run import outlook_of, pooled, probe_steps
 from trivet.runtime.progress import report
-from trivet.training.components import Parts, first_task
+from trivet.training.components import Components, first_task
 from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.repairs import in_words, preventions
@@ -19,7 +19,7 @@ from trivet.training.repairs import in_words, preventions
 SEEN: tuple[EventKind, ...] = ("network-collapse", "harm")
 
 
-def foresee(parts: Parts) -> dict[str, Any]:
+def foresee(parts: Components) -> dict[str, Any]:
     """Make the first steps of a run and throw them away: with its own settings and, if these look bad, with others.
 
     The steps are those of `trivet forecast`. Collapse is foreseen where embeddings are not finite; where held-out items
@@ -58,7 +58,7 @@ def foresee(parts: Parts) -> dict[str, Any]:
 
 
 def _tried(
-    parts: Parts, settings: RunConfig, changes: Mapping[str, list[Any]], steps: int, done: int, most: int
+    parts: Components, settings: RunConfig, changes: Mapping[str, list[Any]], steps: int, done: int, most: int
 ) -> dict[str, Any]:
     """The first steps with some settings."""
     monitor, level = CollapseMonitor(every=1), parts.splits.level

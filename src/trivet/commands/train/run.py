@@ -15,20 +15,20 @@ from trivet.commands.evaluate.trained_model import write_evaluation
 from trivet.commands.train.page import write_run_report
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Splits
-from trivet.io.atomic_files import write_whole
+from trivet.io.atomic_files import write_atomic
 from trivet.io.label_decisions import write_decisions
 from trivet.models import save
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.progress import report, reporter, say, shown
+from trivet.runtime.progress import report, reporter, say, show_progress
 from trivet.runtime.signals import member_of
 from trivet.training.checkpoint import fingerprint
 from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Parts, check_before_data
-from trivet.training.config import RunConfig, of_length, resolved
+from trivet.training.components import Components, check_before_data
+from trivet.training.config import RunConfig, resolved, with_length
 from trivet.training.dimension_check import check_width
 from trivet.training.distributed.launch import launch, processes_to_start, together
-from trivet.training.distributed.process_group import World
-from trivet.training.distributed.worker_rank import Follower
+from trivet.training.distributed.process_group import ProcessGroup
+from trivet.training.distributed.worker_rank import WorkerRank
 from trivet.training.loggers import check_installed
 from trivet.training.run_folder import (
     CLEANING,
@@ -39,7 +39,7 @@ from trivet.training.run_folder import (
     REPORT,
     RunFolder,
 )
-from trivet.training.trainer import Job, Status, Watch
+from trivet.training.trainer import Status, Trainer, Watch
 
 log = logging.getLogger("trivet")
 
@@ -89,11 +89,11 @@ def train(
         values = config.model_dump(mode="json", exclude_none=True)
         options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
         return _launched(partial(_train_again, values, path, **options), size, path)
-    with together(config, path) as world, shown("training", show=progress and _first()):
+    with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             say(splits.found)
-        parts = Parts(config, splits, world)  # before the folder is made: settings may not fit the data
+        parts = Components(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
         for note in filter(None, (check_width(parts), parts.piece_note, parts.probe_note)):
@@ -103,9 +103,9 @@ def train(
         run = RunFolder(path)
         with run.new(config, force=force):
             if decisions is not None:
-                write_whole(path / DECISIONS, decisions)
+                write_atomic(path / DECISIONS, decisions)
             try:
-                job = Job(run, parts, report, command, watch=watch)
+                job = Trainer(run, parts, report, command, watch=watch)
             except ValueError:  # before the first step, as by a logger that cannot be reached
                 run.discard()
                 raise
@@ -118,7 +118,7 @@ def train(
                 return _finish(job, status, data_root, evaluate=watch is None)
 
 
-def _foretell(job: Job) -> None:
+def _foretell(job: Trainer) -> None:
     """Say so if the run would collapse."""
     foreseen = foresee(job.parts)
     if foreseen["sentence"] is not None:
@@ -148,7 +148,7 @@ def resume(
         repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
             what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
         changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of devices and
-            nodes: where it goes on; see `of_length`.
+            nodes: where it goes on; see `with_length`.
         splits, watch: as in `train`.
 
     Raises:
@@ -156,7 +156,7 @@ def resume(
             cannot be made.
     """
     run = RunFolder.open(path) if _first() else RunFolder(path)
-    config = of_length(run.given(), changes)
+    config = with_length(run.given(), changes)
     check_before_data(config)
     check_installed(config.training.loggers)
     size = processes_to_start(config)
@@ -164,16 +164,16 @@ def resume(
         _check_given(size, splits, watch)
         options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
         return _launched(partial(resume, path, progress=progress, **options), size, path)
-    with together(config, path) as world, shown("training", show=progress and _first()):
+    with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             say(splits.found)
-        parts = Parts(config, splits, world)
+        parts = Components(config, splits, world)
         if world is not None:
             _meet(world, parts)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            job = Job(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
+            job = Trainer(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
             if changes:
                 run.change(changes)
             with job.journal.loggers:
@@ -204,16 +204,16 @@ def _first() -> bool:
     return member is None or member.rank == 0
 
 
-def _meet(world: World, parts: Parts) -> None:
+def _meet(world: ProcessGroup, parts: Components) -> None:
     """Check that all processes have the same task, and end here in all but the main one."""
     told = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
     world.same(told, what="settings and data")
     if not world.main:
-        Follower(parts, world).follow()
+        WorkerRank(parts, world).follow()
         world.leave_for_good()
 
 
-def _fitted(job: Job) -> Status:
+def _fitted(job: Trainer) -> Status:
     """Train; what follows the main process does alone."""
     status = job.fit()
     if job.parts.world is not None:
@@ -221,7 +221,7 @@ def _fitted(job: Job) -> Status:
     return status
 
 
-def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
+def _finish(job: Trainer, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
     """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
     run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
     train, settings = parts.splits.train, parts.settings
@@ -229,7 +229,7 @@ def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool)
     if settings.cleaning is not None:
         names = train.names[parts.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
-        write_whole(run.path / CLEANING, write_decisions(rows).encode())
+        write_atomic(run.path / CLEANING, write_decisions(rows).encode())
     job.journal.write(step=job.task.step)
     if status != "interrupted" and evaluate:
         job.untrained.normalize = settings.model.normalize
@@ -249,7 +249,7 @@ def _finish(job: Job, status: Status, data_root: Path | None, *, evaluate: bool)
     return whole
 
 
-def _save_models(run: RunFolder, parts: Parts) -> None:
+def _save_models(run: RunFolder, parts: Components) -> None:
     """Write the model that is measured and, where there was something to choose by, the other one; leave the first."""
     last = {name: value.detach().clone() for name, value in parts.measured.state_dict().items()}
     best = parts.choosing.weights

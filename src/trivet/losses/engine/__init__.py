@@ -1,7 +1,7 @@
 """A formula on a row of the distance matrix becomes a loss with its exact gradient, for any N."""
 
-from trivet.losses.engine.base import Reduction, RowLoss
-from trivet.losses.engine.block_view import Rows, RowSum, RowTerms
-from trivet.losses.engine.step_stats import StepRecord
+from trivet.losses.engine.base import EmbeddingLoss, Reduction
+from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
+from trivet.losses.engine.step_stats import StepStats
 
-__all__ = ["Reduction", "RowLoss", "RowSum", "RowTerms", "Rows", "StepRecord"]
+__all__ = ["BlockView", "EmbeddingLoss", "LossSum", "LossTerms", "Reduction", "StepStats"]

@@ -13,16 +13,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, device
-from trivet.losses.engine.block_view import Rows, RowSum, RowTerms
+from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
 from trivet.losses.engine.evaluate import Blocks, Evaluation
-from trivet.losses.engine.step_stats import StepRecord
+from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Batch, check_batch
-from trivet.mining.counter_rng import Draws, new_key
+from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
-from trivet.mining.index_tuples import Disjoint, Given, check_disjoint, disjoint_triplets, given_tuples
+from trivet.mining.index_tuples import Disjoint, IndexTuples, check_disjoint, disjoint_triplets, given_tuples
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
-from trivet.mining.strategy import Selectors
+from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
@@ -31,7 +31,7 @@ Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
 
 
-class RowLoss(nn.Module, ABC):
+class EmbeddingLoss(nn.Module, ABC):
     """A loss that is a formula on row blocks. Subclasses hold options and give the formula.
 
     Args:
@@ -40,7 +40,7 @@ class RowLoss(nn.Module, ABC):
         margin: the margin the bands of the selectors use by default.
         normalize: divide rows by their norm first.
         reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
-            trimming, only those equal to the largest term of the batch, and needs a formula that gives `RowTerms`.
+            trimming, only those equal to the largest term of the batch, and needs a formula that gives `LossTerms`.
         trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
         trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
             positive stays.
@@ -73,7 +73,7 @@ class RowLoss(nn.Module, ABC):
     counts_negatives: bool = False
     trims_at_a_distance: ClassVar[bool] = False
     motion: Motion | None = None
-    last: StepRecord | None
+    last: StepStats | None
     key: Tensor
 
     def __init__(
@@ -98,7 +98,7 @@ class RowLoss(nn.Module, ABC):
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
         if block_size is not None and block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
-        self.strategy = Selectors(
+        self.strategy = Strategy(
             positive_selector(positives),
             negative_selector(negatives),
             distance=distance,
@@ -114,7 +114,7 @@ class RowLoss(nn.Module, ABC):
         self._reaches: dict[str, float] = {}
 
     @abstractmethod
-    def formula(self, rows: Rows) -> RowTerms | RowSum:
+    def formula(self, rows: BlockView) -> LossTerms | LossSum:
         """The loss of a block of anchors."""
 
     def objective_size(self, anchors: int, references: int) -> int:
@@ -148,7 +148,7 @@ class RowLoss(nn.Module, ABC):
         """The margin, in the unit of the distance."""
         return self.strategy.margin
 
-    def reach(self, rows: Rows) -> Tensor:
+    def reach(self, rows: BlockView) -> Tensor:
         """The distance from which on a negative adds nothing to the loss, infinite if none does.
 
         `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
@@ -312,17 +312,19 @@ class RowLoss(nn.Module, ABC):
             else total / max(1, self.objective_size(batch.total, len(batch.references)))
         )
 
-    def _chooser(self, batch: Batch, indices: Sequence[Tensor] | None) -> tuple[Selectors | Given, Draws | None]:
+    def _chooser(
+        self, batch: Batch, indices: Sequence[Tensor] | None
+    ) -> tuple[Strategy | IndexTuples, CounterRng | None]:
         """What chooses for this batch, and the random numbers it needs."""
         strategy = self.strategy
         if indices is not None:
             return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
         draws = None
         if strategy.random or self.disjoint == "random":
-            draws = Draws(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
+            draws = CounterRng(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
             self.key[1].add_(1)
         if self.disjoint:
             anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
             columns = (anchor, positive, anchor, negative)
-            return Given(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
+            return IndexTuples(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
         return strategy, draws

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from trivet.mining.counter_rng import Draws
-from trivet.mining.distance_block import Block
+from trivet.mining.counter_rng import CounterRng
+from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.gradients import Gradients
-from trivet.mining.index_tuples import Given
-from trivet.mining.selected_set import Choice
-from trivet.mining.strategy import Selectors
+from trivet.mining.index_tuples import IndexTuples
+from trivet.mining.selected_set import SelectedItems
+from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import Cut
 from trivet.runtime.lazy import lazy
 
 MOST_AGAIN = 2**18  # differences that are taken again, so that one list holds all
 
 
-class Rows:
+class BlockView:
     """What a formula sees: B anchors, their chosen positives and negatives, and differentiable distances to them.
 
     Attributes:
@@ -35,12 +35,12 @@ class Rows:
         every: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
     """
 
-    def __init__(self, block: Block, strategy: Selectors | Given, draws: Draws | None) -> None:
+    def __init__(self, block: DistanceBlock, strategy: Strategy | IndexTuples, draws: CounterRng | None) -> None:
         with torch.set_grad_enabled(False):
             self.selection = selection = strategy.select(block, draws)
         self.labels, self.ids = block.labels, block.ids
         self.reference_labels = block.reference_labels
-        self.paired = isinstance(selection.negatives, Choice)
+        self.paired = isinstance(selection.negatives, SelectedItems)
         self.positive_chosen, self.every = selection.positives.chosen, selection.positives.every
         self._block = block
         self._zeros_settled = False
@@ -77,7 +77,7 @@ class Rows:
         Otherwise `(B, M)` to all references, infinite for those that are not chosen negatives.
         """
         block, negatives = self._block, self.selection.negatives
-        if isinstance(negatives, Choice):
+        if isinstance(negatives, SelectedItems):
             if self._pairs is not None:
                 return self._pairs[1]
             return block.listed(negatives.index)
@@ -113,14 +113,14 @@ class Rows:
 
     def settle_nearest(self) -> None:
         """Make `to_negative` exact for the nearest of a set; before it is read."""
-        if not isinstance(self.selection.negatives, Choice):
+        if not isinstance(self.selection.negatives, SelectedItems):
             self._block.settle_nearest(self.selection.negatives.penalty)
 
     @lazy
     def _pairs(self) -> tuple[Tensor, Tensor] | None:
         """Distances to positives and to negatives, `(B, S)` each, from one list, where both are short."""
         positives, negatives = self.selection.positives, self.selection.negatives
-        if not isinstance(negatives, Choice):
+        if not isinstance(negatives, SelectedItems):
             return None
         rows, slots = positives.index.shape
         numbers = 2 * slots * self._block.dimension
@@ -135,7 +135,7 @@ class Rows:
     def negative_chosen(self) -> Tensor:
         """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
         negatives = self.selection.negatives
-        return negatives.chosen if isinstance(negatives, Choice) else negatives.chosen(self._block.to_negatives)
+        return negatives.chosen if isinstance(negatives, SelectedItems) else negatives.chosen(self._block.to_negatives)
 
     @property
     def positive_count(self) -> Tensor | int:
@@ -146,7 +146,7 @@ class Rows:
     def negative_count(self) -> Tensor | int:
         """How many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
         negatives = self.selection.negatives
-        if isinstance(negatives, Choice):
+        if isinstance(negatives, SelectedItems):
             return self.positive_count
         return negatives.count if isinstance(negatives.count, int) else negatives.count[:, 0]
 
@@ -158,14 +158,14 @@ class Rows:
             return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
         return (count > 0)[:, None]
 
-    def once(self) -> Rows:
+    def once(self) -> BlockView:
         """These rows with each chosen item of an anchor in one slot: for a loss of the set of what was chosen.
 
         One positive comes in several slots where it has several negatives, and one negative where several positives do.
         """
         selection = self.selection
         positives, negatives = selection.positives, selection.negatives
-        if not isinstance(negatives, Choice) or positives.index.shape[1] < 2:
+        if not isinstance(negatives, SelectedItems) or positives.index.shape[1] < 2:
             return self
         _ = self.to_positive, self.to_negative  # the same for both
         rows = copy(self)
@@ -211,12 +211,12 @@ class Rows:
         shape = positives.index.shape
         if block.size == 0:
             return block.references.new_zeros(shape if self.paired else (*shape, 0))
-        if isinstance(negatives, Choice):
+        if isinstance(negatives, SelectedItems):
             return block.between(positives.index, negatives.index)
         return block.between_all(positives.index)
 
 
-def _first_of_each(choice: Choice) -> Tensor:
+def _first_of_each(choice: SelectedItems) -> Tensor:
     """Which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
     index, order = choice.index.masked_fill(~choice.chosen, -1).sort(dim=1, stable=True)
     first = index[:, 1:] != index[:, :-1]
@@ -246,7 +246,7 @@ class _FiniteSum(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class RowTerms:
+class LossTerms:
     """The terms of a loss, one by one.
 
     Attributes:
@@ -269,7 +269,7 @@ class RowTerms:
     push: Tensor | None = None
     every: bool = False
 
-    def trim(self, cut: Cut, *, positives_only: bool) -> RowTerms:
+    def trim(self, cut: Cut, *, positives_only: bool) -> LossTerms:
         """Without the terms, or positives, that do not survive the cut."""
         if not positives_only:
             return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen), every=False)
@@ -287,7 +287,7 @@ class RowTerms:
         values = self.values.detach().where(self.chosen, -torch.inf)
         return values.amax() if values.numel() else values.new_full((), -torch.inf)
 
-    def hardest(self, *, here: Tensor) -> RowTerms:
+    def hardest(self, *, here: Tensor) -> LossTerms:
         """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
         return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here, every=False)
 
@@ -314,13 +314,13 @@ class RowTerms:
         """The anchors `(B,)` that have a term."""
         return self.chosen.any(dim=1)
 
-    def detach(self) -> RowTerms:
+    def detach(self) -> LossTerms:
         """What a record needs of them."""
-        return RowTerms(self.values.detach(), self.chosen, self.parts, self.active, every=self.every)
+        return LossTerms(self.values.detach(), self.chosen, self.parts, self.active, every=self.every)
 
 
 @dataclass(frozen=True)
-class RowSum:
+class LossSum:
     """The terms of a block added up.
 
     Attributes:
@@ -358,6 +358,6 @@ class RowSum:
             return torch.full((self.anchors,), self.counts > 0, device=self.total.device)
         return self.counts > 0
 
-    def detach(self) -> RowSum:
+    def detach(self) -> LossSum:
         """What a record needs of it."""
-        return RowSum(self.total.detach(), self.counts, self.active, self.anchors, self.parts)
+        return LossSum(self.total.detach(), self.counts, self.active, self.anchors, self.parts)

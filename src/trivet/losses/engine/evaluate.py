@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from trivet.distances import device
-from trivet.losses.engine.block_view import Rows, RowSum, RowTerms
-from trivet.losses.engine.step_stats import Notes, StepRecord, Tally, noted, tally_of
+from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
+from trivet.losses.engine.step_stats import BlockNotes, StepCounts, StepStats, noted, tally_of
 from trivet.mining.batch import Batch
-from trivet.mining.counter_rng import Draws
+from trivet.mining.counter_rng import CounterRng
 from trivet.mining.gather import Processes
 from trivet.mining.gradients import Gradients
-from trivet.mining.index_tuples import Given
-from trivet.mining.strategy import Selectors
+from trivet.mining.index_tuples import IndexTuples
+from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of, smallest_within, window
 
 if TYPE_CHECKING:
-    from trivet.losses.engine.base import RowLoss
+    from trivet.losses.engine.base import EmbeddingLoss
 
 SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocator keeps anyway
 MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
@@ -38,10 +38,10 @@ class Evaluation:
 
     def __init__(
         self,
-        loss: RowLoss,
+        loss: EmbeddingLoss,
         batch: Batch,
-        strategy: Selectors | Given,
-        draws: Draws | None,
+        strategy: Strategy | IndexTuples,
+        draws: CounterRng | None,
         processes: Processes | None,
     ) -> None:
         self.batch, self._processes = batch, processes
@@ -49,20 +49,20 @@ class Evaluation:
         self.spans = batch.blocks(loss.block_size, numbers)
         self._loss, self._strategy, self._draws = loss, strategy, draws
         self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
-        self._counted: Notes | Tensor | None = None  # for the record
+        self._counted: BlockNotes | Tensor | None = None  # for the record
 
-    def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> Rows:
+    def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> BlockView:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
-        return Rows(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
+        return BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
 
-    def _all_terms(self) -> Iterator[RowTerms | RowSum]:
+    def _all_terms(self) -> Iterator[LossTerms | LossSum]:
         """The terms of every block in turn, without a graph."""
         batch = self.batch.detach()
         for number in range(len(self.spans)):
             with torch.no_grad():
                 yield self._loss.formula(self.rows(batch, number))
 
-    def _cut(self, whole: RowTerms | RowSum | None = None) -> Cut:
+    def _cut(self, whole: LossTerms | LossSum | None = None) -> Cut:
         """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
 
         held: list[Tensor] = []  # where the terms are few
@@ -72,7 +72,7 @@ class Evaluation:
                 yield from held
                 return
             for terms in self._all_terms() if whole is None else [whole]:
-                assert isinstance(terms, RowTerms)
+                assert isinstance(terms, LossTerms)
                 values, chosen = terms.values.detach(), terms.chosen
                 every = terms.every and not self._loss.trim_positives_only
                 if self._loss.trim_positives_only:
@@ -112,7 +112,7 @@ class Evaluation:
                         reach = self._loss.reach(rows)
                         rows.settle_between(reach - high, reach - low)
                     found = self._loss.formula(rows)
-                assert isinstance(found, RowTerms)
+                assert isinstance(found, LossTerms)
                 yield found.values.where(found.chosen, torch.nan)
 
         found = window(terms, 1 - self._loss.trim, batch.embeddings)
@@ -121,7 +121,7 @@ class Evaluation:
         after, low, high = found
         return smallest_within(terms(low, high), after, low, high)
 
-    def _largest(self, cut: Cut | None = None, whole: RowTerms | None = None) -> Tensor:
+    def _largest(self, cut: Cut | None = None, whole: LossTerms | None = None) -> Tensor:
         """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
 
         Blocks rather than the value: where another order of operations rounds a term anew, none may equal it later.
@@ -129,7 +129,7 @@ class Evaluation:
         largest = self.batch.embeddings.new_full((len(self.spans),), -torch.inf)
         cut = None if cut is None else replace(cut)  # it counts down
         for number, terms in enumerate(self._all_terms() if whole is None else [whole]):
-            assert isinstance(terms, RowTerms)
+            assert isinstance(terms, LossTerms)
             if cut is not None:
                 terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
             largest[number] = terms.largest
@@ -148,7 +148,7 @@ class Evaluation:
             # that the next needs in one piece, and the process would grow with every block.
             total = torch.zeros((), dtype=torch.float64, device=batch.embeddings.device)
             self.count = torch.zeros_like(total, dtype=torch.int64)
-            self._counted = total.new_zeros(len(Tally._fields))
+            self._counted = total.new_zeros(len(StepCounts._fields))
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
         if near is None and loss.ranks_terms and self._strategy.listed:
             batch, self.batch = batch.by_differences(), self.batch.by_differences()
@@ -167,12 +167,12 @@ class Evaluation:
                     rows.settle(loss.reach(rows) - near.value)
                 terms = loss.formula(rows)
                 if loss.trim:
-                    assert isinstance(terms, RowTerms)
+                    assert isinstance(terms, LossTerms)
                     cut = cut or self._cut(terms)
                     terms = terms.trim(cut, positives_only=loss.trim_positives_only)
                 kept = terms
                 if loss.reduction == "max":
-                    assert isinstance(terms, RowTerms)
+                    assert isinstance(terms, LossTerms)
                     largest = self._largest(whole=terms) if largest is None else largest
                     kept = terms.hardest(here=largest[number])
                 part = kept.total
@@ -196,7 +196,7 @@ class Evaluation:
         many = batch.labels.shape[0] * batch.references.shape[0] > MOST_SORTED
         return many and self._processes is None and device.read_freely(batch.embeddings)
 
-    def _note(self, rows: Rows, terms: RowTerms | RowSum, kept: RowTerms | RowSum) -> None:
+    def _note(self, rows: BlockView, terms: LossTerms | LossSum, kept: LossTerms | LossSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):
             count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
             self.count = self.count.add_(count) if isinstance(self.count, Tensor) else count
@@ -208,13 +208,13 @@ class Evaluation:
         else:
             self._counted = notes  # added up when somebody reads the record
 
-    def record(self) -> StepRecord:
+    def record(self) -> StepStats:
         """The step record, of all processes."""
         counted = self._counted
         assert counted is not None
         if self._processes is not None:
             counted = self._processes.add_up(counted if isinstance(counted, Tensor) else tally_of(counted))
-        return StepRecord(counted)
+        return StepStats(counted)
 
 
 class Blocks(torch.autograd.Function):

@@ -8,15 +8,15 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from trivet.losses.engine.block_view import Rows, RowSum, RowTerms, finite_sums
-from trivet.mining.selected_set import Choice
+from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms, finite_sums
+from trivet.mining.selected_set import SelectedItems
 from trivet.runtime.lazy import lazy
 
 Number = TypeVar("Number", Tensor, float)
 
 
-class Tally(NamedTuple, Generic[Number]):
-    """Counts and sums behind a `StepRecord`; all but the first four are of the anchors that have a term.
+class StepCounts(NamedTuple, Generic[Number]):
+    """Counts and sums behind a `StepStats`; all but the first four are of the anchors that have a term.
 
     Attributes:
         anchors, used: of the batch, and those with a term.
@@ -42,7 +42,7 @@ class Tally(NamedTuple, Generic[Number]):
     parts: Number
 
 
-class StepRecord:
+class StepStats:
     """What the last evaluation of a loss did. Numbers stay on the device until they are read.
 
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
@@ -52,13 +52,13 @@ class StepRecord:
         counted: notes of a block that are counted when somebody reads, or the counts of several blocks as a vector.
     """
 
-    def __init__(self, counted: Notes | Tensor) -> None:
+    def __init__(self, counted: BlockNotes | Tensor) -> None:
         self._counted = counted
 
     @lazy
-    def _read(self) -> Tally[float]:
+    def _read(self) -> StepCounts[float]:
         tally = self._counted if isinstance(self._counted, Tensor) else tally_of(self._counted)
-        return Tally(*tally.tolist())
+        return StepCounts(*tally.tolist())
 
     @lazy
     def _activity(self) -> tuple[float, float]:
@@ -71,7 +71,7 @@ class StepRecord:
     def __repr__(self) -> str:
         shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
         numbers = ", ".join(f"{name}={getattr(self, name):.4g}" for name in shares)
-        return f"StepRecord(anchors={self.anchors}, terms={self.terms}, {numbers}, dropped={self.dropped})"
+        return f"StepStats(anchors={self.anchors}, terms={self.terms}, {numbers}, dropped={self.dropped})"
 
     @property
     def anchors(self) -> int:
@@ -111,7 +111,7 @@ class StepRecord:
         return _ratio(self._read.to_negative, self._read.negatives, empty=math.nan)
 
 
-class Notes(NamedTuple):
+class BlockNotes(NamedTuple):
     """What of a block a step record needs; nothing here holds a graph.
 
     Attributes:
@@ -123,7 +123,7 @@ class Notes(NamedTuple):
         listed: whether the negatives are a set.
     """
 
-    result: RowTerms | RowSum
+    result: LossTerms | LossSum
     positive: Tensor
     negatives: Tensor | int
     to_positive: Tensor
@@ -133,23 +133,23 @@ class Notes(NamedTuple):
     listed: bool
 
 
-def noted(rows: Rows, result: RowTerms | RowSum) -> Notes:
+def noted(rows: BlockView, result: LossTerms | LossSum) -> BlockNotes:
     """What a step record needs of a block."""
     negatives = rows.selection.negatives
-    return Notes(
+    return BlockNotes(
         result.detach(),
         *rows.candidates,
         rows.to_positive.detach(),
         rows.positive_chosen,
         rows.to_negative.detach(),
-        negatives.chosen if isinstance(negatives, Choice) else negatives.count,
-        listed=not isinstance(negatives, Choice),
+        negatives.chosen if isinstance(negatives, SelectedItems) else negatives.count,
+        listed=not isinstance(negatives, SelectedItems),
     )
 
 
 @torch.no_grad()
-def tally_of(notes: Notes) -> Tensor:
-    """The `Tally` of a block, as a vector `(13,)` float64 that can be added to others."""
+def tally_of(notes: BlockNotes) -> Tensor:
+    """The `StepCounts` of a block, as a vector `(13,)` float64 that can be added to others."""
     result, nearest, negative_sum = notes.result, notes.to_negative, notes.to_negative
     used = result.used[:, None]
     negatives, negative_count = (
@@ -162,7 +162,7 @@ def tally_of(notes: Notes) -> Tensor:
     alone, unopposed = ~notes.positive.any(dim=1), negatives[:, 0] == 0
     pulled, pushed = notes.pulled & used, (negative_count > 0) & used
     compared = pulled & (nearest < torch.inf)
-    numbers = Tally(
+    numbers = StepCounts(
         anchors=torch.ones_like(used).sum(),
         used=used.sum(),
         alone=(alone & ~used[:, 0]).sum(),

@@ -24,7 +24,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from trivet.runtime.signals import LostError, Member, ending_signals, member_of
 from trivet.runtime.terminal import prepare
 from trivet.training.config import RunConfig
-from trivet.training.distributed.process_group import World, join, noted
+from trivet.training.distributed.process_group import ProcessGroup, join, noted
 from trivet.training.precision import device_of
 from trivet.training.run_folder import CONFIG, RunFolder
 
@@ -165,11 +165,11 @@ def _raise(note: Mapping[str, Any]) -> NoReturn:
 
 
 @contextmanager
-def together(config: RunConfig, path: Path) -> Iterator[World | None]:
+def together(config: RunConfig, path: Path) -> Iterator[ProcessGroup | None]:
     """Meet the other processes for the block, if there are any; whatever ends the block before its end, ends them all.
 
-    The block ends with `World.leave`, or `leave_for_good`. One of the processes says what went wrong: the main one if
-    it is there. The others end with SystemExit.
+    The block ends with `ProcessGroup.leave`, or `leave_for_good`. One of the processes says what went wrong: the main
+    one if it is there. The others end with SystemExit.
 
     Args:
         path: the run folder.
@@ -191,7 +191,7 @@ def together(config: RunConfig, path: Path) -> Iterator[World | None]:
         _end(world, error, path)
 
 
-def _end(world: World, error: BaseException, path: Path) -> NoReturn:
+def _end(world: ProcessGroup, error: BaseException, path: Path) -> NoReturn:
     """End this process for an error, its own or that of another."""
     for number in ending_signals() if threading.current_thread() is threading.main_thread() else ():
         signal.signal(number, signal.SIG_IGN)  # it ends already

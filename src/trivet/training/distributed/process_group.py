@@ -55,7 +55,7 @@ class Store(Protocol):
         """Count on; returns the new count."""
 
 
-class World:
+class ProcessGroup:
     """This process among those that train a network together.
 
     Args:
@@ -291,7 +291,7 @@ class Watch:
         return None
 
 
-def join(member: Member, device: torch.device, act: Callable[[str], None]) -> World:
+def join(member: Member, device: torch.device, act: Callable[[str], None]) -> ProcessGroup:
     """Meet the other processes, at the address that the environment names.
 
     Args:
@@ -314,7 +314,7 @@ def join(member: Member, device: torch.device, act: Callable[[str], None]) -> Wo
             f"{' '.join(str(error).split())[:300].rstrip('.')}; start all of them by one torchrun."
         ) from None
     notes, own_notes = (dist.PrefixStore("trivet", one) for one in (store, store.clone()))  # type: ignore[attr-defined]
-    world = World(rank, size, notes)
+    world = ProcessGroup(rank, size, notes)
     world.watch = Watch(rank, size, own_notes, act)
     world.agree(False)
     return world

@@ -17,7 +17,7 @@ from torch import Tensor
 Rebuild = tuple[Callable[..., tuple[Tensor, ...]], tuple[object, ...]]
 
 
-class Arrivals(dict[tuple[str, int], Tensor]):
+class SharedBuffers(dict[tuple[str, int], Tensor]):
     """Memory of workers that has come to this process once, by sender and number: it is not sent again.
 
     Attributes:
@@ -30,10 +30,10 @@ class Arrivals(dict[tuple[str, int], Tensor]):
         _arrivals[self.name] = self
 
 
-_arrivals: weakref.WeakValueDictionary[str, Arrivals] = weakref.WeakValueDictionary()
+_arrivals: weakref.WeakValueDictionary[str, SharedBuffers] = weakref.WeakValueDictionary()
 
 
-class Parcel:
+class SharedBatch:
     """A batch on its way: sent to another process, it arrives there as a tuple of tensors.
 
     Attributes:
@@ -96,7 +96,7 @@ class BatchMemory:
         self.arrivals, self.sender = arrivals, uuid.uuid4().hex
         self._shared: list[Tensor] = []
 
-    def parcel(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> Parcel:
+    def parcel(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> SharedBatch:
         """A copy of a batch, of the same strides where the inputs are dense, in memory that nobody reads any more."""
         count = inputs.numel() * inputs.itemsize
         place, known = self._free(count)
@@ -105,7 +105,7 @@ class BatchMemory:
         copied = memory[:count].view(inputs.dtype).as_strided(inputs.size(), strides)
         copied.copy_(inputs)
         memory[-1] = 1
-        return Parcel(memory, copied, labels, arrivals=self.arrivals, place=(self.sender, place), known=known)
+        return SharedBatch(memory, copied, labels, arrivals=self.arrivals, place=(self.sender, place), known=known)
 
     def _free(self, count: int) -> tuple[int, bool]:
         """The place of memory for `count` bytes and one more, and whether it was there; a free one may be replaced."""

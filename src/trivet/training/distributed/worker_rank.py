@@ -5,21 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 
 from trivet.training.checkpoint import put_state
-from trivet.training.components import Parts
-from trivet.training.distributed.process_group import World
-from trivet.training.loop import NotFiniteError, Task, fit
+from trivet.training.components import Components
+from trivet.training.distributed.process_group import ProcessGroup
+from trivet.training.loop import NotFiniteError, TrainState, fit
 
 
-class Follower:
+class WorkerRank:
     """Trains along with the main process, from where it says and as it says, until it says that it is done.
 
     It embeds its part of what the main process looks at. Nothing is measured, decided or written here: what the main
     process decides between two steps, it decides for all, and training stops at the same step in every process.
     """
 
-    def __init__(self, parts: Parts, world: World) -> None:
+    def __init__(self, parts: Components, world: ProcessGroup) -> None:
         self._parts, self._world = parts, world
-        self._task: Task | None = None
+        self._task: TrainState | None = None
 
     def follow(self) -> None:
         """Train along.
