@@ -53,7 +53,8 @@ $(DOCS_INSTALLED): $(INSTALLED)
 docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_data.py
-	$(BIN)/python docs/make_rooms.py
+	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_commands.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

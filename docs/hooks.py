@@ -6,9 +6,9 @@ Links in the pages are those of the repository, where they must work, too. On th
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,13 +93,13 @@ def brought(pages: dict[str, str]) -> dict[str, str | Path]:
 
 def reference(modules: list[str]) -> dict[str, str]:
     """The pages of the reference: one for each module of trivet, with what it offers, and a list of them."""
-    first_sentence = runpy.run_path(str(ROOT / "docs" / "make_rooms.py"))["first_sentence"]
     pages, rows = {}, []
     for name in modules:
         path = ROOT / "src" / "trivet" / name.replace(".", "/")
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         pages[f"reference/{name}.md"] = f"# trivet.{name}\n\n::: trivet.{name}\n"
-        rows.append(f"| [`trivet.{name}`]({name}.md) | {first_sentence(file)} |\n")
+        summary = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
+        rows.append(f"| [`trivet.{name}`]({name}.md) | {' '.join(summary.split())} |\n")
     head = (
         "# Reference\n\nMade from the docstrings. Losses, selectors of positives and negatives, `mine`, `diagnose` and "
         "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`.\n\n| module | |\n|---|---|\n"

@@ -28,7 +28,14 @@ from trivet.training.loss_config import Selector, StrategyConfig, loss_settings
 HEAD = """# Settings
 
 A settings file is TOML. An unknown key or value is an error that names the nearest one. `trivet train FILE --set
-section.key=value` changes one. Paths are relative to the current folder. See `examples/`.
+section.key=value` changes one. Paths are relative to the current folder. See `examples/`. `trivet settings training`
+prints a section in the terminal.
+
+**In an editor.** `trivet settings --schema > trivet.schema.json` writes the JSON schema of settings files. Editors with
+Taplo, such as VS Code with *Even Better TOML*, then complete keys and values, show what each is for and underline what
+is wrong, if the first line of the settings names that file, relative to the settings:
+`#:schema ./trivet.schema.json`. `trivet init` writes that line where the schema lies beside the settings, or where
+`--schema FILE` names it. Write the schema again after an update.
 
 `seed` (default 0), at the top: seed of the weights, the batches and every random choice.
 """

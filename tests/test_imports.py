@@ -10,45 +10,29 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
-ROOMS = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_rooms.py"))
-LEVEL = {name: level for level, names in enumerate(ROOMS["LAYERS"]) for name in names}
+ARCHITECTURE = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_architecture.py"))
+LEVEL = {name: level for level, names in enumerate(ARCHITECTURE["LAYERS"]) for name in names}
 LINES, METHODS = 600, 13
 ATTRIBUTES = {"property", "lazy", "cached_property", "setter", "deleter"}  # decorators of what is no method to call
-
-
-def imported(path: Path) -> set[str]:
-    """The parts of trivet a file imports, at its top or inside a function."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            if node.module == "trivet":
-                found |= {alias.name for alias in node.names if alias.name in LEVEL}
-            names = [node.module or ""]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("trivet.")}
-    return found
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
-        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if part in ("__init__", "__main__"):
+        package = path.relative_to(SOURCE).parts[0]
+        if package in ("__init__.py", "__main__.py"):
             continue
-        assert part in LEVEL, f"{path} belongs to no layer"
-        for other in imported(path) - {part}:
-            if LEVEL[other] >= LEVEL[part]:
+        assert package in LEVEL, f"{path} belongs to no layer of docs/make_architecture.py"
+        for other in ARCHITECTURE["imports"](path, LEVEL) - {package}:
+            if LEVEL[other] >= LEVEL[package]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
-    assert wrong == []
+    assert wrong == [], "the layers are those of docs/make_architecture.py"
 
 
-def test_documents_print_the_same_rooms() -> None:
-    assert ROOMS["PAGE"].read_text() == ROOMS["rooms"](), "run .venv/bin/python docs/make_rooms.py"
-    assert ROOMS["order"]() in ROOMS["GUIDE"].read_text(), "run .venv/bin/python docs/make_rooms.py"
+def test_no_file_imports_the_papers() -> None:
+    assert [
+        path for path in SOURCE.rglob("*.py") if re.search(r"^ *(from|import) trivet_papers", path.read_text(), re.M)
+    ] == []
 
 
 def test_import_needs_torch_and_numpy_only() -> None:

@@ -30,7 +30,7 @@ NAV = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
         ("docs/label_noise.md", "../benchmarks/results/a.md#b", "benchmarks/results/a.md#b"),
         ("benchmarks/results/core.md", "core.png", "core.png"),
         ("benchmarks/results/core.md", "../../docs/results.md", "../../results.md"),
-        ("CONTRIBUTING.md", "docs/rooms.md", "rooms.md"),
+        ("CONTRIBUTING.md", "docs/architecture.md", "architecture.md"),
         ("docs/data.md", "https://a.org/b.md", "https://a.org/b.md"),
         ("docs/data.md", "#levels", "#levels"),
     ],

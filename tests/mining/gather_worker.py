@@ -12,12 +12,12 @@ import random
 import sys
 from pathlib import Path
 
+import tests.mining.gather_losses  # noqa: F401  # importing it adds its checks to those that run here
 import torch
 import torch.distributed as dist
 from tests.mining.crew import PATIENCE, Crew, check, message, run
 from torch import Tensor
 
-import tests.mining.gather_losses  # noqa: F401  # importing it adds its checks to those that run here
 from trivet.distances import check_embeddings
 from trivet.mining.gather import Gathered, Part, gather, gather_rows, sum_over_processes
 

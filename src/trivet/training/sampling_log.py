@@ -74,7 +74,7 @@ class SamplingLog:
         loss.register_forward_hook(look)
 
     def as_json(self) -> dict[str, Any]:
-        """The part "strategy" of the section "label_noise" of a record; see docs/command_line.md.
+        """The part "strategy" of the section "label_noise" of a record; see docs/json.md.
 
         {"looks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
         "tolerance"}]}, or {"reason"} where there is no skew.
