@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trivet.runtime.arrays import Floats, Integers
 
 FEW = 500
+collect_ignore = ["pretended_device_worker.py"]  # a program, which finds its imports beside it
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 settings.register_profile("nightly", max_examples=250)  # of 100

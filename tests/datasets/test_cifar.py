@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import miniatures
 
-import miniatures
 from trivet.datasets import DATA_SETS, DataConfig, Splits, load, noise_summary
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

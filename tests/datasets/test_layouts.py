@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import miniatures
 
-import miniatures
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.archives import Tree, find_tree
 from trivet.datasets.cars196 import read_annotations

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy.io import savemat
+from tests import miniatures
 
-import miniatures
 from trivet.datasets.archives import Tree
 from trivet.datasets.mat import Mat
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from tests import miniatures
 
-import miniatures
 from trivet.datasets import DataConfig, Dataset, Splits, load, load_file
 from trivet.io.image_file import Frame
 

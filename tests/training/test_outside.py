@@ -25,7 +25,7 @@ from trivet.training import RunConfig
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "strategies.md").read_text()
-SECTION = PAGE[PAGE.index("## Your own") : PAGE.index("## Other libraries")]
+SECTION = PAGE[PAGE.index("## Your own") :]
 (CODE,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 SETTINGS, PACKAGE = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", SECTION, re.DOTALL))
 RUN = {

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tests import miniatures
 
-import miniatures
 from trivet.commands.embed.run import embed_data
 from trivet.commands.main import main
 from trivet.commands.train.run import train

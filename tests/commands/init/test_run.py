@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from tests import miniatures
 from tests.commands.test_commands import call
 from tests.json_schema import errors
 
-import miniatures
 from trivet.commands.init import run as init
 from trivet.commands.init.run import as_toml, propose
 from trivet.commands.settings.run import settings_schema
