@@ -100,7 +100,7 @@ class Case:
         formula = loss.formula
 
         def watched(rows: BlockView) -> Any:
-            for place, choice in zip(rows._block.place.tolist(), _choices(rows), strict=True):
+            for place, choice in zip(rows._block.anchor_index.tolist(), _choices(rows), strict=True):
                 chosen[place] = choice
             return formula(rows)
 

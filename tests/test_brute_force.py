@@ -200,7 +200,7 @@ def pieces(small: bool) -> Iterator[None]:
             patch.setattr(negative_rules, "MOST_COUNTED", 1)
             patch.setattr(set_sums, "MOST_COUNTED", 1)
             patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)
-            patch.setattr(blocks_of_rows, "MOST_EXACT", 0)
+            patch.setattr(blocks_of_rows, "MAX_EXACT", 0)
         yield
 
 

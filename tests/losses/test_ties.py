@@ -18,7 +18,7 @@ from trivet import (
     mine,
 )
 from trivet.distances import Products, device
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import softplus
 from trivet.mining import (
     EasyNegative,
     HardNegative,
@@ -32,10 +32,10 @@ from trivet.mining import (
 NEGATIVES = ("hard", "easy", "semihard", "semihard-hardest", "violating")
 
 
-@pytest.fixture(autouse=True, params=[distance_block.MOST_EXACT, 0], ids=["differences", "products"])
+@pytest.fixture(autouse=True, params=[distance_block.MAX_EXACT, 0], ids=["differences", "products"])
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is small is computed by differences, or by products and where rounding matters again, as what is large."""
-    monkeypatch.setattr(distance_block, "MOST_EXACT", request.param)
+    monkeypatch.setattr(distance_block, "MAX_EXACT", request.param)
 
 
 def copies(seed: int, rows: int = 16, dimension: int = 8, times: int = 3) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
 
 def test_equal_logistic_terms_are_equal_wherever_they_stand() -> None:
     for number in torch.linspace(-3, 3, 40).tolist():
-        assert len({*softplus_log(torch.full((7, 9), number)).flatten().tolist()}) == 1
+        assert len({*softplus(torch.full((7, 9), number)).flatten().tolist()}) == 1
 
 
 def switch(name: str) -> Callable[[str], None]:

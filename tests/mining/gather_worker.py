@@ -19,7 +19,7 @@ from tests.mining.crew import PATIENCE, Crew, check, message, run
 from torch import Tensor
 
 from trivet.distances import check_embeddings
-from trivet.mining.gather import Gathered, Part, gather, gather_rows, sum_over_processes
+from trivet.mining.gather import Gathered, LocalBatch, gather, gather_rows, sum_over_processes
 
 MARGIN = 2.0
 COUNTS = [5, 2, 7, 4]
@@ -60,7 +60,7 @@ def whole_batch(counts: list[int]) -> tuple[list[list[float]], list[int]]:
 
 def shared_loss(embeddings: Tensor, labels: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """The loss of `definition`, of which each process computes the terms of its own anchors."""
-    batch = gather(lambda: Part(embeddings, labels, ids=None, seeds=(0, 0)), group)
+    batch = gather(lambda: LocalBatch(embeddings, labels, ids=None, seeds=(0, 0)), group)
     own_ids = batch.ids[batch.start : batch.start + len(labels), None]
     squared = (embeddings[:, None] - batch.embeddings).square().sum(dim=-1)
     terms = squared.where(labels[:, None] == batch.labels, (MARGIN - squared).relu()) * (1 + labels[:, None] % 3)
@@ -74,7 +74,7 @@ def gathered(
 ) -> Gathered:
     """Gather a batch of which only one thing matters."""
     rows = torch.ones(2, 3) if embeddings is None else embeddings
-    return gather(lambda: Part(rows, torch.zeros(len(rows), dtype=torch.int64), ids, seeds), crew.group)
+    return gather(lambda: LocalBatch(rows, torch.zeros(len(rows), dtype=torch.int64), ids, seeds), crew.group)
 
 
 def assert_close(found: Tensor, expected: list[list[float]], tolerance: float) -> None:
@@ -158,7 +158,7 @@ def labels_and_ids_are_exact(crew: Crew) -> None:
     values = [-(2**63), 2**63 - 1, 2**53, 2**53 + 1, 2**24 + 1]
     own = torch.tensor([value - crew.rank if value > 0 else value + crew.rank for value in values])
     everyone = [value - r if value > 0 else value + r for r in range(crew.size) for value in values]
-    batch = gather(lambda: Part(torch.zeros(5, 1), own, ids=own.flip(0), seeds=(0, 0)), crew.group)
+    batch = gather(lambda: LocalBatch(torch.zeros(5, 1), own, ids=own.flip(0), seeds=(0, 0)), crew.group)
     assert batch.labels.tolist() == everyone
     assert batch.ids.tolist() == [value for r in range(crew.size) for value in reversed(everyone[5 * r : 5 * r + 5])]
     assert batch.labels.dtype == batch.ids.dtype == torch.int64
@@ -247,9 +247,9 @@ def row_that_is_not_finite(crew: Crew) -> None:
     if crew.rank == 1:
         embeddings[2, 1] = torch.nan
 
-    def part() -> Part:
+    def part() -> LocalBatch:
         check_embeddings(embeddings)
-        return Part(embeddings, torch.zeros(4, dtype=torch.int64), ids=None, seeds=(0, 0))
+        return LocalBatch(embeddings, torch.zeros(4, dtype=torch.int64), ids=None, seeds=(0, 0))
 
     text = message(lambda: gather(part, crew.group))
     own = message(lambda: check_embeddings(torch.full((4, 2), torch.nan)))
@@ -264,10 +264,10 @@ def row_that_is_not_finite(crew: Crew) -> None:
 
 @check
 def errors_on_several_processes(crew: Crew) -> None:
-    def part() -> Part:
+    def part() -> LocalBatch:
         if crew.rank > 0:
             raise KeyError(f"Größe {crew.rank}")
-        return Part(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), ids=None, seeds=(0, 0))
+        return LocalBatch(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), ids=None, seeds=(0, 0))
 
     text = message(lambda: gather(part, crew.group), KeyError if crew.rank > 0 else ValueError)
     wanted = f"'Größe {crew.rank}'" if crew.rank > 0 else "process 1 got KeyError: 'Größe 1'"
@@ -277,11 +277,11 @@ def errors_on_several_processes(crew: Crew) -> None:
 
 @check
 def long_error_is_cut(crew: Crew) -> None:
-    def part() -> Part:
+    def part() -> LocalBatch:
         raise ValueError("x" + "é" * 5000)
 
-    def good() -> Part:
-        return Part(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), ids=None, seeds=(0, 0))
+    def good() -> LocalBatch:
+        return LocalBatch(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), ids=None, seeds=(0, 0))
 
     text = message(lambda: gather(part if crew.rank == 0 else good, crew.group))
     assert text.endswith("é")
@@ -295,8 +295,8 @@ def group_of_some_processes(crew: Crew) -> None:
     group = dist.new_group(members, timeout=PATIENCE)
     embeddings = torch.full((1, 2), float(crew.rank), requires_grad=True)
 
-    def part() -> Part:
-        return Part(embeddings, torch.tensor([crew.rank]), ids=None, seeds=(crew.rank, 0))
+    def part() -> LocalBatch:
+        return LocalBatch(embeddings, torch.tensor([crew.rank]), ids=None, seeds=(crew.rank, 0))
 
     if crew.rank not in members:
         assert message(lambda: gather(part, group)).startswith(

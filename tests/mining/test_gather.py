@@ -12,7 +12,7 @@ from filelock import FileLock
 from tests.mining import gather_worker
 from tests.mining.crew import checks, start
 
-from trivet.mining.gather import Part, carrier, gather, gather_rows, sum_over_processes
+from trivet.mining.gather import LocalBatch, carrier, gather, gather_rows, sum_over_processes
 
 
 class Reports(NamedTuple):
@@ -51,7 +51,7 @@ def test_in_several_processes(reports: Reports, name: str) -> None:
 
 
 def test_without_process_group_says_what_to_do() -> None:
-    part = Part(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), ids=None, seeds=(0, 0))
+    part = LocalBatch(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), ids=None, seeds=(0, 0))
     needs = "gather=True needs an initialised process group: got none; call torch.distributed.init_process_group"
     with pytest.raises(ValueError, match=needs):
         gather(lambda: part)

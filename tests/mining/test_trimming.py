@@ -36,7 +36,7 @@ def kept(values: Tensor, share: float, sizes: Sequence[int] = ()) -> list[bool]:
     """What survives, where the values come in blocks of `sizes` and the rest."""
     blocks = cut_blocks(values, sizes)
     cut = smallest(lambda: iter(blocks), share, values)
-    return [bool(x) for block in blocks for x in cut.keep(block, torch.ones_like(block, dtype=torch.bool))]
+    return [bool(x) for block in blocks for x in cut.retained(block, torch.ones_like(block, dtype=torch.bool))]
 
 
 @st.composite
@@ -72,7 +72,7 @@ def test_sorting_finds_the_same_cut(case: tuple[Tensor, float, list[int]], elsew
         if elsewhere:
             patch.setattr(device, "read_freely", lambda values: False)
         cut = smallest_of(values.where(candidates, torch.nan), share)
-    assert cut.keep(values, candidates).tolist() == expected
+    assert cut.retained(values, candidates).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values())
@@ -104,16 +104,16 @@ def test_only_candidates_are_kept_and_count_as_ties() -> None:
     values = torch.tensor([[1.0, 2.0, 2.0], [2.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
     candidates = torch.tensor([[True, False, True], [True, False, True], [True, True, True]])
     expected = [[True, False, True], [True, False, False], [True, False, False]]
-    assert cut.keep(values, candidates).tolist() == expected
+    assert cut.retained(values, candidates).tolist() == expected
     expected = [[True, False, False], [False, False, False], [True, False, False]]  # of the next block
-    assert cut.keep(values, candidates).tolist() == expected
+    assert cut.retained(values, candidates).tolist() == expected
 
 
 def test_of_nothing_nothing_is_kept() -> None:
     nothing = torch.zeros(0)
     assert kept(nothing, 0.5) == []
     cut = smallest(lambda: iter([]), 0.5, nothing)
-    assert not cut.keep(torch.ones(3), torch.zeros(3, dtype=torch.bool)).any()
+    assert not cut.retained(torch.ones(3), torch.zeros(3, dtype=torch.bool)).any()
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.4, 0.5, 0.7, 0.95])
@@ -141,7 +141,7 @@ def test_processes_that_share_a_batch_cut_it_as_one(share: float) -> None:
             add_up=lambda counts: torch.stack(all_posted(rank, counts)).sum(dim=0),
             add_before=lambda count: torch.stack([torch.zeros_like(count), *all_posted(rank, count)[:rank]]).sum(dim=0),
         )
-        found[rank] = cut.keep(parts[rank], torch.ones_like(parts[rank], dtype=torch.bool)).tolist()
+        found[rank] = cut.retained(parts[rank], torch.ones_like(parts[rank], dtype=torch.bool)).tolist()
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(parts))]
     for thread in threads:
@@ -172,7 +172,7 @@ def test_a_window_of_rounded_values_holds_the_cut(case: tuple[Tensor, float, lis
         return
     expected = torch.zeros(len(values), dtype=torch.bool)
     expected[candidates] = torch.tensor(definition(values[candidates].tolist(), share))
-    assert found.keep(values, candidates).tolist() == expected.tolist()
+    assert found.retained(values, candidates).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -183,7 +183,7 @@ def test_where_many_values_are_near_the_cut_the_window_becomes_narrower(
     """All values agree in their first digits, as distances do in many dimensions; half of them are a bit off."""
     values = 1 + torch.rand(5000, dtype=dtype, generator=torch.Generator().manual_seed(1)) / 32
     rounded = values * (1 + 1e-6 * (torch.arange(5000) % 3 - 1).to(dtype))
-    monkeypatch.setattr(trimming, "MOST_HELD", 200)
+    monkeypatch.setattr(trimming, "MAX_STORED", 200)
     found = window(lambda: iter(rounded.split(700)), share, values)
     assert isinstance(found, tuple)
     after, low, high = found
@@ -191,12 +191,12 @@ def test_where_many_values_are_near_the_cut_the_window_becomes_narrower(
     cut = smallest_within(iter(values.split(700)), after, low, high)
     assert cut is not None
     expected = definition(values.tolist(), share)
-    assert cut.keep(values, torch.ones_like(values, dtype=torch.bool)).tolist() == expected
+    assert cut.retained(values, torch.ones_like(values, dtype=torch.bool)).tolist() == expected
 
 
 def test_where_too_many_values_are_equal_there_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.ones(5000)
-    monkeypatch.setattr(trimming, "MOST_HELD", 200)
+    monkeypatch.setattr(trimming, "MAX_STORED", 200)
     assert window(lambda: iter(values.split(700)), 0.5, values) is None
 
 
@@ -241,7 +241,7 @@ def test_pairs_are_trimmed_by_exact_distances(
     name: str, distance: str, points: str, trim: float, block_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where products decide which distances are looked at: the mean over anchors and others that are left."""
-    monkeypatch.setattr(evaluate, "MOST_SORTED", 0)
+    monkeypatch.setattr(evaluate, "MAX_SORTED", 0)
     generator = torch.Generator().manual_seed(len(points))
     rows = torch.randn(23, 3, dtype=torch.float64, generator=generator) * 0.6
     if points == "grid":

@@ -142,7 +142,7 @@ def test_every_strategy_can_be_named_in_settings(name: str) -> None:
     for positives, negatives in product(POSITIVES, NEGATIVES):
         loss = {"name": name, "positives": positives, "negatives": negatives}
         loss |= {"margin": 0.3} if name == "contrastive" else {}
-        if positives == "semihard" and (NEGATIVES[negatives].given_positive or NEGATIVES[negatives].listed):
+        if positives == "semihard" and (NEGATIVES[negatives].needs_positive or NEGATIVES[negatives].selects_set):
             with pytest.raises(ValueError, match=r"^x: loss: .* needs one negative that is chosen before the positive"):
                 build(loss)
             continue

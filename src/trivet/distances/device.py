@@ -1,4 +1,4 @@
-"""What depends on where tensors are: when their numbers are read, and how many are worked on at once."""
+"""Rules that depend on where tensors are: when their numbers are read, and how many are worked on at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARE = 2**-10  # numbers that are worked on at once, for each byte of a device:
 
 
 def read_freely(values: Tensor) -> bool:
-    """Whether numbers of a tensor can be read at no cost: on no device that would have to finish its work first.
+    """Return whether numbers of a tensor can be read at no cost: on no device that would have to finish its work first.
 
     Nor under `torch.compile`, whose graph has none.
     """
@@ -25,8 +25,8 @@ def read_freely(values: Tensor) -> bool:
 
 def read(numbers: Tensor) -> list[float]:
     """The numbers `(K,)`, for which a device must finish its work: once at the start of a step, to check it."""
-    found: list[float] = numbers.tolist()
-    return found
+    values: list[float] = numbers.tolist()
+    return values
 
 
 def read_extremes(values: Tensor | npt.NDArray[Any]) -> tuple[float, float]:
@@ -39,7 +39,8 @@ def read_extremes(values: Tensor | npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def numbers_at_once(values: Tensor, *, cached: int) -> int:
-    """How many numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the memory."""
+    """Return how many numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the
+    memory."""
     if read_freely(values) or torch.compiler.is_compiling():
         return cached
     return int(SHARE * _memory(values.device))

@@ -219,12 +219,12 @@ def _centred(rows: Tensor, centre: Tensor) -> Tensor:
         squares = rows.square().sum(dim=1, keepdim=True)
         return torch.cat([rows, torch.ones_like(squares), squares], dim=1)
     # Part by part, as every fresh copy of a large memory of past batches takes as long as a product with it.
-    whole = torch.ones((len(rows), rows.shape[1] + 2), dtype=rows.dtype, device=rows.device)
+    centred_rows = torch.ones((len(rows), rows.shape[1] + 2), dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), SAMPLED):
-        part = whole[start : start + SAMPLED]
-        centred = torch.sub(rows[start : start + SAMPLED], centre, out=part[:, :-2])
-        torch.sum(centred.square(), dim=1, out=part[:, -1])
-    return whole
+        chunk = centred_rows[start : start + SAMPLED]
+        centred = torch.sub(rows[start : start + SAMPLED], centre, out=chunk[:, :-2])
+        torch.sum(centred.square(), dim=1, out=chunk[:, -1])
+    return centred_rows
 
 
 class ProductGradients:
@@ -249,13 +249,13 @@ class ProductGradients:
     def add(self, grad: Tensor, start: int, stop: int) -> None:
         """Take in the gradient `(stop - start, M)` of the squared distances of these anchors; once for each of them."""
         right = self._products.right
-        whole = stop - start == self._products.anchors.shape[0]
-        if whole and self._products.within and self._learned == right.shape[0]:
+        covers_all = stop - start == self._products.anchors.shape[0]
+        if covers_all and self._products.within and self._learned == right.shape[0]:
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
             self._of_left = grad.T.contiguous().add_(grad) @ right
             return
-        if whole:
+        if covers_all:
             self._of_left = grad @ right
             if self._learned:
                 self._of_right = grad[:, : self._learned].T @ self._products.left
@@ -269,11 +269,11 @@ class ProductGradients:
 
         One tensor where each anchor is the same reference.
         """
-        parts, rows = self._of_left, self._products.anchors[:, :-2]
-        anchors.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -2:-1], value=-1), alpha=-2 * self._scale)
+        sums, rows = self._of_left, self._products.anchors[:, :-2]
+        anchors.add_(torch.addcmul(sums[:, :-2], rows, sums[:, -2:-1], value=-1), alpha=-2 * self._scale)
         if "_of_right" in self.__dict__:
-            parts, rows = self._of_right, self._products.right[: self._learned, :-2]
-            references.add_(torch.addcmul(parts[:, :-2], rows, parts[:, -1:], value=2), alpha=self._scale)
+            sums, rows = self._of_right, self._products.right[: self._learned, :-2]
+            references.add_(torch.addcmul(sums[:, :-2], rows, sums[:, -1:], value=2), alpha=self._scale)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:

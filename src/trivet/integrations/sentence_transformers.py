@@ -16,7 +16,7 @@ from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.engine.step_stats import StepStats
 from trivet.losses.matryoshka import of_batch
-from trivet.mining.gather import Part, gather
+from trivet.mining.gather import LocalBatch, gather
 from trivet.samplers import PKBatches
 
 
@@ -63,7 +63,7 @@ class BatchLoss(nn.Module):
         first, second = embeddings[:size], embeddings[size : 2 * size]
         others, start, counts = embeddings, 0, [len(embeddings)]
         if self.gather:
-            everyone = gather(lambda: Part(embeddings, labels, None, seeds=(0, 0)))
+            everyone = gather(lambda: LocalBatch(embeddings, labels, None, seeds=(0, 0)))
             others, start, counts = everyone.embeddings, everyone.start, everyone.counts
         sizes = [count // columns for count in counts]
         starts = [0, *accumulate(counts)]

@@ -28,7 +28,7 @@ def unpicked(loss: EmbeddingLoss) -> str | None:
         return f"{name} compares items with proxies and picks no negatives"
     if loss.parameters_per == "sample":
         return f"{name} has a boundary per sample, which is not supported"
-    if not loss.strategy.negatives.listed:
+    if not loss.strategy.negatives.selects_set:
         if loss.trim and loss.term != "triplet":
             return f"trimming {name} leaves no list of picked negatives"
         return None
@@ -66,19 +66,19 @@ def loss_picks(
             embeddings.detach(), labels, normalize=loss.normalize, unit_rows_for=loss.strategy.unit_rows_for
         )
         strategy: Strategy | IndexTuples = loss.strategy
-        draws = None
+        rng = None
         if loss.strategy.random or loss.disjoint == "random":
             key = loss.key - torch.tensor([0, 1], device=loss.key.device)  # it has counted on since
-            draws = CounterRng(key.to(batch.labels.device))
+            rng = CounterRng(key.to(batch.labels.device))
         if loss.disjoint:
-            anchor, positive, negative = disjoint_triplets(loss.strategy, batch, draws, order=loss.disjoint)
+            anchor, positive, negative = disjoint_triplets(loss.strategy, batch, rng, order=loss.disjoint)
             columns = (anchor, positive, anchor, negative)
             strategy = IndexTuples(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
-            draws = None
+            rng = None
         whole = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
         count = len(batch.labels)
         block = strategy.block(batch, (0, count if whole else min(count, MOST_ANCHORS)))
-        rows = BlockView(block, strategy, draws)
+        rows = BlockView(block, strategy, rng)
         picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
         wrong = None
         if true_labels is not None:

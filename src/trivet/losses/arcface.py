@@ -12,17 +12,17 @@ from trivet.losses.proxies import ProxyLoss, margin_softmax
 from trivet.runtime.arguments import check_above_zero, check_count
 
 
-def arcface_rows(rows: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
+def arcface_terms(block: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
     """One term per item: `margin_softmax` with cos(theta + margin) for the similarity S = cos(theta) of the own class.
 
     Beyond theta = pi - margin, where that would rise again, S - margin sin(margin), as in the authors' code.
     """
-    distance = rows.to_positive  # 1 - S
+    distance = block.to_positive  # 1 - S
     cosine = 1 - distance
     sine = (distance * (2 - distance)).clamp_min(torch.finfo(distance.dtype).tiny).sqrt()  # without a slope at 0 and pi
     turned = cosine * math.cos(margin) - sine * math.sin(margin)
     target: Tensor = turned.where(cosine > -math.cos(margin), cosine - margin * math.sin(margin))
-    return margin_softmax(rows, target, scale=scale, sub_centers=sub_centers)
+    return margin_softmax(block, target, scale=scale, sub_centers=sub_centers)
 
 
 class ArcFaceLoss(ProxyLoss):
@@ -102,6 +102,6 @@ class ArcFaceLoss(ProxyLoss):
         )
         self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term for each item."""
-        return arcface_rows(rows, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)
+        return arcface_terms(block, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)

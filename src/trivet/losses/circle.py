@@ -7,25 +7,27 @@ from torch.nn.functional import relu
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def circle_rows(rows: BlockView, *, margin: float, scale: float) -> LossTerms:
+def circle_terms(block: BlockView, *, margin: float, scale: float) -> LossTerms:
     """One term per anchor with a chosen positive and negative: log(1 + sum_p e^x_p sum_n e^x_n), with S = 1 - D,
 
     x_p = -scale [1 + margin - S_p] (S_p - 1 + margin), x_n = scale [S_n + margin]_+ (S_n - margin), [] constants.
     """
-    rows = rows.once()
-    near, chosen = rows.to_positive, rows.positive_chosen
-    far = rows.to_negative.where(rows.negative_chosen, 0)  # an infinite one times a weight of 0 is no number
+    block = block.once()
+    near, chosen = block.to_positive, block.positive_chosen
+    far = block.to_negative.where(block.negative_chosen, 0)  # an infinite one times a weight of 0 is no number
     pull = scale * (near.detach() + margin) * (near - margin)
     push = scale * relu(1 + margin - far.detach()) * (1 - margin - far)
     pulls, pushes = (
-        log_sum_exp(values.where(kept, -torch.inf)) for values, kept in ((pull, chosen), (push, rows.negative_chosen))
+        log_sum_exp(values.where(mask, -torch.inf)) for values, mask in ((pull, chosen), (push, block.negative_chosen))
     )
-    return LossTerms(softplus_log(pulls + pushes)[:, None], (chosen.any(dim=1) & (rows.negative_count > 0))[:, None])
+    return LossTerms(
+        stable_softplus(pulls + pushes)[:, None], (chosen.any(dim=1) & (block.negative_count > 0))[:, None]
+    )
 
 
 class CircleLoss(EmbeddingLoss):
@@ -94,6 +96,6 @@ class CircleLoss(EmbeddingLoss):
         )
         self.scale = check_above_zero(scale, name="scale")
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""
-        return circle_rows(rows, margin=self.margin, scale=self.scale)
+        return circle_terms(block, margin=self.margin, scale=self.scale)

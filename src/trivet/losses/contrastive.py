@@ -18,27 +18,27 @@ def beyond(distances: Tensor, margin: float) -> Tensor:
     return (distances - margin).relu() if margin else distances
 
 
-def contrastive_rows(rows: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossTerms:
+def contrastive_terms(block: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossTerms:
     """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
-    pull = beyond(rows.to_positive, positive_margin)
-    if not rows.paired:
-        rows.settle(pull.new_full((len(pull), 1), margin))
-    push = (margin - rows.to_negative).relu()
+    pull = beyond(block.to_positive, positive_margin)
+    if not block.paired:
+        block.settle(pull.new_full((len(pull), 1), margin))
+    push = (margin - block.to_negative).relu()
     return LossTerms(
         torch.cat([pull, push], dim=1),
-        torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1),
-        pull=torch.cat([rows.to_positive, torch.full_like(push, -torch.inf)], dim=1),
+        torch.cat([block.positive_chosen, block.negative_chosen], dim=1),
+        pull=torch.cat([block.to_positive, torch.full_like(push, -torch.inf)], dim=1),
     )
 
 
-def contrastive_sum(rows: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossSum:
-    """The sum of `contrastive_rows` over a set of negatives."""
-    pull = rows.at_positives(beyond(rows.to_positive, positive_margin), 0)
+def contrastive_sum(block: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossSum:
+    """The sum of `contrastive_terms` over a set of negatives."""
+    pull = block.at_positives(beyond(block.to_positive, positive_margin), 0)
     limit = pull.new_full((len(pull), 1), margin)
-    rows.settle(limit)
-    push, active = hinge_sum(limit, rows.to_negative)
-    counts = rows.positive_count + rows.negative_count
-    return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(rows.labels))
+    block.settle(limit)
+    push, active = hinge_sum(limit, block.to_negative)
+    counts = block.positive_count + block.negative_count
+    return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
 
 
 class ContrastiveLoss(EmbeddingLoss):
@@ -114,11 +114,11 @@ class ContrastiveLoss(EmbeddingLoss):
         self._check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
         self.positive_margin = positive_margin
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """The margin."""
-        return rows.to_positive.new_full((len(rows.labels), 1), self.margin)
+        return block.to_positive.new_full((len(block.labels), 1), self.margin)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """Pairs of the block."""
-        formula = contrastive_rows if rows.paired or self.trim else contrastive_sum
-        return formula(rows, margin=self.margin, positive_margin=self.positive_margin)
+        formula = contrastive_terms if block.paired or self.trim else contrastive_sum
+        return formula(block, margin=self.margin, positive_margin=self.positive_margin)

@@ -9,9 +9,9 @@ from trivet.losses.proxies import ProxyLoss, margin_softmax
 from trivet.runtime.arguments import check_above_zero, check_at_least, check_count
 
 
-def cosface_rows(rows: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
+def cosface_terms(block: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
     """One term per item: `margin_softmax` with S - margin for the similarity S of the own class."""
-    return margin_softmax(rows, 1 - rows.to_positive - margin, scale=scale, sub_centers=sub_centers)
+    return margin_softmax(block, 1 - block.to_positive - margin, scale=scale, sub_centers=sub_centers)
 
 
 class CosFaceLoss(ProxyLoss):
@@ -88,6 +88,6 @@ class CosFaceLoss(ProxyLoss):
         )
         self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term for each item."""
-        return cosface_rows(rows, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)
+        return cosface_terms(block, margin=self.margin, scale=self.scale, sub_centers=self.sub_centers)

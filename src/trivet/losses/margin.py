@@ -14,25 +14,27 @@ from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, R
 from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
-from trivet.mining.gather import own_share
+from trivet.mining.gather import local_share
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 
 
-def margin_rows(rows: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossTerms:
+def margin_terms(block: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossTerms:
     """max(0, D(a, p) - beta_a + margin) and max(0, beta_a - D(a, n) + margin) for the chosen pairs of the block.
 
     `beta` is `(B, 1)`. Where each positive has its negative a term is the sum of both; against a set of negatives
     each pair is a term. `with_self` adds the pair of the anchor with itself.
     """
-    rows.settle(beta.to(rows.to_positive.dtype) + margin)
-    pull = relu(rows.to_positive - beta + margin)  # (B, S)
-    push = relu(beta - rows.to_negative + margin)  # (B, S) or (B, M)
-    if rows.paired:
+    block.settle(beta.to(block.to_positive.dtype) + margin)
+    pull = relu(block.to_positive - beta + margin)  # (B, S)
+    push = relu(beta - block.to_negative + margin)  # (B, S) or (B, M)
+    if block.paired:
         active = (pull > 0).long() + (push > 0).long()
-        filled = rows.positive_chosen
-        return LossTerms(pull + push, filled, parts=2, active=active, pull=pull, push=push, every=rows.every)
-    values, chosen = [pull, push], [rows.positive_chosen, rows.negative_chosen]
+        filled = block.positive_chosen
+        return LossTerms(
+            pull + push, filled, components=2, active=active, pull=pull, push=push, all_chosen=block.all_chosen
+        )
+    values, chosen = [pull, push], [block.positive_chosen, block.negative_chosen]
     if with_self:
         values.append(relu(margin - beta))
         chosen.append(torch.ones_like(beta, dtype=torch.bool))
@@ -40,18 +42,18 @@ def margin_rows(rows: BlockView, beta: Tensor, *, margin: float, with_self: bool
     return LossTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1), pull=torch.cat([pull, *no_pull], dim=1))
 
 
-def margin_sum(rows: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossSum:
-    """The sum of `margin_rows` over a set of negatives."""
-    pull = rows.at_positives(relu(rows.to_positive - beta + margin), 0)
-    rows.settle(beta + margin)
-    push, active = hinge_sum(beta + margin, rows.to_negative)
-    count = rows.positive_count + rows.negative_count
+def margin_sum(block: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossSum:
+    """The sum of `margin_terms` over a set of negatives."""
+    pull = block.at_positives(relu(block.to_positive - beta + margin), 0)
+    block.settle(beta + margin)
+    push, active = hinge_sum(beta + margin, block.to_negative)
+    count = block.positive_count + block.negative_count
     total = pull.sum() + push
     numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
     if with_self:
         alone = relu(margin - beta)
         total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
-    return LossSum(total=total, counts=count, active=numbers, anchors=len(rows.labels))
+    return LossSum(total=total, counts=count, active=numbers, anchors=len(block.labels))
 
 
 class MarginLoss(EmbeddingLoss):
@@ -147,7 +149,7 @@ class MarginLoss(EmbeddingLoss):
         for name, number in (("num_classes", num_classes), ("num_samples", num_samples)):
             if number is not None:
                 check_count(number, name=name)
-        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
+        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.selects_set):
             raise ValueError(
                 "reduction = 'objective' is the sum over all pairs: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'anchors'."
@@ -179,21 +181,21 @@ class MarginLoss(EmbeddingLoss):
         if self.num_samples is not None and batch.ids is not None:
             check_numbered(batch.ids, self.num_samples, name="ids", option="num_samples", owned="a beta")
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """beta + margin."""
-        return self._beta(rows).to(rows.to_positive.dtype) + self.margin
+        return self._beta(block).to(block.to_positive.dtype) + self.margin
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """Pulls and pushes of the block."""
         with_self = self.reduction == "objective"
-        formula = margin_rows if rows.paired or self.trim else margin_sum
-        return formula(rows, self._beta(rows), margin=self.margin, with_self=with_self)
+        formula = margin_terms if block.paired or self.trim else margin_sum
+        return formula(block, self._beta(block), margin=self.margin, with_self=with_self)
 
-    def _beta(self, rows: BlockView) -> Tensor:
+    def _beta(self, block: BlockView) -> Tensor:
         """The boundary of each anchor, `(B, 1)`."""
         if self.parameters_per is None:
-            return self.beta.expand(len(rows.labels))[:, None]
-        numbers = rows.labels if self.parameters_per == "class" else rows.ids
+            return self.beta.expand(len(block.labels))[:, None]
+        numbers = block.labels if self.parameters_per == "class" else block.ids
         assert numbers is not None
         return self.beta[numbers][:, None]
 
@@ -205,11 +207,12 @@ class MarginLoss(EmbeddingLoss):
             return None
         betas = self.beta
         if self.parameters_per is not None:
-            numbers = batch.whole().labels if self.parameters_per == "class" else batch.whole().ids
+            anchors = batch.with_all_anchors()
+            numbers = anchors.labels if self.parameters_per == "class" else anchors.ids
             assert numbers is not None
             betas = betas * torch.zeros_like(betas).index_fill_(0, numbers, 1)
         penalty = self.beta_penalty * betas.sum()
-        return own_share(penalty, gather) if gather else penalty
+        return local_share(penalty, gather) if gather else penalty
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""

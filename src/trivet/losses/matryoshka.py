@@ -74,7 +74,7 @@ class MatryoshkaLoss(nn.Module):
 
     @property
     def last(self) -> StepStats | None:
-        """What the last call did at the longest prefix."""
+        """Return what the last call did at the longest prefix."""
         return self.longest.last
 
     def extra_repr(self) -> str:

@@ -8,31 +8,31 @@ import torch
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
-def multi_similarity_rows(
-    rows: BlockView, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
+def multi_similarity_terms(
+    block: BlockView, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
 ) -> LossTerms:
     """One term per anchor that has a candidate positive and negative:
 
     log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
     """
-    rows = rows.once()
-    to_positive, to_negative = rows.at_positives(rows.to_positive, -torch.inf), rows.to_negative
-    if rows.paired:
-        to_negative = to_negative.where(rows.negative_chosen, torch.inf)
+    block = block.once()
+    to_positive, to_negative = block.at_positives(block.to_positive, -torch.inf), block.to_negative
+    if block.paired:
+        to_negative = to_negative.where(block.negative_chosen, torch.inf)
     # S = 1 - D; the constant of the exponents comes after the sum.
     shift = 1 - threshold
-    pull = softplus_log(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
-    push = softplus_log(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
-    kept, every = rows.matched
+    pull = stable_softplus(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
+    push = stable_softplus(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
+    used, every = block.matched
     if skip_if_any_empty:
-        kept, every = kept & rows.positive_chosen.any(dim=1, keepdim=True) & rows.opposed, False
-    return LossTerms((pull + push)[:, None], kept, pull=pull[:, None], push=push[:, None], every=every)
+        used, every = used & block.positive_chosen.any(dim=1, keepdim=True) & block.opposed, False
+    return LossTerms((pull + push)[:, None], used, pull=pull[:, None], push=push[:, None], all_chosen=every)
 
 
 class MultiSimilarityLoss(EmbeddingLoss):
@@ -115,10 +115,10 @@ class MultiSimilarityLoss(EmbeddingLoss):
         self.threshold = threshold
         self.skip_if_any_empty = skip_if_any_empty
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""
-        return multi_similarity_rows(
-            rows,
+        return multi_similarity_terms(
+            block,
             positive_scale=self.positive_scale,
             negative_scale=self.negative_scale,
             threshold=self.threshold,

@@ -8,28 +8,28 @@ from torch import Tensor
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.gather import own_share, sum_over_processes
+from trivet.mining.gather import local_share, sum_over_processes
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def n_pair_rows(rows: BlockView, *, temperature: float, ranked: bool = False) -> LossTerms:
+def n_pair_terms(block: BlockView, *, temperature: float, ranked: bool = False) -> LossTerms:
     """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
 
     x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out. `ranked` terms
     have a pull, -x_a . x_p / temperature.
     """
-    to_positive = (rows.positive_norms - rows.to_positive) / (2 * temperature)  # (B, S)
-    to_negative = rows.reference_norms - rows.to_negative  # (B, M), -inf where not chosen
-    values = softplus_log(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
+    to_positive = (block.positive_norms - block.to_positive) / (2 * temperature)  # (B, S)
+    to_negative = block.reference_norms - block.to_negative  # (B, M), -inf where not chosen
+    values = stable_softplus(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
     pull = None
     if ranked:
-        pull = -to_positive.detach() - rows.anchor_norms.detach()[:, None] / (2 * temperature)
-    chosen, opposed = rows.positive_chosen, rows.opposed
+        pull = -to_positive.detach() - block.anchor_norms.detach()[:, None] / (2 * temperature)
+    chosen, opposed = block.positive_chosen, block.opposed
     if opposed is True:
-        return LossTerms(values, chosen, pull=pull, every=rows.every)
+        return LossTerms(values, chosen, pull=pull, all_chosen=block.all_chosen)
     return LossTerms(values, chosen & opposed, pull=pull)
 
 
@@ -102,7 +102,7 @@ class NPairLoss(EmbeddingLoss):
             block_size=block_size,
             generator=generator,
         )
-        if not self.strategy.negatives.listed:
+        if not self.strategy.negatives.selects_set:
             raise ValueError(
                 "negatives must be a set for each anchor, 'all' or 'multi-similarity': "
                 f"got {type(self.strategy.negatives).__name__}, which gives one for each positive; "
@@ -111,14 +111,14 @@ class NPairLoss(EmbeddingLoss):
         self.temperature = check_above_zero(temperature, name="temperature")
         self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term for each chosen positive."""
-        if rows.paired:
+        if block.paired:
             raise ValueError(
                 "indices must be pairs, 4 tensors (anchors, positives, anchors, negatives): got 3, triplets; "
                 "pass (a, p, a, n), which compares each positive with all negatives of its anchor."
             )
-        return n_pair_rows(rows, temperature=self.temperature, ranked=self.trim_positives_only)
+        return n_pair_terms(block, temperature=self.temperature, ranked=self.trim_positives_only)
 
     def penalty(
         self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
@@ -130,13 +130,13 @@ class NPairLoss(EmbeddingLoss):
         count = torch.full_like(squares, len(embeddings))
         if gather:
             group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(own, group=group) for own in (squares, count))
+            squares, count = (sum_over_processes(strangers_only, group=group) for strangers_only in (squares, count))
         if references is not None:
-            ids, items = batch.reference_ids, batch.whole().ids
+            ids, items = batch.reference_ids, batch.with_all_anchors().ids
             others = torch.ones(len(references), dtype=torch.bool, device=references.device)
             if ids is not None and items is not None:
                 others = ~torch.isin(ids[len(ids) - len(references) :], items)
             of_others = (references.square().sum(dim=1, dtype=torch.float64) * others).sum()
-            squares = squares + (own_share(of_others, gather) if gather else of_others)
+            squares = squares + (local_share(of_others, gather) if gather else of_others)
             count = count + others.sum()
         return (self.l2_weight * squares / count.clamp_min(1)).to(embeddings.dtype)

@@ -6,25 +6,27 @@ import torch
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
-def nca_rows(rows: BlockView, *, temperature: float) -> LossTerms:
+def nca_terms(block: BlockView, *, temperature: float) -> LossTerms:
     """log(1 + exp((S_an - S_ap) / temperature)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
-    to_positive, to_negative, chosen = chosen_triplets(rows)
-    values = softplus_log((to_positive - to_negative) / temperature)
-    return triplet_terms(rows, values, to_positive, chosen)
+    to_positive, to_negative, chosen = chosen_triplets(block)
+    values = stable_softplus((to_positive - to_negative) / temperature)
+    return flat_terms(block, values, to_positive, chosen)
 
 
-def all_nca_sum(rows: BlockView, *, temperature: float) -> LossSum:
-    """The sum of `nca_rows` over a set of negatives, without a term for each triplet."""
-    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
-    total = softplus_sum(to_positive / temperature, rows.to_negative / temperature)
-    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+def nca_sum(block: BlockView, *, temperature: float) -> LossSum:
+    """The sum of `nca_terms` over a set of negatives, without a term for each triplet."""
+    to_positive = block.at_positives(block.to_positive, -torch.inf)
+    total = softplus_sum(to_positive / temperature, block.to_negative / temperature)
+    return LossSum(
+        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
+    )
 
 
 class NCATripletLoss(EmbeddingLoss):
@@ -98,10 +100,10 @@ class NCATripletLoss(EmbeddingLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
+        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or the sum of them."""
-        if rows.paired or self.trim:
-            return nca_rows(rows, temperature=self.temperature)
-        return all_nca_sum(rows, temperature=self.temperature)
+        if block.paired or self.trim:
+            return nca_terms(block, temperature=self.temperature)
+        return nca_sum(block, temperature=self.temperature)

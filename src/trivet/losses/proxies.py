@@ -12,24 +12,24 @@ from torch import Tensor, nn
 from trivet.distances import Distance, check_dense
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import PositiveName
 from trivet.mining.batch import Batch, check_numbered
 from trivet.runtime.arguments import check_at_least
 
 
-def margin_softmax(rows: BlockView, target: Tensor, *, scale: float, sub_centers: int) -> LossTerms:
+def margin_softmax(block: BlockView, target: Tensor, *, scale: float, sub_centers: int) -> LossTerms:
     """log(1 + sum_z exp(scale (S_z - target))) of each item, S_z the similarity to the nearest centre of another class.
 
     Args:
         target: `(B, 1)`, what stands for the similarity to the nearest centre of the own class.
         sub_centers: how many centres each class has, side by side among the references; distances are 1 - S.
     """
-    to_others = rows.to_negative
+    to_others = block.to_negative
     if sub_centers > 1:
         to_others = to_others.reshape(len(to_others), to_others.shape[1] // sub_centers, -1).amin(dim=2)  # (B, C)
-    values = softplus_log(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
-    return LossTerms(values, rows.positive_chosen, every=rows.every)
+    values = stable_softplus(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
+    return LossTerms(values, block.positive_chosen, all_chosen=block.all_chosen)
 
 
 class ProxyLoss(EmbeddingLoss):
@@ -118,7 +118,9 @@ class ProxyLoss(EmbeddingLoss):
             ValueError: as `EmbeddingLoss.forward`, and if references or indices are given.
         """
         name = type(self).__name__
-        if with_batch or any(given is not None for given in (references, reference_labels, reference_ids, indices)):
+        if with_batch or any(
+            argument is not None for argument in (references, reference_labels, reference_ids, indices)
+        ):
             raise ValueError(
                 f"references and indices must be left out: {name} compares each item with its proxies; "
                 "use another loss to compare given rows."

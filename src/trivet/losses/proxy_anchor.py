@@ -9,25 +9,25 @@ import torch
 from trivet.losses.engine import BlockView, LossTerms, Reduction
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
-from trivet.mining.label_groups import Groups
+from trivet.mining.label_groups import LabelGroups
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
-def proxy_anchor_rows(rows: BlockView, *, scale: float, margin: float, num_classes: int) -> LossTerms:
+def proxy_anchor_terms(block: BlockView, *, scale: float, margin: float, num_classes: int) -> LossTerms:
     """One term per proxy; the rows are those of proxies, against the items of the batch.
 
     log(1 + sum_p exp(-scale (S_p - margin))) num_classes / |P+| + log(1 + sum_n exp(scale (S_n + margin))), S = 1 - D,
     where P+ are the classes of the batch: so the mean over all proxies has the first part as the mean over P+.
     """
-    present = rows.reference_labels.new_zeros(num_classes).index_fill_(0, rows.reference_labels, 1).sum()
-    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
-    pull = softplus_log(log_sum_exp(to_positive, scale) - scale * (1 - margin))
-    push = softplus_log(log_sum_exp(rows.to_negative, -scale) + scale * (1 + margin))
+    present = block.reference_labels.new_zeros(num_classes).index_fill_(0, block.reference_labels, 1).sum()
+    to_positive = block.at_positives(block.to_positive, -torch.inf)
+    pull = stable_softplus(log_sum_exp(to_positive, scale) - scale * (1 - margin))
+    push = stable_softplus(log_sum_exp(block.to_negative, -scale) + scale * (1 + margin))
     values = pull * (num_classes / present.clamp_min(1).to(pull)) + push
-    used = rows.positive_chosen.any(dim=1) | (rows.negative_count > 0)
+    used = block.positive_chosen.any(dim=1) | (block.negative_count > 0)
     return LossTerms(values[:, None], used[:, None])
 
 
@@ -120,12 +120,12 @@ class ProxyAnchorLoss(ProxyLoss):
             reference_labels=labels,
             ids=None,
             reference_ids=None,
-            classes=Groups(labels),
+            classes=LabelGroups(labels),
             items=None,
             total=self.num_classes,
             first=first,
         )
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term for each proxy."""
-        return proxy_anchor_rows(rows, scale=self.scale, margin=self.margin, num_classes=self.num_classes)
+        return proxy_anchor_terms(block, scale=self.scale, margin=self.margin, num_classes=self.num_classes)

@@ -10,13 +10,13 @@ from trivet.losses.set_sums import log_sum_exp
 from trivet.runtime.arguments import check_above_zero
 
 
-def proxy_nca_rows(rows: BlockView, *, scale: float) -> LossTerms:
+def proxy_nca_terms(block: BlockView, *, scale: float) -> LossTerms:
     """scale D(a, p) + log sum_n exp(-scale D(a, n)) for each chosen positive p, n the other proxies.
 
     A term may be negative, so all count as active.
     """
-    values = scale * rows.to_positive + log_sum_exp(rows.to_negative, -scale)[:, None]
-    return LossTerms(values, rows.positive_chosen, active=rows.positive_chosen, every=rows.every)
+    values = scale * block.to_positive + log_sum_exp(block.to_negative, -scale)[:, None]
+    return LossTerms(values, block.positive_chosen, active=block.positive_chosen, all_chosen=block.all_chosen)
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -88,6 +88,6 @@ class ProxyNCALoss(ProxyLoss):
         )
         self.scale = check_above_zero(scale, name="scale")
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term for each item."""
-        return proxy_nca_rows(rows, scale=self.scale)
+        return proxy_nca_terms(block, scale=self.scale)

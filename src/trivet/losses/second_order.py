@@ -9,28 +9,30 @@ from torch import Tensor
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
 
 
-def second_order_rows(rows: BlockView) -> LossTerms:
+def second_order_terms(block: BlockView) -> LossTerms:
     """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
 
     With S = 1 - D the exponent is (D_ap^2 + S_an^2 - 1) / 2.
     """
-    to_positive, to_negative, chosen = chosen_triplets(rows)
-    values = softplus_log((to_positive.square() + (1 - to_negative).square() - 1) / 2)
-    return triplet_terms(rows, values, to_positive, chosen)
+    to_positive, to_negative, chosen = chosen_triplets(block)
+    values = stable_softplus((to_positive.square() + (1 - to_negative).square() - 1) / 2)
+    return flat_terms(block, values, to_positive, chosen)
 
 
-def all_second_order_sum(rows: BlockView) -> LossSum:
-    """The sum of `second_order_rows` over a set of negatives, without a term for each triplet."""
-    to_positive = rows.at_positives((rows.to_positive.square() - 1) / 2, -torch.inf)
-    half_squares: Tensor = _MinusHalfSquares.apply(rows.to_negative)
+def second_order_sum(block: BlockView) -> LossSum:
+    """The sum of `second_order_terms` over a set of negatives, without a term for each triplet."""
+    to_positive = block.at_positives((block.to_positive.square() - 1) / 2, -torch.inf)
+    half_squares: Tensor = _MinusHalfSquares.apply(block.to_negative)
     total = softplus_sum(to_positive, half_squares)
-    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+    return LossSum(
+        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
+    )
 
 
 class _MinusHalfSquares(torch.autograd.Function):
@@ -116,10 +118,10 @@ class SecondOrderTripletLoss(EmbeddingLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
+        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or their sum over sets of negatives."""
-        if rows.paired or self.trim:
-            return second_order_rows(rows)
-        return all_second_order_sum(rows)
+        if block.paired or self.trim:
+            return second_order_terms(block)
+        return second_order_sum(block)

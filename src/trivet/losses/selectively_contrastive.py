@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
-from trivet.losses.triplet_terms import chosen_triplets, softplus_log, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.exact_topk import AT_ONCE
@@ -19,24 +19,26 @@ from trivet.runtime.arguments import check_at_least
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
 
 
-def selectively_contrastive_rows(rows: BlockView, *, hard_weight: float, temperature: float) -> LossTerms:
+def selectively_contrastive_terms(block: BlockView, *, hard_weight: float, temperature: float) -> LossTerms:
     """hard_weight S_an for each chosen triplet with S_an > S_ap, log(1 + exp((S_an - S_ap) / temperature)) for others.
 
     S = 1 - D. A term may be negative, so all count as active.
     """
-    rows.settle(rows.to_positive)
-    to_positive, to_negative, chosen = chosen_triplets(rows)
-    logistic = softplus_log((to_positive - to_negative) / temperature)
+    block.settle(block.to_positive)
+    to_positive, to_negative, chosen = chosen_triplets(block)
+    logistic = stable_softplus((to_positive - to_negative) / temperature)
     values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
-    return triplet_terms(rows, values, to_positive, chosen, all_active=True)
+    return flat_terms(block, values, to_positive, chosen, all_active=True)
 
 
-def all_selectively_contrastive_sum(rows: BlockView, *, hard_weight: float, temperature: float) -> LossSum:
-    """The sum of `selectively_contrastive_rows` over a set of negatives, without a term for each triplet."""
-    to_positive = rows.at_positives(rows.to_positive, -torch.inf)
-    rows.settle(to_positive)
-    total: Tensor = _SelectiveSum.apply(to_positive, rows.to_negative, hard_weight, temperature)
-    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+def selectively_contrastive_sum(block: BlockView, *, hard_weight: float, temperature: float) -> LossSum:
+    """The sum of `selectively_contrastive_terms` over a set of negatives, without a term for each triplet."""
+    to_positive = block.at_positives(block.to_positive, -torch.inf)
+    block.settle(to_positive)
+    total: Tensor = _SelectiveSum.apply(to_positive, block.to_negative, hard_weight, temperature)
+    return LossSum(
+        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
+    )
 
 
 class _SelectiveSum(torch.autograd.Function):
@@ -47,16 +49,16 @@ class _SelectiveSum(torch.autograd.Function):
         slots, size = to_positive.shape[1], to_negative.shape[1]
         slopes, slope = torch.zeros_like(to_positive), torch.empty_like(to_negative)  # (B, S) and (B, M)
         least = math.log(torch.finfo(to_negative.dtype).tiny) + 1
-        rows, parts = max(1, AT_ONCE // max(1, size)), [to_positive.new_zeros(())]
+        rows, sums = max(1, AT_ONCE // max(1, size)), [to_positive.new_zeros(())]
         for first in range(0, len(to_negative), rows):
             some = slice(first, first + rows)
-            distances, own_slope = to_negative[some], slope[some]
+            distances, slope_of_positive = to_negative[some], slope[some]
             similarities = (1 - distances).nan_to_num_(neginf=0.0)
             product, easy_slope = torch.zeros_like(distances), torch.zeros_like(distances)
             easy, power, hard = torch.empty_like(distances), torch.empty_like(distances), torch.zeros_like(distances)
             for slot in range(slots):
                 if slot and slot % MOST_FACTORS == 0:
-                    parts.append(product.log1p_().sum())
+                    sums.append(product.log1p_().sum())
                     product.zero_()
                 limits = to_positive[some, slot : slot + 1]
                 hard += torch.lt(distances, limits, out=easy)
@@ -67,11 +69,11 @@ class _SelectiveSum(torch.autograd.Function):
                 torch.addcmul(power, product, easy, out=product)  # q + v + q v, which keeps the digits of small v
                 slopes[some, slot] = power.div_(easy).sum(dim=1)
                 easy_slope += power
-            parts += [product.log1p_().sum(), similarities.mul_(hard).sum() * hard_weight]
-            torch.add(easy_slope / temperature, hard, alpha=hard_weight, out=own_slope)
+            sums += [product.log1p_().sum(), similarities.mul_(hard).sum() * hard_weight]
+            torch.add(easy_slope / temperature, hard, alpha=hard_weight, out=slope_of_positive)
         ctx.save_for_backward(to_positive, to_negative, slopes / temperature, slope)
         ctx.options = hard_weight, temperature
-        return torch.stack(parts).sum()
+        return torch.stack(sums).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -162,9 +164,9 @@ class SelectivelyContrastiveLoss(EmbeddingLoss):
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
+        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """One term for each chosen triplet, or their sum over sets of negatives."""
-        of_block = selectively_contrastive_rows if rows.paired or self.trim else all_selectively_contrastive_sum
-        return of_block(rows, hard_weight=self.hard_weight, temperature=self.temperature)
+        of_block = selectively_contrastive_terms if block.paired or self.trim else selectively_contrastive_sum
+        return of_block(block, hard_weight=self.hard_weight, temperature=self.temperature)

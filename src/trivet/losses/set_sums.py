@@ -82,28 +82,28 @@ class _HingeSum(torch.autograd.Function):
             return total, number
         slots, size = thresholds.shape[1], distances.shape[1]
         number, below = torch.empty_like(thresholds), torch.empty_like(distances)  # (B, S) and (B, M)
-        rows, parts = max(1, AT_ONCE // size), [thresholds.new_zeros(())]
+        rows, sums = max(1, AT_ONCE // size), [thresholds.new_zeros(())]
         is_below = torch.empty_like(distances[:rows])
         for first in range(0, len(distances) if slots else 0, rows):
-            own, near, count = (each[first : first + rows] for each in (distances, below, number))
+            block, near, count = (each[first : first + rows] for each in (distances, below, number))
             limits = thresholds[first : first + rows]
             largest = limits.amax(dim=1, keepdim=True)
-            hinge = torch.sub(largest, own).relu_()
+            hinge = torch.sub(largest, block).relu_()
             if slots == 1:
-                parts.append(hinge.sum())
+                sums.append(hinge.sum())
                 torch.sum(torch.sign(hinge, out=near), dim=1, keepdim=True, out=count)
                 continue
             # Of m entries below t the sum of t - x is that of T - x less m (T - t), T the largest threshold of the row.
             for slot in range(slots):
-                each = is_below[: len(own)] if slot else near
-                torch.lt(own, limits[:, slot : slot + 1], out=each)
+                each = is_below[: len(block)] if slot else near
+                torch.lt(block, limits[:, slot : slot + 1], out=each)
                 torch.sum(each, dim=1, out=count[:, slot])
                 if slot:
                     near += each
-            parts += [hinge.mul_(near).sum(), ((limits - largest) * count).where(count > 0, 0).sum()]
+            sums += [hinge.mul_(near).sum(), ((limits - largest) * count).where(count > 0, 0).sum()]
         if slots == 0:
             below.zero_()
-        total = torch.stack(parts).sum()
+        total = torch.stack(sums).sum()
         ctx.save_for_backward(number, below)
         ctx.mark_non_differentiable(number)
         return total, number
@@ -155,7 +155,8 @@ class _SoftplusSum(torch.autograd.Function):
 
 
 def _factors_at_once(thresholds: Tensor, distances: Tensor) -> int:
-    """How many factors 1 + exp(t - x) have a finite product; 0 if not even one, or if that cannot be looked at."""
+    """Return how many factors 1 + exp(t - x) have a finite product; 0 if not even one, or if that cannot be looked
+    at."""
     if not device.read_freely(distances) or thresholds.numel() == 0 or distances.numel() == 0:
         return 0
     reached = (thresholds.amax(dim=1) - distances.amin(dim=1)).amax().item()
@@ -167,7 +168,7 @@ def _softplus_product(thresholds: Tensor, distances: Tensor, slots: int, slopes:
     # log prod (1 + v) = log(1 + q) with q <- v + q (1 + v) keeps the digits of small v.
     kind = torch.finfo(distances.dtype)
     least = math.log(kind.tiny) + 1
-    rows, parts = max(1, AT_ONCE // max(1, distances.shape[1])), []
+    rows, sums = max(1, AT_ONCE // max(1, distances.shape[1])), []
     for first in range(0, len(distances), rows):
         some = slice(first, first + rows)
         centre = thresholds[some].amax(dim=1, keepdim=True).clamp_min(kind.min)
@@ -177,15 +178,15 @@ def _softplus_product(thresholds: Tensor, distances: Tensor, slots: int, slopes:
         power, factor, product = torch.empty_like(powers), torch.empty_like(powers), torch.zeros_like(powers)
         for slot in range(thresholds.shape[1]):
             if slot and slot % slots == 0:
-                parts.append(product.log1p_().sum())
+                sums.append(product.log1p_().sum())
                 product.zero_()
             torch.mul(powers, scales[:, slot : slot + 1], out=power)
             torch.add(power, 1, out=factor)
             torch.addcmul(power, product, factor, out=product)
             slopes[some, slot] = power.div_(factor).sum(dim=1)
             slope[some] += power
-        parts.append(product.log1p_().sum())
-    return torch.stack(parts).sum()
+        sums.append(product.log1p_().sum())
+    return torch.stack(sums).sum()
 
 
 def _sorted_hinge_sum(thresholds: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,27 +6,27 @@ import torch
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
 from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_above_zero
 
 
-def supcon_rows(rows: BlockView, *, temperature: float) -> LossTerms:
+def supcon_terms(block: BlockView, *, temperature: float) -> LossTerms:
     """One term per anchor with a chosen positive: log sum_j exp(S_aj / T) - mean_p S_ap / T.
 
     j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
     """
-    rows = rows.once()
-    pairs = rows.positive_count
-    any_positive = rows.positive_chosen.any(dim=1)
-    to_negative = rows.to_negative.where(rows.negative_chosen, torch.inf) if rows.paired else rows.to_negative
+    block = block.once()
+    pairs = block.positive_count
+    any_positive = block.positive_chosen.any(dim=1)
+    to_negative = block.to_negative.where(block.negative_chosen, torch.inf) if block.paired else block.to_negative
     scale = 1 / temperature
-    pull = rows.at_positives(rows.to_positive * scale, 0).sum(dim=1)
+    pull = block.at_positives(block.to_positive * scale, 0).sum(dim=1)
     pull = pull / (max(1, pairs) if isinstance(pairs, int) else pairs.clamp_min(1))
-    positive = log_sum_exp(rows.at_positives(rows.to_positive, torch.inf), -scale)
-    positive = positive if rows.every and pairs else positive.where(any_positive, 0)
+    positive = log_sum_exp(block.at_positives(block.to_positive, torch.inf), -scale)
+    positive = positive if block.all_chosen and pairs else positive.where(any_positive, 0)
     negative = log_sum_exp(to_negative, -scale)
-    values = pull + positive + softplus_log(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
+    values = pull + positive + stable_softplus(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
     return LossTerms(values[:, None], any_positive[:, None])
 
 
@@ -102,6 +102,6 @@ class SupConLoss(EmbeddingLoss):
         )
         self.temperature = check_above_zero(temperature, name="temperature")
 
-    def formula(self, rows: BlockView) -> LossTerms:
+    def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""
-        return supcon_rows(rows, temperature=self.temperature)
+        return supcon_terms(block, temperature=self.temperature)

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import hinge_sum, softplus_sum
-from trivet.losses.triplet_terms import softplus_log
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
@@ -20,8 +20,8 @@ from trivet.runtime.arguments import check_at_least, check_name
 Variant = Literal["an", "pn"]
 
 
-def triplet_rows(
-    rows: BlockView,
+def triplet_terms(
+    block: BlockView,
     *,
     margin: float,
     variant: Variant = "an",
@@ -37,42 +37,44 @@ def triplet_rows(
 
     def value(difference: Tensor) -> Tensor:
         shifted = difference + margin if margin else difference
-        return softplus_log(shifted) if soft else shifted.relu()
+        return stable_softplus(shifted) if soft else shifted.relu()
 
-    to_positive, chosen = rows.to_positive, rows.positive_chosen  # (B, S)
-    if not soft and not rows.paired:
-        rows.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
-    to_negative = rows.to_negative if variant == "an" else rows.positive_to_negative
-    if rows.paired:
-        return LossTerms(value(to_positive - to_negative), chosen, pull=to_positive, every=rows.every)
+    to_positive, chosen = block.to_positive, block.positive_chosen  # (B, S)
+    if not soft and not block.paired:
+        block.settle(pad(to_positive, (0, 1)) + margin if with_self else to_positive + margin)
+    to_negative = block.to_negative if variant == "an" else block.positive_to_negative
+    if block.paired:
+        return LossTerms(value(to_positive - to_negative), chosen, pull=to_positive, all_chosen=block.all_chosen)
     if variant == "an":
         to_negative = to_negative[:, None]  # (B, 1, M)
     if with_self:
         to_positive, chosen = pad(to_positive, (0, 1)), pad(chosen, (0, 1), value=True)
         if variant == "pn":  # of the anchor as its own positive
-            to_negative = torch.cat([to_negative, rows.to_negative[:, None]], dim=1)
+            to_negative = torch.cat([to_negative, block.to_negative[:, None]], dim=1)
     values = value(to_positive[:, :, None] - to_negative)  # (B, S, M)
     return LossTerms(
         values.flatten(1),
-        (chosen[:, :, None] & rows.negative_chosen[:, None]).flatten(1),
+        (chosen[:, :, None] & block.negative_chosen[:, None]).flatten(1),
         pull=to_positive[:, :, None].expand_as(values).flatten(1),
     )
 
 
-def all_triplets_sum(rows: BlockView, *, margin: float) -> LossSum:
-    """The sum of `triplet_rows` over a set of negatives, without a term for each triplet."""
-    thresholds = rows.at_positives(rows.to_positive + margin, -torch.inf)  # (B, S)
-    rows.settle(thresholds)
-    total, active = hinge_sum(thresholds, rows.to_negative)
+def triplet_sum(block: BlockView, *, margin: float) -> LossSum:
+    """The sum of `triplet_terms` over a set of negatives, without a term for each triplet."""
+    thresholds = block.at_positives(block.to_positive + margin, -torch.inf)  # (B, S)
+    block.settle(thresholds)
+    total, active = hinge_sum(thresholds, block.to_negative)
     return LossSum(
-        total=total, counts=rows.positive_count * rows.negative_count, active=active, anchors=len(rows.labels)
+        total=total, counts=block.positive_count * block.negative_count, active=active, anchors=len(block.labels)
     )
 
 
-def all_soft_triplets_sum(rows: BlockView, *, margin: float) -> LossSum:
-    """The sum of the soft `triplet_rows` over a set of negatives, without a term for each triplet."""
-    total = softplus_sum(rows.at_positives(rows.to_positive + margin, -torch.inf), rows.to_negative)
-    return LossSum(total=total, counts=rows.positive_count * rows.negative_count, active=None, anchors=len(rows.labels))
+def soft_triplet_sum(block: BlockView, *, margin: float) -> LossSum:
+    """The sum of the soft `triplet_terms` over a set of negatives, without a term for each triplet."""
+    total = softplus_sum(block.at_positives(block.to_positive + margin, -torch.inf), block.to_negative)
+    return LossSum(
+        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
+    )
 
 
 class TripletLoss(EmbeddingLoss):
@@ -164,7 +166,7 @@ class TripletLoss(EmbeddingLoss):
                 "reduction must be 'mean', 'max' or 'sum' with soft = True, where every term is above 0: "
                 f"got {reduction!r}; use one of these, or soft = False."
             )
-        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.listed):
+        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.selects_set):
             raise ValueError(
                 "reduction = 'objective' is the sum over all triplets: got another strategy; "
                 "use positives='all' and negatives='all', or the reduction 'mean'."
@@ -192,7 +194,7 @@ class TripletLoss(EmbeddingLoss):
         numbers = super().numbers(batch)
         if self.variant == "pn":
             numbers += 2 * slots * batch.dimension
-        if self.strategy.negatives.listed and not self._summed():
+        if self.strategy.negatives.selects_set and not self._summed():
             numbers += slots * len(batch.references)
         return numbers
 
@@ -201,20 +203,20 @@ class TripletLoss(EmbeddingLoss):
         """Also for the largest of the terms that do not fall with D(a, n)."""
         return super().ranks_terms or (self.reduction == "max" and self.variant == "pn")
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """The margin beyond each positive."""
-        return rows.at_positives(rows.to_positive + self.margin, -torch.inf)
+        return block.at_positives(block.to_positive + self.margin, -torch.inf)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """The hinge of the chosen triplets."""
         margin = self.soft_margin if self.soft else self.margin
-        if not rows.paired and self._summed():
-            return (all_soft_triplets_sum if self.soft else all_triplets_sum)(rows, margin=margin)
+        if not block.paired and self._summed():
+            return (soft_triplet_sum if self.soft else triplet_sum)(block, margin=margin)
         with_self = self.reduction == "objective"
         if self.reduction == "max":
-            rows.settle_nearest()
-        return triplet_rows(rows, margin=margin, variant=self.variant, with_self=with_self, soft=self.soft)
+            block.settle_nearest()
+        return triplet_terms(block, margin=margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
     def _summed(self) -> bool:
-        """Whether only sums over the triplets are needed."""
+        """Return whether only sums over the triplets are needed."""
         return self.trim == 0 and self.variant == "an" and self.reduction not in ("max", "objective")

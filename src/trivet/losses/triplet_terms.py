@@ -12,21 +12,21 @@ from trivet.mining.strategy import Strategy
 VECTORS = 64  # numbers, a multiple of what a CPU takes at once
 
 
-def chosen_triplets(rows: BlockView) -> tuple[Tensor, Tensor, Tensor]:
+def chosen_triplets(block: BlockView) -> tuple[Tensor, Tensor, Tensor]:
     """D(a, p), D(a, n) and which triplets are chosen; the three broadcast together.
 
     `(B, S)` each if every positive has its negative; against a set of negatives `(B, S, 1)`, `(B, 1, M)` and
     `(B, S, M)`. Where nothing is chosen the distances are finite and mean nothing.
     """
-    if rows.paired:
-        return rows.to_positive, rows.to_negative, rows.positive_chosen
-    to_negative = rows.to_negative.where(rows.negative_chosen, 0)
-    chosen = rows.positive_chosen[:, :, None] & rows.negative_chosen[:, None]
-    return rows.to_positive[:, :, None], to_negative[:, None], chosen
+    if block.paired:
+        return block.to_positive, block.to_negative, block.positive_chosen
+    to_negative = block.to_negative.where(block.negative_chosen, 0)
+    chosen = block.positive_chosen[:, :, None] & block.negative_chosen[:, None]
+    return block.to_positive[:, :, None], to_negative[:, None], chosen
 
 
-def triplet_terms(
-    rows: BlockView, values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False
+def flat_terms(
+    block: BlockView, values: Tensor, to_positive: Tensor, chosen: Tensor, *, all_active: bool = False
 ) -> LossTerms:
     """Terms of the shape `chosen_triplets` gives; `all_active` for values that may be 0 or less and still count."""
     return LossTerms(
@@ -34,18 +34,18 @@ def triplet_terms(
         chosen.flatten(1),
         active=chosen.flatten(1) if all_active else None,
         pull=to_positive.expand_as(values).flatten(1),
-        every=rows.every and rows.paired,
+        all_chosen=block.all_chosen and block.paired,
     )
 
 
-def triplets_held(strategy: Strategy, batch: Batch) -> int:
-    """How many triplets of an anchor `chosen_triplets` holds beside its distances."""
-    if not strategy.negatives.listed:
+def stored_triplets(strategy: Strategy, batch: Batch) -> int:
+    """Return how many triplets of an anchor `chosen_triplets` holds beside its distances."""
+    if not strategy.negatives.selects_set:
         return 0
     return (batch.largest_class if strategy.positives.pairwise else 1) * len(batch.references)
 
 
-def softplus_log(exponents: Tensor) -> Tensor:
+def stable_softplus(exponents: Tensor) -> Tensor:
     """log(1 + exp(x)) to the last digit, without overflow; of equal numbers the same, wherever they stand."""
     # A CPU takes what is left over after whole vectors by another exp and log, which round otherwise.
     size, missing = exponents.numel(), -exponents.numel() % VECTORS

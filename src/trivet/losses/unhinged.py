@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
-from trivet.losses.triplet_terms import chosen_triplets, triplet_terms, triplets_held
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stored_triplets
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.index_tuples import Disjoint
@@ -17,48 +17,50 @@ from trivet.runtime.arguments import check_at_least
 DIAMETER = 2.0  # d_max, of the unit sphere
 
 
-def unhinged_triplet_rows(rows: BlockView, *, margin: float) -> LossTerms:
+def unhinged_triplet_terms(block: BlockView, *, margin: float) -> LossTerms:
     """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
-    to_positive, to_negative, chosen = chosen_triplets(rows)
+    to_positive, to_negative, chosen = chosen_triplets(block)
     values = DIAMETER + to_positive - to_negative + margin
-    return triplet_terms(rows, values, to_positive, chosen, all_active=True)
+    return flat_terms(block, values, to_positive, chosen, all_active=True)
 
 
-def all_unhinged_triplets_rows(rows: BlockView, *, margin: float) -> LossSum:
-    """The sum of `unhinged_triplet_rows` over a set of negatives without a term for each triplet.
+def unhinged_triplet_sum(block: BlockView, *, margin: float) -> LossSum:
+    """The sum of `unhinged_triplet_terms` over a set of negatives without a term for each triplet.
 
     A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
     """
-    positives, negatives = rows.positive_count, rows.negative_count
-    pull = rows.at_positives(rows.to_positive, 0).sum(dim=1)  # (B,)
-    push = DIAMETER * negatives - rows.negative_total
-    found = LossSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(rows.labels))
-    return replace(found, total=found.total + margin * _number(found.count, pull))
+    positives, negatives = block.positive_count, block.negative_count
+    pull = block.at_positives(block.to_positive, 0).sum(dim=1)  # (B,)
+    push = DIAMETER * negatives - block.negative_total
+    result = LossSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(block.labels))
+    return replace(result, total=result.total + margin * _number(result.count, pull))
 
 
-def unhinged_margin_rows(rows: BlockView, *, beta: float, margin: float) -> LossTerms:
+def unhinged_margin_terms(block: BlockView, *, beta: float, margin: float) -> LossTerms:
     """d_max + D(a, p) - beta + margin and d_max + beta - D(a, n) + margin for the chosen pairs of the block.
 
     Where each positive has its negative a term is the sum of both; against a set of negatives each pair is a term.
     """
-    pull = DIAMETER + rows.to_positive - beta + margin  # (B, S)
-    push = DIAMETER + beta - rows.to_negative + margin  # (B, S) or (B, M)
-    if rows.paired:
-        chosen = rows.positive_chosen
+    pull = DIAMETER + block.to_positive - beta + margin  # (B, S)
+    push = DIAMETER + beta - block.to_negative + margin  # (B, S) or (B, M)
+    if block.paired:
+        chosen = block.positive_chosen
         active = 2 * chosen.long()
-        return LossTerms(pull + push, chosen, parts=2, active=active, pull=pull, push=push, every=rows.every)
-    chosen = torch.cat([rows.positive_chosen, rows.negative_chosen], dim=1)
+        return LossTerms(
+            pull + push, chosen, components=2, active=active, pull=pull, push=push, all_chosen=block.all_chosen
+        )
+    chosen = torch.cat([block.positive_chosen, block.negative_chosen], dim=1)
     no_pull = torch.full_like(push, -torch.inf)
     return LossTerms(
         torch.cat([pull, push], dim=1), chosen, active=chosen.long(), pull=torch.cat([pull, no_pull], dim=1)
     )
 
 
-def unhinged_margin_sum(rows: BlockView, *, beta: float, margin: float) -> LossSum:
-    """The sum of `unhinged_margin_rows` over a set of negatives."""
-    anchors, counts = len(rows.labels), (rows.positive_count, rows.negative_count)
-    pull = rows.at_positives(rows.to_positive, 0).sum()
-    push = -rows.negative_total.sum()
+def unhinged_margin_sum(block: BlockView, *, beta: float, margin: float) -> LossSum:
+    """The sum of `unhinged_margin_terms` over a set of negatives."""
+    anchors, counts = len(block.labels), (block.positive_count, block.negative_count)
+    pull = block.at_positives(block.to_positive, 0).sum()
+    push = -block.negative_total.sum()
     positives, negatives = (_number(anchors * c if isinstance(c, int) else c.sum(), pull) for c in counts)
     constant = (DIAMETER - beta + margin) * positives + (DIAMETER + beta + margin) * negatives
     return LossSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
@@ -136,19 +138,19 @@ class UnhingedTripletLoss(EmbeddingLoss):
             generator=generator,
         )
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """Without end: every negative counts, once for each positive."""
-        return rows.at_positives(torch.full_like(rows.to_positive, torch.inf), -torch.inf)
+        return block.at_positives(torch.full_like(block.to_positive, torch.inf), -torch.inf)
 
     def numbers(self, batch: Batch) -> int:
         """More where every triplet is held."""
-        return super().numbers(batch) + (triplets_held(self.strategy, batch) if self.trim else 0)
+        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """The chosen triplets; only their sum where no single one is wanted."""
-        if rows.paired or self.trim:
-            return unhinged_triplet_rows(rows, margin=self.margin)
-        return all_unhinged_triplets_rows(rows, margin=self.margin)
+        if block.paired or self.trim:
+            return unhinged_triplet_terms(block, margin=self.margin)
+        return unhinged_triplet_sum(block, margin=self.margin)
 
 
 class UnhingedMarginLoss(EmbeddingLoss):
@@ -222,11 +224,11 @@ class UnhingedMarginLoss(EmbeddingLoss):
         self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
         self.beta = beta
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """Without end: every negative counts."""
-        return rows.to_positive.new_full((len(rows.labels), 1), torch.inf)
+        return block.to_positive.new_full((len(block.labels), 1), torch.inf)
 
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """Pairs of the block."""
-        formula = unhinged_margin_rows if rows.paired or self.trim else unhinged_margin_sum
-        return formula(rows, beta=self.beta, margin=self.margin)
+        formula = unhinged_margin_terms if block.paired or self.trim else unhinged_margin_sum
+        return formula(block, beta=self.beta, margin=self.margin)

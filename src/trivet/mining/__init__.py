@@ -1,4 +1,4 @@
-"""Who is compared with whom: label relations, selectors of positives and negatives, index triplets and pairs."""
+"""Choice of comparisons: label relations, selectors of positives and negatives, index triplets and pairs."""
 
 from trivet.mining import negatives, positives
 from trivet.mining.distance_block import DistanceBlock

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
-from trivet.mining.label_groups import Groups, Numbers
+from trivet.mining.label_groups import LabelGroups, Numbers
 from trivet.runtime.lazy import lazy
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
@@ -32,7 +32,7 @@ class Batch:
         items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
         total: anchors in the whole batch, of which these may be one process's part.
         first: place of the first anchor in the whole batch.
-        own: how many of the references, the first ones, are the anchors; then these alone have a gradient.
+        shared: how many of the references, the first ones, are the anchors; then these alone have a gradient.
         taken: `(M,)` bool, references that may not be chosen any more; None where all may.
         exact: whether all distances are computed by differences, which takes many times as long as by products.
         graph: whether gradients are wanted.
@@ -44,11 +44,11 @@ class Batch:
     reference_labels: Tensor
     ids: Tensor | None
     reference_ids: Tensor | None
-    classes: Groups
-    items: Groups | None
+    classes: LabelGroups
+    items: LabelGroups | None
     total: int
     first: int = 0
-    own: int = 0
+    self_references: int = 0
     taken: Tensor | None = None
     exact: bool = False
     graph: bool = field(default_factory=torch.is_grad_enabled)
@@ -81,17 +81,17 @@ class Batch:
 
     @lazy
     def largest_class(self) -> int:
-        """How many references the largest class of an anchor has; under `torch.compile` how many it may have."""
+        """Return how many references the largest class of an anchor has; under `torch.compile` how many it may have."""
         return self.class_sizes[1]
 
     @lazy
     def even_classes(self) -> bool:
-        """Whether all anchors have equally many references of their class."""
+        """Return whether all anchors have equally many references of their class."""
         return self.class_sizes[0] == self.class_sizes[1]
 
     @lazy
     def class_sizes(self) -> tuple[int, int]:
-        """How many references the smallest and the largest class of an anchor have, or may have."""
+        """Return how many references the smallest and the largest class of an anchor have, or may have."""
         references = self.references.shape[0]
         if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
             return -1, references
@@ -100,7 +100,8 @@ class Batch:
 
     @lazy
     def compared_with_itself(self) -> bool:
-        """Whether each anchor is one of the references, in the column of its place, and nothing else is the same."""
+        """Return whether each anchor is one of the references, in the column of its place, and nothing else is the
+        same."""
         return self.ids is not None and self.items is None
 
     @property
@@ -108,7 +109,7 @@ class Batch:
         """d of the embeddings."""
         return self.embeddings.shape[1]
 
-    def whole(self) -> Batch:
+    def with_all_anchors(self) -> Batch:
         """The batch with the anchors of all processes."""
         if self.total == len(self.labels):
             return self
@@ -119,8 +120,8 @@ class Batch:
     def detach(self) -> Batch:
         """The same batch without a graph."""
         embeddings = self.embeddings.detach()
-        own = self.references is self.embeddings
-        return self.with_rows(embeddings, embeddings if own else self.references.detach(), graph=False)
+        shared = self.references is self.embeddings
+        return self.with_rows(embeddings, embeddings if shared else self.references.detach(), graph=False)
 
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
@@ -136,9 +137,9 @@ class Batch:
         batch.__dict__.update({name: self.__dict__[name] for name in self.__dict__ if name not in OF_ROWS}, **changed)
         return batch
 
-    def own_references(self, embeddings: Tensor) -> Tensor:
+    def references_from(self, embeddings: Tensor) -> Tensor:
         """The references, of which the first are the `embeddings`, with their graph."""
-        rest = self.references[self.own :]
+        rest = self.references[self.self_references :]
         return torch.cat([embeddings, rest]) if len(rest) else embeddings
 
     def blocks(self, size: int | None, numbers: int) -> list[tuple[int, int]]:
@@ -182,7 +183,7 @@ def check_batch(
     Raises:
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
-    given = embeddings
+    original = embeddings
     embeddings, labels, norms = _rows(embeddings, labels, "", pairs)
     reference_norms = norms
     if (references is None) != (reference_labels is None):
@@ -190,12 +191,12 @@ def check_batch(
         raise ValueError(
             f"references and reference_labels must be given together: got no {missing}; pass both or neither."
         )
-    own = references is None
+    is_self_compared = references is None
     if references is None or reference_labels is None:
         if reference_ids is not None:
             raise ValueError("reference_ids need references: got none; pass references, or ids alone.")
     else:
-        if references is given and ids is None and reference_ids is None:
+        if references is original and ids is None and reference_ids is None:
             ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
         references, reference_labels, reference_norms = _rows(references, reference_labels, "reference_", pairs)
         if references.shape[1] != embeddings.shape[1]:
@@ -218,13 +219,13 @@ def check_batch(
     named, anchors = ids is not None, embeddings.shape[0]
     if ids is not None:
         ids = _integers(ids, "ids", anchors)
-    elif own or with_batch:
+    elif is_self_compared or with_batch:
         ids = torch.arange(anchors, device=embeddings.device)
-    if own:
+    if is_self_compared:
         reference_ids = ids
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
-    learned = anchors if own else 0
+    learned = anchors if is_self_compared else 0
     if references is None or reference_labels is None:
         references, reference_labels = embeddings, labels
     elif with_batch and ids is not None:
@@ -243,10 +244,10 @@ def check_batch(
         reference_labels,
         ids,
         reference_ids,
-        Groups(reference_labels),
-        Groups(reference_ids) if named and reference_ids is not None else None,
+        LabelGroups(reference_labels),
+        LabelGroups(reference_ids) if named and reference_ids is not None else None,
         total=anchors,
-        own=learned,
+        self_references=learned,
         exact=waits and wide <= EXACT_ELSEWHERE,  # no entry need be looked up then
     )
 

@@ -27,18 +27,18 @@ from trivet.mining.selected_set import SelectedItems, nothing
 from trivet.runtime.lazy import lazy
 
 DIFFERENCES_AT_ONCE = 2**19  # numbers that stay in a processor's cache
-MOST_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
-MOST_KEPT = 2**12  # numbers of an anchor's differences that are kept for the gradient, if it has fewer references
+MAX_EXACT = 2**19  # numbers whose differences take a CPU less time than the two dozen steps that avoid most of them
+MAX_STORED_DIFFERENCES = 2**12  # numbers of an anchor's differences that are stored for the gradient
 PRODUCTS_PER_DIFFERENCE = 32  # products of rows, in float64, in the time in which two rows are subtracted
 
 
 class DistanceBlock:
     """B anchors against M references. Nothing is computed before it is read.
 
-    The other references of the anchor's class are few, and listed: `own (B, S)` are their columns. All references of
-    other classes are negatives, and only their distances form a matrix.
+    The other references of the anchor's class are few, and listed: `same_class (B, S)` are their columns. All
+    references of other classes are negatives, and only their distances form a matrix.
 
-    What selectors read carries no gradient. What a formula reads (`listed`, `matrix`, `anchors`, `references`) is
+    What selectors read carries no gradient. What a formula reads (`distances_to`, `matrix`, `anchors`, `references`) is
     differentiable in one of two ways. Of a batch with a graph, by ordinary autograd. Of a detached batch, with
     `leaves=True`, each is a leaf of its own, and `add_gradients` carries the gradients of the leaves on to the rows:
     the matrix products of the gradient then add to one buffer for all blocks.
@@ -62,64 +62,64 @@ class DistanceBlock:
     ) -> None:
         self.distance, self.margin = distance, margin
         self._batch, self._span, self._leaves = batch, span, leaves
-        self._whole = span == (0, batch.labels.shape[0])
-        self.labels, self._rows = self._part(batch.labels), self._part(batch.embeddings)
-        self.ids = None if batch.ids is None else self._part(batch.ids)
+        self._is_full = span == (0, batch.labels.shape[0])
+        self.labels, self._rows = self._slice(batch.labels), self._slice(batch.embeddings)
+        self.ids = None if batch.ids is None else self._slice(batch.ids)
         (self.size, self.dimension), self.reference_labels = batch.references.shape, batch.reference_labels
         self._graph = batch.graph and not leaves  # selectors read without a graph what formulas share
         self._with_matrix, self._exact = with_matrix, batch.exact
         self._only_class = batch.items is None and batch.taken is None  # whether all but the class are negatives
-        self._lists: list[_Listed] = []
+        self._leaves_of_columns: list[_FormulaLeaf] = []
 
-    def _part(self, values: Tensor) -> Tensor:
-        """What belongs to these anchors, of a tensor `(N, ...)` about all of the batch."""
-        return values if self._whole else values[slice(*self._span)]
+    def _slice(self, values: Tensor) -> Tensor:
+        """Return what belongs to these anchors, of a tensor `(N, ...)` about all of the batch."""
+        return values if self._is_full else values[slice(*self._span)]
 
     @lazy
-    def place(self) -> Tensor:
-        """Where the anchors `(B,)` stand in the whole batch."""
+    def anchor_index(self) -> Tensor:
+        """Return where the anchors `(B,)` stand in the whole batch."""
         if self._batch.compared_with_itself and self.ids is not None:
             return self.ids
         start, stop = self._span
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
     @lazy
-    def _class(self) -> Tensor:
+    def _class_columns(self) -> Tensor:
         """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
         batch, (starts, counts) = self._batch, self._batch.class_ranges
-        if not self._whole:
+        if not self._is_full:
             starts, counts = (each[slice(*self._span)] for each in (starts, counts))
         return batch.classes.positions(starts, counts, batch.largest_class, even=batch.even_classes)
 
     @lazy
-    def own(self) -> Tensor:
+    def same_class(self) -> Tensor:
         """Columns `(B, S)` of the class, ascending, M for none; without the anchor where it is known which it is."""
-        if not self._batch.compared_with_itself or self._class.shape[1] == 0:
-            return self._class
-        return without(self._class, self.place)
+        if not self._batch.compared_with_itself or self._class_columns.shape[1] == 0:
+            return self._class_columns
+        return without(self._class_columns, self.anchor_index)
 
     @lazy
-    def own_columns(self) -> Tensor:
-        """`own`, with the last column for the empty slots."""
-        return self.own if self._batch.even_classes else self.own.clamp_max(max(0, self.size - 1))
+    def same_class_columns(self) -> Tensor:
+        """`same_class`, with the last column for the empty slots."""
+        return self.same_class if self._batch.even_classes else self.same_class.clamp_max(max(0, self.size - 1))
 
     @lazy
-    def filled(self) -> bool:
-        """Whether it is known that every slot of `own` holds another item of the class."""
+    def slots_filled(self) -> bool:
+        """Return whether it is known that every slot of `same_class` holds another item of the class."""
         batch = self._batch
         return batch.even_classes and self._only_class and (batch.compared_with_itself or batch.ids is None)
 
     @lazy
-    def opposed(self) -> bool:
-        """Whether it is known that every anchor has a negative."""
+    def all_opposed(self) -> bool:
+        """Return whether it is known that every anchor has a negative."""
         return isinstance(self.negative_count, int) and self.negative_count > 0
 
-    def everywhere(self, slots: int) -> Tensor:
+    def all_true(self, slots: int) -> Tensor:
         """True in all `(B, slots)`, as a view of one number."""
         return self._true if slots == 1 else self._true.expand(-1, slots)
 
     @lazy
-    def column(self) -> Tensor:
+    def label_column(self) -> Tensor:
         """The labels `(B, 1)`; also where a number for each anchor is asked for, and only its shape is read."""
         return self.labels[:, None]
 
@@ -129,40 +129,40 @@ class DistanceBlock:
 
     @lazy
     def positive(self) -> Tensor:
-        """Which slots of `own (B, S)` hold another item of the class."""
-        if self.filled:
-            return self.everywhere(self.own.shape[1])
-        filled = self.own < self.size
+        """Return which slots of `same_class (B, S)` hold another item of the class."""
+        if self.slots_filled:
+            return self.all_true(self.same_class.shape[1])
+        filled = self.same_class < self.size
         if self._batch.compared_with_itself and self._batch.taken is None:
             return filled
         if self._batch.taken is not None and self.size:
-            filled &= ~self._batch.taken[self.own_columns]
-        if self.ids is None or self._batch.reference_ids is None or self.own.shape[1] == 0:
+            filled &= ~self._batch.taken[self.same_class_columns]
+        if self.ids is None or self._batch.reference_ids is None or self.same_class.shape[1] == 0:
             return filled
-        return filled & (self._batch.reference_ids[self.own_columns] != self.ids[:, None])
+        return filled & (self._batch.reference_ids[self.same_class_columns] != self.ids[:, None])
 
     @lazy
     def excluded(self) -> Tensor:
         """Columns `(B, E)` that are no negatives, ascending, then M: the class, rows of the same item, taken ones."""
-        parts = [self._class]
+        sources = [self._class_columns]
         if self._batch.items is not None and self.ids is not None:
             items = self._batch.items
             same = items.positions(*items.ranges(self.ids), items.largest)
-            parts.append(same.where(self._other_label(same), self.size))
+            sources.append(same.where(self._other_label(same), self.size))
         if self._batch.taken is not None:
             taken = self._batch.taken.nonzero().flatten().expand(len(self.labels), -1)
             known = self._other_label(taken)
             if self._batch.items is not None and self._batch.reference_ids is not None and self.ids is not None:
                 known &= self._batch.reference_ids[taken] != self.ids[:, None]
-            parts.append(taken.where(known, self.size))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1).sort(dim=1).values
+            sources.append(taken.where(known, self.size))
+        return sources[0] if len(sources) == 1 else torch.cat(sources, dim=1).sort(dim=1).values
 
     def _other_label(self, columns: Tensor) -> Tensor:
         return self._batch.reference_labels[columns.clamp_max(self.size - 1)] != self.labels[:, None]
 
     @lazy
     def negatives(self) -> Tensor:
-        """How many negatives each anchor has, `(B, 1)`."""
+        """Return how many negatives each anchor has, `(B, 1)`."""
         count = self.negative_count
         return torch.full_like(self.labels, count)[:, None] if isinstance(count, int) else count
 
@@ -175,13 +175,13 @@ class DistanceBlock:
 
     @lazy
     def _is_excluded(self) -> Tensor:
-        """Which slots of `excluded (B, E)` are filled."""
+        """Return which slots of `excluded (B, E)` are filled."""
         return self.excluded < self.size
 
     @lazy
-    def to_own(self) -> Tensor:
-        """Squared distances `(B, S)` to `own`, by differences; empty slots mean nothing."""
-        return self._own.squared.detach()
+    def to_same_class(self) -> Tensor:
+        """Squared distances `(B, S)` to `same_class`, by differences; empty slots mean nothing."""
+        return self._same_class_distances.squared.detach()
 
     @lazy
     def to_negatives(self) -> Tensor:
@@ -198,13 +198,13 @@ class DistanceBlock:
 
     @property
     def rounds(self) -> bool:
-        """Whether rounding may have changed `to_negatives`, in a way that can be looked at."""
+        """Return whether rounding may have changed `to_negatives`, in a way that can be looked at."""
         return self._rounded is not None
 
     def squared_to(self, columns: Tensor) -> Tensor:
         """Squared distances `(B, S)` to any columns, by differences."""
-        if columns is self.own_columns:
-            return self.to_own
+        if columns is self.same_class_columns:
+            return self.to_same_class
         with torch.no_grad():
             return self._squared_to(columns).squared
 
@@ -250,23 +250,23 @@ class DistanceBlock:
     def nearest_beyond(self, low: Tensor, number: int) -> SelectedItems:
         """The `number` nearest negatives strictly beyond each squared distance of `low (B, S)`, `(B, S number)`."""
         self.settle_negatives(low)
-        squared, parts = self.to_negatives, []
+        squared, chosen_columns = self.to_negatives, []
         for slot in range(low.shape[1]):
             # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
             ahead = torch.threshold_(squared - low[:, slot : slot + 1], 0, torch.inf)
             if self._rounded is not None:
-                parts.append(self._rounded.nearest_of(ahead, number))
+                chosen_columns.append(self._rounded.nearest_of(ahead, number))
             else:
-                parts.append(nearest_few(ahead, number))
-        if not parts:
+                chosen_columns.append(nearest_few(ahead, number))
+        if not chosen_columns:
             return nothing(low)
-        index = torch.cat(parts, dim=1)
+        index = torch.cat(chosen_columns, dim=1)
         reached = squared.gather(1, index)
         chosen = (reached > low.repeat_interleave(number, dim=1)) & reached.isfinite()
         if number > 1:  # a row with fewer repeats one
-            places = index.view(len(index), -1, number)
+            columns = index.view(len(index), -1, number)
             repeated = torch.stack(
-                [(places[:, :, :place] == places[:, :, place : place + 1]).any(dim=2) for place in range(number)], dim=2
+                [(columns[:, :, :rank] == columns[:, :, rank : rank + 1]).any(dim=2) for rank in range(number)], dim=2
             )
             chosen = chosen & ~repeated.flatten(1)
         return SelectedItems(index, chosen)
@@ -310,13 +310,13 @@ class DistanceBlock:
         self._dense = matrix.detach().requires_grad_()
         return self._dense
 
-    def listed(self, columns: Tensor) -> Tensor:
+    def distances_to(self, columns: Tensor) -> Tensor:
         """Distances `(B, S)` to any columns in the loss's distance."""
-        part = self._own if columns is self.own_columns else self._squared_to(columns)
-        distances = from_squared(part.squared, self.distance)
+        target = self._same_class_distances if columns is self.same_class_columns else self._squared_to(columns)
+        distances = from_squared(target.squared, self.distance)
         if self._leaves:
             distances = distances.detach().requires_grad_()
-            self._lists.append(_Listed(part, distances))
+            self._leaves_of_columns.append(_FormulaLeaf(target, distances))
         return distances
 
     def between(self, columns: Tensor, others: Tensor) -> Tensor:
@@ -339,7 +339,7 @@ class DistanceBlock:
             return
         names = ("anchors", "references", "reference_squares", "_dense")
         rows = [self.__dict__[name] for name in names if name in self.__dict__]
-        leaves = [*rows, *(listed.distances for listed in self._lists), *parameters]
+        leaves = [*rows, *(listed.distances for listed in self._leaves_of_columns), *parameters]
         # Autograd compares nothing: a dict by identity brings each gradient back to its leaf.
         grads = dict(zip(map(id, leaves), torch.autograd.grad(total, leaves, allow_unused=True), strict=True))
 
@@ -347,7 +347,7 @@ class DistanceBlock:
             return grads[id(self.__dict__[name])] if name in self.__dict__ else None
 
         if (of_anchors := grad_of("anchors")) is not None:
-            self._part(sums.anchors).add_(of_anchors)
+            self._slice(sums.anchors).add_(of_anchors)
         if (of_references := grad_of("references")) is not None and sums.learned:
             sums.references.add_(of_references[: sums.learned])
         if (of_squares := grad_of("reference_squares")) is not None:
@@ -357,17 +357,17 @@ class DistanceBlock:
         # From here on gradients are those of squared distances, but for the factor 1 / 2 of other distances.
         scale = 1.0 if self.distance == "squared_euclidean" else 0.5
         wide = None
-        for listed in self._lists:
-            grad, part = grads[id(listed.distances)], listed.part
+        for listed in self._leaves_of_columns:
+            grad, source = grads[id(listed.distances)], listed.columns_distances
             if grad is None or self.size == 0:
                 continue
             grad = self._per_squared(grad, listed.distances)
-            if self._by_products(part.columns):
+            if self._by_products(source.columns):
                 if wide is None:
                     wide = torch.zeros((grad.shape[0], self.size), dtype=torch.float64, device=grad.device)
-                wide.scatter_add_(1, part.columns, grad.double())
+                wide.scatter_add_(1, source.columns, grad.double())
             else:
-                self._add_differences(part, grad if scale == 0.5 else 2 * grad, sums)
+                self._add_differences(source, grad if scale == 0.5 else 2 * grad, sums)
         if wide is not None:
             if sums.precise is None:
                 sums.precise = ProductGradients(self._batch.precise_products, learned=sums.learned, scale=scale)
@@ -383,9 +383,9 @@ class DistanceBlock:
                 parameter_sum.add_(of_parameter)
 
     @lazy
-    def _own(self) -> _List:
+    def _same_class_distances(self) -> _ColumnDistances:
         with torch.set_grad_enabled(self._graph):
-            return self._squared_to(self.own_columns)
+            return self._squared_to(self.same_class_columns)
 
     @lazy
     def _squared(self) -> Tensor:
@@ -397,11 +397,11 @@ class DistanceBlock:
         """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
         if self._exact or self.size == 0 or torch.compiler.is_compiling():
             return None
-        if "_squared" not in self.__dict__ and self.labels.shape[0] * self.size * self.dimension <= MOST_EXACT:
+        if "_squared" not in self.__dict__ and self.labels.shape[0] * self.size * self.dimension <= MAX_EXACT:
             self._exact = True  # from now on: nobody has asked for them yet
             return None
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
-        exact = partial(_squared_of, self._rows, self._batch.references)
+        exact = partial(_squared_of_pairs, self._rows, self._batch.references)
         return Rounded(self.to_negatives, *self._batch.products.bounds(*self._span), exact)
 
     def _product(self) -> Tensor:
@@ -447,38 +447,42 @@ class DistanceBlock:
         hidden = torch.cat([hidden, hidden.detach().expand(-1, index.shape[1] - 1)], dim=1)
         return values.scatter(1, index, hidden) if values.requires_grad else values.scatter_(1, index, hidden)
 
-    def _squared_to(self, columns: Tensor) -> _List:
+    def _squared_to(self, columns: Tensor) -> _ColumnDistances:
         anchors, references = self._rows, self._batch.references
         if self.size == 0:
-            return _List(columns, None, anchors.new_zeros(columns.shape))
-        if columns.shape[1] * self.dimension <= max(self.size, MOST_KEPT):
+            return _ColumnDistances(columns, None, anchors.new_zeros(columns.shape))
+        if columns.shape[1] * self.dimension <= max(self.size, MAX_STORED_DIFFERENCES):
             # No matrix product here: it loses the digits that separate near-duplicates.
             differences = _differences(anchors, references, columns)
-            return _List(columns, differences, row_sums(differences.square()))
+            return _ColumnDistances(columns, differences, row_sums(differences.square()))
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return _List(columns, None, self._by_differences(columns))
+            return _ColumnDistances(columns, None, self._by_differences(columns))
         # Too many differences to keep: the gradient is that of a product.
         squared = self._batch.precise_products.squared_distances(*self._span).gather(1, columns).to(anchors.dtype)
         if torch.compiler.is_compiling():
-            return _List(columns, None, squared)
-        return _List(columns, None, _with_values(squared, self._by_differences(columns)))
+            return _ColumnDistances(columns, None, squared)
+        return _ColumnDistances(columns, None, _with_values(squared, self._by_differences(columns)))
 
     def _by_products(self, columns: Tensor) -> bool:
-        """Whether a product with all references takes less time than the differences to these columns `(B, S)`."""
+        """Return whether a product with all references takes less time than the differences to these columns `(B,
+        S)`."""
         slots = columns.shape[1]
-        return slots * self.dimension > max(self.size, MOST_KEPT) and slots * PRODUCTS_PER_DIFFERENCE > self.size
+        return (
+            slots * self.dimension > max(self.size, MAX_STORED_DIFFERENCES)
+            and slots * PRODUCTS_PER_DIFFERENCE > self.size
+        )
 
-    def _add_differences(self, part: _List, grad: Tensor, sums: Gradients) -> None:
+    def _add_differences(self, source: _ColumnDistances, grad: Tensor, sums: Gradients) -> None:
         """Add the gradient of half the squared distances of a list, `(B, S)`; differences not kept are taken again."""
-        anchors = self._part(sums.anchors)
-        if part.differences is not None:
-            self._add_pulls(part.columns, grad[:, :, None] * part.differences, anchors, sums)
+        anchors = self._slice(sums.anchors)
+        if source.differences is not None:
+            self._add_pulls(source.columns, grad[:, :, None] * source.differences, anchors, sums)
             return
         numbers = device.numbers_at_once(grad, cached=DIFFERENCES_AT_ONCE)
         step = max(1, numbers // max(1, grad.shape[1] * self.dimension))
         for start in range(0, grad.shape[0], step):
             some = slice(start, start + step)
-            columns = part.columns[some]
+            columns = source.columns[some]
             pulls = _differences(self._rows[some], self._batch.references, columns).mul_(grad[some, :, None])
             self._add_pulls(columns, pulls, anchors[some], sums)
 
@@ -501,7 +505,7 @@ class DistanceBlock:
         return torch.div(grad, distances, out=distances)
 
 
-class _List(NamedTuple):
+class _ColumnDistances(NamedTuple):
     """Squared distances `(B, S)` to some columns, and the differences `(B, S, d)` y - x they come from, if they do."""
 
     columns: Tensor
@@ -509,10 +513,10 @@ class _List(NamedTuple):
     squared: Tensor
 
 
-class _Listed(NamedTuple):
+class _FormulaLeaf(NamedTuple):
     """A list, and the leaf that a formula reads: its distances `(B, S)`."""
 
-    part: _List
+    columns_distances: _ColumnDistances
     distances: Tensor
 
 
@@ -523,8 +527,8 @@ def _squared_differences(anchors: Tensor, references: Tensor, columns: Tensor | 
     step, size = max(1, numbers // max(1, slots * dimension)), anchors.shape[0]
     if size > step:
         starts = range(0, size, step)
-        parts = ((anchors[i : i + step], None if columns is None else columns[i : i + step]) for i in starts)
-        return torch.cat([_squared_differences(own, references, some) for own, some in parts])
+        chunks = ((anchors[i : i + step], None if columns is None else columns[i : i + step]) for i in starts)
+        return torch.cat([_squared_differences(rows, references, some) for rows, some in chunks])
     others = references if columns is None else _gathered(references, columns)
     return row_sums(_squares(others, anchors[:, None]))
 
@@ -551,10 +555,10 @@ def _with_values(differentiable: Tensor, exact: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _squared_of(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
+def _squared_of_pairs(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
     """Squared distances `(K,)` of these rows of the anchors to these references, by differences."""
     step = max(1, device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE) // anchors.shape[1])
     if len(rows) > step:
-        parts = (slice(start, start + step) for start in range(0, len(rows), step))
-        return torch.cat([_squared_of(anchors, references, rows[part], others[part]) for part in parts])
+        chunks = (slice(start, start + step) for start in range(0, len(rows), step))
+        return torch.cat([_squared_of_pairs(anchors, references, rows[chunk], others[chunk]) for chunk in chunks])
     return row_sums(_squares(references.index_select(0, others), anchors.index_select(0, rows)))

@@ -74,11 +74,11 @@ class Rounded:
 
     @lazy
     def _slack(self) -> Tensor:
-        """How far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
+        """Return how far above the smallest value of a row `(B, 1)` the one may stand that is exactly the smallest."""
         return self.reach * (2 * self.share)
 
     def _gaps(self, some: slice, limits: Tensor) -> Tensor:
-        """How far the values of some rows are from the nearer of one or two limits `(B, S)`."""
+        """Return how far the values of some rows are from the nearer of one or two limits `(B, S)`."""
         if limits.shape[1] == 1:
             return (self.values[some] - limits).abs_()
         low, high = limits[:, :1] / 2, limits[:, 1:] / 2
@@ -100,16 +100,16 @@ class Rounded:
         return self._nearest(values, number, -1 if farthest else 1)
 
     def nearest_of(self, values: Tensor, number: int) -> Tensor:
-        """Of the entries that are finite in `values (B, M)`, which has the order of the matrix and is written over."""
+        """Columns of the nearest finite entries of `values (B, M)`, which has the matrix's order and is overwritten."""
         return self._nearest(values, number, 1, shifted=True)
 
     def _nearest(self, values: Tensor, number: int, sign: int, *, shifted: bool = False) -> Tensor:
-        found: list[Tensor] = []
-        for place in range(number):
-            if place:
-                values.scatter_(1, found[-1], torch.inf)
-            found.append(self._first(values, sign, shifted))
-        return found[0] if number == 1 else torch.cat(found, dim=1)
+        columns: list[Tensor] = []
+        for rank in range(number):
+            if rank:
+                values.scatter_(1, columns[-1], torch.inf)
+            columns.append(self._first(values, sign, shifted))
+        return columns[0] if number == 1 else torch.cat(columns, dim=1)
 
     def _first(self, values: Tensor, sign: int, shifted: bool) -> Tensor:
         row, column = _near_smallest(values, self._slack)
@@ -127,9 +127,9 @@ class Rounded:
                 values = torch.full_like(values, torch.inf)  # otherwise what is not near the smallest stays above
             return values.index_put_((row, column), exact.to(values.dtype)).argmin(dim=1, keepdim=True)
         least = exact.new_full((len(values),), torch.inf).scatter_reduce_(0, row, exact, "amin")
-        place = column.where(exact == least[row], values.shape[1])
+        candidates = column.where(exact == least[row], values.shape[1])
         index = torch.zeros(len(values), dtype=torch.int64, device=row.device)
-        return index.scatter_reduce_(0, row, place, "amin", include_self=False)[:, None]
+        return index.scatter_reduce_(0, row, candidates, "amin", include_self=False)[:, None]
 
 
 def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,8 +139,8 @@ def _below(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
         return row, column
     chunks = _chunks(values, torch.inf)
     row, chunk = (chunks.amin(dim=2) < limits).nonzero(as_tuple=True)
-    place, lane = (chunks[row, chunk] < limits[row]).nonzero(as_tuple=True)
-    return row[place], chunk[place] * CHUNK + lane
+    hit, lane = (chunks[row, chunk] < limits[row]).nonzero(as_tuple=True)
+    return row[hit], chunk[hit] * CHUNK + lane
 
 
 def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,8 +154,8 @@ def _near_smallest(values: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
     least = chunks.amin(dim=2)  # (B, C)
     limits = (least.amin(dim=1, keepdim=True) + slack).clamp_max_(most)
     row, chunk = (least <= limits).nonzero(as_tuple=True)
-    place, lane = (chunks[row, chunk] <= limits[row]).nonzero(as_tuple=True)
-    return row[place], chunk[place] * CHUNK + lane
+    hit, lane = (chunks[row, chunk] <= limits[row]).nonzero(as_tuple=True)
+    return row[hit], chunk[hit] * CHUNK + lane
 
 
 def nearest(values: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ def relative_powers(exponents: Tensor, largest: Tensor) -> Tensor:
 
 
 def ranges(values: Tensor, low: Tensor | None, high: Tensor) -> Ranges | FewRanges:
-    """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval; see `Ranges`."""
+    """Find, for each row of `values (B, M)` and each slot, the columns in an open interval; see `Ranges`."""
     few = high.shape[1] * values.numel() <= AT_ONCE
     return FewRanges(values, low, high) if few else Ranges(values, low, high)
 
@@ -209,7 +209,7 @@ class FewRanges:
 
     @property
     def count(self) -> Tensor:
-        """How many columns there are for each slot, `(B, S)`."""
+        """Return how many columns there are for each slot, `(B, S)`."""
         return self._until[:, :, -1]
 
     def column(self, rank: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class FewRanges:
 
 
 class Ranges:
-    """For each row of `values (B, M)` and each slot, the columns whose value lies in an open interval.
+    """Columns whose value lies in an open interval, for each row of `values (B, M)` and each slot.
 
     Args:
         low: `(B, S)` exclusive lower ends, or None for none.
@@ -239,7 +239,7 @@ class Ranges:
 
     @property
     def count(self) -> Tensor:
-        """How many columns there are for each slot, `(B, S)`."""
+        """Return how many columns there are for each slot, `(B, S)`."""
         return self._until[:, :, -1]
 
     def column(self, rank: Tensor) -> Tensor:

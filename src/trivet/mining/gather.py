@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trivet.mining.batch import Batch
-from trivet.mining.label_groups import Groups
+from trivet.mining.label_groups import LabelGroups
 
 DTYPES = (torch.float32, torch.float64)
 HEADER_SIZE = 9  # passed, rows, dimension, dtype, ids, gradient, shared references, two seeds
@@ -27,8 +27,8 @@ TEXT_SIZE = 2048  # bytes of an error that the other processes are told
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one process brings.
+class LocalBatch:
+    """The rows of one process.
 
     Attributes:
         embeddings: `(N, d)` float32 or float64.
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What all processes brought together: M rows, those of process 0 first.
+    """The rows of all processes: M of them, those of process 0 first.
 
     Attributes:
         embeddings: `(M, d)`; the gradient of each row is summed over the processes and goes to the one that brought it.
@@ -66,7 +66,7 @@ class Gathered:
     start: int
 
 
-def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) -> Gathered:
+def gather(check: Callable[[], LocalBatch], group: dist.ProcessGroup | None = None) -> Gathered:
     """Join the rows of all processes, or raise an error on all of them. Every process of the group must call it.
 
     Rows do not lose a bit on the way, and no two processes need bring the same number of them. Where gradients are
@@ -93,12 +93,12 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
         >>> dist.destroy_process_group()
     """
     rank = _rank(group)
-    part: Part | None = None
+    local: LocalBatch | None = None
     failure: Exception | None = None
     header = [0] * HEADER_SIZE
     try:
-        part = check()
-        header = _header(part)
+        local = check()
+        header = _header(local)
     except Exception as error:  # whatever it is: the others wait for this process, and must be told first
         failure = error
     headers = _concatenated(torch.tensor([header], dtype=torch.int64), group).tolist()
@@ -109,10 +109,10 @@ def gather(check: Callable[[], Part], group: dist.ProcessGroup | None = None) ->
             raise failure
         failed = passed.index(0)
         raise ValueError(f"every process must pass a valid batch: process {failed} got {_decoded(texts[failed])}")
-    assert part is not None
+    assert local is not None
     _check_agreement(counts, *shared)
-    embeddings = gather_rows(part.embeddings, counts, group)
-    columns = [part.labels] if part.ids is None else [part.labels, part.ids]
+    embeddings = gather_rows(local.embeddings, counts, group)
+    columns = [local.labels] if local.ids is None else [local.labels, local.ids]
     labels, *ids = gather_rows(torch.stack(columns, dim=1), counts, group).T.contiguous()
     return Gathered(
         embeddings,
@@ -132,41 +132,41 @@ def gather_batch(check: Callable[[], Batch], key: Tensor, group: dist.ProcessGro
             they come after the gathered rows.
         key: `(2,)` int64, the own one.
     """
-    own: list[Batch] = []
+    local_batches: list[Batch] = []
 
-    def part() -> Part:
-        own.append(batch := check())
+    def local_batch() -> LocalBatch:
+        local_batches.append(batch := check())
         first, second = key.tolist()
         shared = 0 if batch.references is batch.embeddings else len(batch.references)
         ids = batch.ids if batch.items is not None else None
-        return Part(batch.embeddings, batch.labels, ids, (first, second), shared)
+        return LocalBatch(batch.embeddings, batch.labels, ids, (first, second), shared)
 
-    whole = gather(part, group)
-    batch = own[0]
-    references, labels, ids = [whole.embeddings], [whole.labels], [whole.ids]
+    gathered = gather(local_batch, group)
+    batch = local_batches[0]
+    references, labels, ids = [gathered.embeddings], [gathered.labels], [gathered.ids]
     if batch.references is not batch.embeddings:
         references.append(batch.references)
         labels.append(batch.reference_labels)
-        strangers = -1 - torch.arange(len(batch.references), device=whole.ids.device)  # no row of the batch
+        strangers = -1 - torch.arange(len(batch.references), device=gathered.ids.device)  # no row of the batch
         ids.append(strangers if batch.items is None or batch.reference_ids is None else batch.reference_ids)
     reference_labels, reference_ids = torch.cat(labels), torch.cat(ids)
-    stop = whole.start + len(batch.labels)
+    stop = gathered.start + len(batch.labels)
     joined = Batch(
         batch.embeddings,
         batch.labels,
         torch.cat(references),
         reference_labels,
-        whole.ids[whole.start : stop],
+        gathered.ids[gathered.start : stop],
         reference_ids,
-        Groups(reference_labels),
-        None if batch.items is None else Groups(reference_ids),
-        total=sum(whole.counts),
-        first=whole.start,
+        LabelGroups(reference_labels),
+        None if batch.items is None else LabelGroups(reference_ids),
+        total=sum(gathered.counts),
+        first=gathered.start,
     )
-    return joined, torch.tensor(whole.seeds, device=key.device)
+    return joined, torch.tensor(gathered.seeds, device=key.device)
 
 
-def own_share(value: Tensor, gather: bool | dist.ProcessGroup) -> Tensor:
+def local_share(value: Tensor, gather: bool | dist.ProcessGroup) -> Tensor:
     """A value that all processes have alike, with this process's share of the gradient: the shares add up to it."""
     share = value / dist.get_world_size(None if isinstance(gather, bool) else gather)
     return share + (value - share).detach()
@@ -183,18 +183,18 @@ class Processes:
         rank, size = _rank(self.group), dist.get_world_size(self.group)
         return slice(number * rank // size, number * (rank + 1) // size)
 
-    def add_up(self, own: Tensor) -> Tensor:
+    def add_up(self, local: Tensor) -> Tensor:
         """The sum of a tensor over all of them."""
-        return sum_over_processes(own, group=self.group)
+        return sum_over_processes(local, group=self.group)
 
-    def largest(self, own: Tensor) -> Tensor:
+    def largest(self, local: Tensor) -> Tensor:
         """The largest of a scalar that each of them has."""
-        return gather_rows(own[None], [1] * dist.get_world_size(self.group), self.group).max()
+        return gather_rows(local[None], [1] * dist.get_world_size(self.group), self.group).max()
 
-    def add_before(self, own: Tensor) -> Tensor:
+    def add_before(self, local: Tensor) -> Tensor:
         """The sum of a scalar over those of lower rank."""
         size = dist.get_world_size(self.group)
-        return gather_rows(own[None], [1] * size, self.group)[: _rank(self.group)].sum()
+        return gather_rows(local[None], [1] * size, self.group)[: _rank(self.group)].sum()
 
 
 def gather_rows(rows: Tensor, counts: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
@@ -212,18 +212,19 @@ def gather_rows(rows: Tensor, counts: Sequence[int], group: dist.ProcessGroup | 
 
 
 def sum_over_processes(
-    own: Tensor, *, gathered: Tensor | None = None, group: dist.ProcessGroup | None = None
+    local: Tensor, *, gathered: Tensor | None = None, group: dist.ProcessGroup | None = None
 ) -> Tensor:
     """The sum of a tensor of any shape over all processes, in its dtype.
 
-    Counted as one number that the processes share: its gradient goes to `own` as it comes.
+    Counted as one number that the processes share: its gradient goes to `local_batches` as it comes.
 
     Args:
-        gathered: the gathered rows that `own` was made of. Then backward passes by them, and exchanges their gradient,
-            also on a process whose `own` happens to use none of them; the others would wait for it forever.
+        gathered: the gathered rows that `local_batches` was made of. Then backward passes by them, and exchanges their
+        gradient,
+            also on a process whose `local_batches` happens to use none of them; the others would wait for it forever.
     """
     _rank(group)
-    total: Tensor = _Sum.apply(own, gathered, group)
+    total: Tensor = _Sum.apply(local, gathered, group)
     return total
 
 
@@ -242,11 +243,11 @@ def _rank(group: dist.ProcessGroup | None) -> int:
     return rank
 
 
-def _header(part: Part) -> list[int]:
-    rows, dimension = part.embeddings.shape
-    wants_gradient = torch.is_grad_enabled() and part.embeddings.requires_grad
-    kind = DTYPES.index(part.embeddings.dtype)
-    return [1, rows, dimension, kind, part.ids is not None, wants_gradient, part.shared, *part.seeds]
+def _header(local: LocalBatch) -> list[int]:
+    rows, dimension = local.embeddings.shape
+    wants_gradient = torch.is_grad_enabled() and local.embeddings.requires_grad
+    kind = DTYPES.index(local.embeddings.dtype)
+    return [1, rows, dimension, kind, local.ids is not None, wants_gradient, local.shared, *local.seeds]
 
 
 def _check_agreement(
@@ -269,7 +270,7 @@ def _check_agreement(
         [str(DTYPES[dtype]).removeprefix("torch.") for dtype in dtypes],
         "use the same precision everywhere",
     )
-    _check_same("give ids, or none of them", ["ids" if given else "none" for given in ids], "pass ids everywhere")
+    _check_same("give ids, or none of them", ["ids" if present else "none" for present in ids], "pass ids everywhere")
     _check_same(
         "require a gradient of its embeddings, or none of them",
         ["a required gradient" if wanted else "no gradient" for wanted in gradients],
@@ -280,11 +281,12 @@ def _check_agreement(
     )
 
 
-def _check_same(must: str, came: list[str], remedy: str) -> None:
-    for process, value in enumerate(came):
-        if value != came[0]:
+def _check_same(must: str, values: list[str], remedy: str) -> None:
+    for process, value in enumerate(values):
+        if value != values[0]:
             raise ValueError(
-                f"every process must {must}: got {came[0]} from process 0 and {value} from process {process}; {remedy}."
+                f"every process must {must}: got {values[0]} from process 0 and {value} from process {process}; "
+                f"{remedy}."
             )
 
 
@@ -321,8 +323,8 @@ class _GatherRows(torch.autograd.Function):
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, own: Tensor, gathered: Tensor | None, group: dist.ProcessGroup | None) -> Tensor:
-        return _added(own, group)
+    def forward(ctx: Any, local: Tensor, gathered: Tensor | None, group: dist.ProcessGroup | None) -> Tensor:
+        return _added(local, group)
 
     @staticmethod
     @once_differentiable

@@ -31,13 +31,13 @@ class Gradients:
 
     @property
     def learned(self) -> int:
-        """How many references need a gradient, the first ones."""
+        """Return how many references need a gradient, the first ones."""
         return self.references.shape[0]
 
     def finish(self, references: Tensor) -> None:
         """Add the rest to the sums of anchors and references."""
         if self.squares is not None:
             self.references.addcmul_(references[: self.learned], self.squares[:, None], value=2)
-        for part in (self.products, self.precise):
-            if part is not None:
-                part.add_to(self.anchors, self.references)
+        for product in (self.products, self.precise):
+            if product is not None:
+                product.add_to(self.anchors, self.references)

@@ -13,7 +13,7 @@ from trivet.distances import Distance
 from trivet.mining.batch import Batch
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.label_groups import Groups
+from trivet.mining.label_groups import LabelGroups
 from trivet.mining.selected_set import SelectedItems, SelectedSet
 from trivet.mining.strategy import Selection, Strategy
 
@@ -43,8 +43,8 @@ class IndexTuples:
         margin: float,
     ) -> None:
         self.anchors, self.positives, self.negatives = anchors, positives, negatives
-        self._by_anchor, self._by_negative_anchor = Groups(anchors), Groups(negative_anchors)
-        self.listed, self._distance, self._margin = not paired, distance, margin
+        self._by_anchor, self._by_negative_anchor = LabelGroups(anchors), LabelGroups(negative_anchors)
+        self.selects_set, self._distance, self._margin = not paired, distance, margin
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
@@ -53,18 +53,18 @@ class IndexTuples:
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
         """The block of the anchors in `span`."""
         return DistanceBlock(
-            batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.listed
+            batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.selects_set
         )
 
-    def select(self, block: DistanceBlock, draws: CounterRng | None) -> Selection:
+    def select(self, block: DistanceBlock, rng: CounterRng | None) -> Selection:
         """The tuples of the block's anchors."""
-        slots, filled = _slots(self._by_anchor, block.place, len(self.positives))
+        slots, filled = _slots(self._by_anchor, block.anchor_index, len(self.positives))
         positives = SelectedItems(_at(self.positives, slots), filled)
         negatives: SelectedItems | SelectedSet
-        if not self.listed:
+        if not self.selects_set:
             negatives = SelectedItems(_at(self.negatives, slots), filled)
         else:
-            rows, filled = _slots(self._by_negative_anchor, block.place, len(self.negatives))
+            rows, filled = _slots(self._by_negative_anchor, block.anchor_index, len(self.negatives))
             # A penalty of infinity for all but the listed columns; one column more takes the empty slots.
             penalty = block.to_negatives.new_full((len(block.labels), block.size + 1), torch.inf)
             penalty.scatter_(1, _at(self.negatives, rows).where(filled, block.size), 0)
@@ -73,7 +73,7 @@ class IndexTuples:
         return Selection(positives, negatives)
 
 
-def given_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance, margin: float) -> IndexTuples:
+def check_index_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Distance, margin: float) -> IndexTuples:
     """Check index tuples made elsewhere.
 
     Args:
@@ -124,7 +124,7 @@ def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
     if disjoint not in (False, True, "random"):
         raise ValueError(f"disjoint must be False, True (anchors by index) or 'random': got {disjoint!r}.")
     several = strategy.negatives.k > 1 or strategy.positives.k > 1
-    if disjoint and (strategy.positives.pairwise or strategy.negatives.listed or several):
+    if disjoint and (strategy.positives.pairwise or strategy.negatives.selects_set or several):
         raise ValueError(
             "disjoint needs a strategy with one positive and one negative per anchor: got "
             f"{type(strategy.positives).__name__} and {type(strategy.negatives).__name__}; use for instance 'easy' "
@@ -134,7 +134,7 @@ def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
 
 @torch.no_grad()
 def disjoint_triplets(
-    strategy: Strategy, batch: Batch, draws: CounterRng | None, *, order: Disjoint
+    strategy: Strategy, batch: Batch, rng: CounterRng | None, *, order: Disjoint
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Triplets of which no two share an item, at most N / 3, chosen anchor after anchor among what is left.
 
@@ -143,8 +143,8 @@ def disjoint_triplets(
     """
     anchors = torch.arange(len(batch.labels), device=batch.labels.device)
     if order == "random":
-        assert draws is not None
-        anchors = draws.uniform(anchors, 1, stream=2).flatten().argsort()
+        assert rng is not None
+        anchors = rng.uniform(anchors, 1, stream=2).flatten().argsort()
     taken = torch.zeros(len(batch.references), dtype=torch.bool, device=anchors.device)
     used = torch.zeros(len(batch.labels), dtype=torch.bool, device=anchors.device)
     rest = replace(batch, taken=taken)
@@ -152,7 +152,7 @@ def disjoint_triplets(
     for anchor in anchors.tolist():
         if used[anchor]:
             continue
-        selection = strategy.select(strategy.block(rest, (anchor, anchor + 1)), draws)
+        selection = strategy.select(strategy.block(rest, (anchor, anchor + 1)), rng)
         assert isinstance(selection.negatives, SelectedItems)
         if not selection.positives.chosen[0, 0]:
             continue
@@ -168,9 +168,9 @@ def disjoint_triplets(
     return first, second, third
 
 
-def _slots(groups: Groups, place: Tensor, total: int) -> tuple[Tensor, Tensor]:
+def _slots(groups: LabelGroups, anchors: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Numbers `(B, S)` of the tuples of each anchor, and which slots hold one."""
-    numbers = groups.positions(*groups.ranges(place), groups.largest)
+    numbers = groups.positions(*groups.ranges(anchors), groups.largest)
     filled = numbers < total
     return numbers.where(filled, 0), filled
 

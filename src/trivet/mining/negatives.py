@@ -1,4 +1,4 @@
-"""Which items of other classes an anchor is pushed away from."""
+"""Selectors of negatives: the items of other classes that an anchor is pushed away from."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class NegativeSelector(ABC):
     """A rule that picks negatives, given the chosen positives where it matters.
 
     Attributes:
-        listed: whether it gives a whole set of negatives per anchor (`SelectedSet`) rather than k for each positive.
-        given_positive: whether the choice depends on the positive.
+        selects_set: whether it gives a whole set of negatives per anchor (`SelectedSet`) rather than k for each
+        positive. needs_positive: whether the choice depends on the positive.
         random: whether it uses the uniform numbers it is given.
         unit_rows: whether it means something for embeddings of unit norm only.
         k: how many it gives for each positive.
     """
 
-    listed: ClassVar[bool] = False
-    given_positive: ClassVar[bool] = False
+    selects_set: ClassVar[bool] = False
+    needs_positive: ClassVar[bool] = False
     unit_rows: ClassVar[bool] = False
 
     @property
@@ -149,7 +149,7 @@ class SemihardNegative(NegativeSelector):
     otherwise: Otherwise = "random"
     k: int = 1
     random = True
-    given_positive: ClassVar[bool] = True
+    needs_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check(self.margin, self.otherwise, self.k)
@@ -178,7 +178,7 @@ class ViolatingNegative(NegativeSelector):
     otherwise: Otherwise = "drop"
     k: int = 1
     random = True
-    given_positive: ClassVar[bool] = True
+    needs_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check(self.margin, self.otherwise, self.k)
@@ -205,7 +205,7 @@ class SemihardHardestNegative(NegativeSelector):
 
     otherwise: Otherwise = "drop"
     k: int = 1
-    given_positive: ClassVar[bool] = True
+    needs_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check(None, self.otherwise, self.k)
@@ -307,8 +307,8 @@ class MultiSimilarityNegatives(NegativeSelector):
     epsilon: float = 0.1
     reference: Literal["least-similar", "chosen"] = "least-similar"
     unit_rows: ClassVar[bool] = True
-    listed: ClassVar[bool] = True
-    given_positive: ClassVar[bool] = True
+    selects_set: ClassVar[bool] = True
+    needs_positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least(0, self.epsilon, name="epsilon")
@@ -317,9 +317,9 @@ class MultiSimilarityNegatives(NegativeSelector):
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
         """The mined negatives, a set per anchor; none for an anchor without a positive."""
         if self.reference == "chosen":
-            reached, chosen, every = block.squared_to(positives.index), positives.chosen, positives.every
+            reached, chosen, every = block.squared_to(positives.index), positives.chosen, positives.all_chosen
         else:
-            reached, chosen, every = block.to_own, block.positive, block.filled
+            reached, chosen, every = block.to_same_class, block.positive, block.slots_filled
         if reached.shape[1] == 0:
             farthest = reached.new_full((len(reached), 1), -torch.inf)
         else:
@@ -337,7 +337,7 @@ class MultiSimilarityNegatives(NegativeSelector):
 class AllNegatives(NegativeSelector):
     """Every item of another class."""
 
-    listed: ClassVar[bool] = True
+    selects_set: ClassVar[bool] = True
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
         """All negatives, a set per anchor."""
@@ -403,17 +403,17 @@ def _between(block: DistanceBlock, low: Tensor | None, high: Tensor, uniform: Te
     if k == 1:
         return SelectedItems(ranges.column(rank), chosen)
     # One slot after the other: the k choices of a slot are ranks in the same range.
-    parts = [ranges.column(rank[:, place::k]) for place in range(k)]
-    return SelectedItems(torch.stack(parts, dim=2).flatten(1), chosen)
+    columns = [ranges.column(rank[:, choice::k]) for choice in range(k)]
+    return SelectedItems(torch.stack(columns, dim=2).flatten(1), chosen)
 
 
 def _uniform(block: DistanceBlock, uniform: Tensor, k: int) -> SelectedItems:
     """Negatives drawn uniformly, k different ones for each slot of the positive; no distance is computed."""
     slots, count = uniform.shape[1] // k, block.negative_count
-    every = block.opposed and k == 1
+    every = block.all_opposed and k == 1
     # How many negatives stand before it.
     if every:
-        rank, chosen = (uniform * count).long(), block.everywhere(slots)
+        rank, chosen = (uniform * count).long(), block.all_true(slots)
     else:
         rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)
     # An excluded column stands before it if no more than `rank` negatives stand before that column.
@@ -429,9 +429,9 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """k different ranks below `count (B, S)` for each slot, `(B, S k)`, and which of them exist."""
     uniform, count = uniform.reshape(*count.shape, k), count.long()
     taken: list[Tensor] = []
-    for place in range(k):
-        left = (count - place).clamp_min_(0) if place else count
-        rank = (uniform[:, :, place] * left).long()  # downwards; a product with less than 1 is never rounded up to left
+    for choice in range(k):
+        left = (count - choice).clamp_min_(0) if choice else count
+        rank = (uniform[:, :, choice] * left).long()  # downwards: never rounded up to left
         # The rank counts those not taken: step over the taken ones, from the lowest.
         for other in torch.stack(taken, dim=0).sort(dim=0).values if taken else []:
             rank = rank + (rank >= other)
@@ -447,8 +447,8 @@ def _same(block: DistanceBlock, index: Tensor, shape_of: Tensor) -> SelectedItem
     k = index.shape[1]
     slots = shape_of.shape[1] // k
     index = index if slots == 1 else index.repeat(1, slots)
-    if k == 1 and block.opposed:
-        return SelectedItems(index, block.everywhere(slots), every=True)
+    if k == 1 and block.all_opposed:
+        return SelectedItems(index, block.all_true(slots), all_chosen=True)
     return SelectedItems(index, (torch.arange(k, device=index.device) < block.negatives).repeat(1, slots))
 
 
@@ -459,7 +459,7 @@ def _or_else(
     if otherwise == "drop":
         return choice
     if device.read_freely(choice.chosen) and bool(choice.chosen.all()):
-        return replace(choice, every=True)
+        return replace(choice, all_chosen=True)
     if block.size == 0:
         return choice
     if otherwise == "random":
@@ -470,8 +470,8 @@ def _or_else(
     if k > 1:
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
     index = fallback.index.where(empty, choice.index)
-    if fallback.every:
-        return SelectedItems(index, fallback.chosen, every=True)
+    if fallback.all_chosen:
+        return SelectedItems(index, fallback.chosen, all_chosen=True)
     return SelectedItems(index, choice.chosen | (fallback.chosen & empty))
 
 

@@ -1,4 +1,4 @@
-"""Which items of its own class an anchor is pulled towards."""
+"""Selectors of positives: the items of its own class that an anchor is pulled towards."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class PositiveSelector(ABC):
     """A rule that picks among the references of the anchor's class.
 
     Attributes:
-        pairwise: whether every positive may be chosen, in the slots of `DistanceBlock.own`; otherwise `k` are.
+        pairwise: whether every positive may be chosen, in the slots of `DistanceBlock.same_class`; otherwise `k` are.
         random: whether it uses the uniform numbers it is given.
-        after_negative: whether it needs the chosen negative, so that the negative is chosen first.
+        needs_negative: whether it needs the chosen negative, so that the negative is chosen first.
         unit_rows: whether it means something for embeddings of unit norm only.
         k: how many it gives for each anchor.
     """
 
     pairwise: ClassVar[bool] = False
     random: ClassVar[bool] = False
-    after_negative: ClassVar[bool] = False
+    needs_negative: ClassVar[bool] = False
 
     @property
     def unit_rows(self) -> bool:
@@ -49,8 +49,8 @@ class PositiveSelector(ABC):
         return 1
 
     def slots(self, block: DistanceBlock) -> int:
-        """How many numbers for each anchor it uses if it is random: one for each item of the class."""
-        return block.own.shape[1]
+        """Return how many numbers for each anchor it uses if it is random: one for each item of the class."""
+        return block.same_class.shape[1]
 
     @abstractmethod
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
@@ -61,7 +61,7 @@ class PositiveSelector(ABC):
 
 
 class _OfTheClass(PositiveSelector):
-    """What the rules have in common that look at the anchor's class alone."""
+    """Base of the selectors that consider the anchor's class alone."""
 
     max_positive_similarity: float | None
 
@@ -94,7 +94,7 @@ class EasyPositive(_OfTheClass):
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The nearest positives, `(B, k)`; the lowest index wins a tie."""
-        return _nearest(block, block.to_own, _allowed(block, self.max_positive_similarity), self.k)
+        return _nearest(block, block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class HardPositive(_OfTheClass):
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The farthest positives, `(B, k)`; the lowest index wins a tie."""
-        return _nearest(block, -block.to_own, _allowed(block, self.max_positive_similarity), self.k)
+        return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class SemihardPositive(_OfTheClass):
     """
 
     max_positive_similarity: float | None = None
-    after_negative = True
+    needs_negative = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The positive, `(B, 1)`; the lowest index wins a tie."""
         assert negatives is not None
-        nearer = (block.to_own < block.squared_to(negatives.index)) & negatives.chosen
-        return _nearest(block, -block.to_own, _allowed(block, self.max_positive_similarity) & nearer, 1)
+        nearer = (block.to_same_class < block.squared_to(negatives.index)) & negatives.chosen
+        return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity) & nearer, 1)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,9 @@ class AllPositives(_OfTheClass):
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """All positives, `(B, S)`."""
         allowed = _allowed(block, self.max_positive_similarity)
-        return SelectedItems(block.own_columns, allowed, every=block.filled and allowed is block.positive)
+        return SelectedItems(
+            block.same_class_columns, allowed, all_chosen=block.slots_filled and allowed is block.positive
+        )
 
 
 @dataclass(frozen=True)
@@ -187,10 +189,10 @@ class MultiSimilarityPositives(PositiveSelector):
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The mined positives, `(B, S)`."""
         if block.size == 0:
-            return SelectedItems(block.own_columns, block.positive)
+            return SelectedItems(block.same_class_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
-        hard = block.to_own > block.to_nearest - 2 * self.epsilon
-        return SelectedItems(block.own_columns, hard if block.filled else block.positive & hard)
+        hard = block.to_same_class > block.to_nearest - 2 * self.epsilon
+        return SelectedItems(block.same_class_columns, hard if block.slots_filled else block.positive & hard)
 
 
 POSITIVES: dict[str, type[PositiveSelector]] = {
@@ -213,11 +215,11 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
 
 
 def _allowed(block: DistanceBlock, max_positive_similarity: float | None) -> Tensor:
-    """Which slots of `Block.own (B, S)` hold a positive that is not too similar."""
+    """Return which slots of `DistanceBlock.same_class (B, S)` hold a positive that is not too similar."""
     # S = 1 - D / 2 between unit rows.
     if max_positive_similarity is None:
         return block.positive
-    return block.positive & (block.to_own >= 2 * (1 - max_positive_similarity))
+    return block.positive & (block.to_same_class >= 2 * (1 - max_positive_similarity))
 
 
 def _nearest(block: DistanceBlock, ranking: Tensor, allowed: Tensor, k: int) -> SelectedItems:
@@ -225,15 +227,15 @@ def _nearest(block: DistanceBlock, ranking: Tensor, allowed: Tensor, k: int) -> 
     slots = ranking.shape[1]
     if slots == 0:
         return nothing(ranking.new_zeros((len(ranking), k)))
-    if k == 1 and allowed is block.positive and block.filled:
+    if k == 1 and allowed is block.positive and block.slots_filled:
         slot = ranking.argmin(dim=1, keepdim=True)
-        return SelectedItems(block.own_columns.gather(1, slot), block.everywhere(1), every=True)
+        return SelectedItems(block.same_class_columns.gather(1, slot), block.all_true(1), all_chosen=True)
     if k == 1:
         slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     else:
         order = ranking.masked_fill(~allowed, torch.inf).argsort(dim=1, stable=True)[:, :k]
         slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
     if k == 1:
-        return SelectedItems(block.own_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
-    place = torch.arange(k, device=slot.device)
-    return SelectedItems(block.own_columns.gather(1, slot), place < allowed.sum(dim=1, keepdim=True))
+        return SelectedItems(block.same_class_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
+    rank = torch.arange(k, device=slot.device)
+    return SelectedItems(block.same_class_columns.gather(1, slot), rank < allowed.sum(dim=1, keepdim=True))

@@ -1,4 +1,4 @@
-"""What a selector chose for a block of anchors: some references each, or a whole set of them."""
+"""Choices of a selector for a block of anchors: some references each, or a whole set of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class SelectedItems:
     Where nothing was chosen the index is a column too, and means nothing.
 
     Attributes:
-        every: whether it is known that one was found in every slot.
+        all_chosen: whether it is known that one was found in every slot.
     """
 
     index: Tensor
     chosen: Tensor
-    every: bool = False
+    all_chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SelectedSet:
     count: Tensor | int
 
     def chosen(self, to_negatives: Tensor) -> Tensor:
-        """Which references are chosen, `(B, M)` bool, given `Block.to_negatives`."""
+        """Return which references are chosen, `(B, M)` bool, given `DistanceBlock.to_negatives`."""
         if self.penalty is None:
             return to_negatives < torch.inf
         return to_negatives + self.penalty < torch.inf

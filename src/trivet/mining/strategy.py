@@ -10,14 +10,14 @@ from torch import Tensor
 from trivet.distances import Distance
 from trivet.mining.batch import Batch
 from trivet.mining.counter_rng import CounterRng
-from trivet.mining.distance_block import MOST_KEPT, DistanceBlock
+from trivet.mining.distance_block import MAX_STORED_DIFFERENCES, DistanceBlock
 from trivet.mining.negatives import NegativeSelector
 from trivet.mining.positives import PositiveSelector
 from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 
 
 class Selection(NamedTuple):
-    """What was chosen for a block of anchors.
+    """Positives and negatives chosen for a block of anchors.
 
     Attributes:
         positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
@@ -34,7 +34,7 @@ class Strategy:
 
     Attributes:
         random: whether anything is drawn.
-        listed: whether it gives a set of negatives for each anchor.
+        selects_set: whether it gives a set of negatives for each anchor.
         unit_rows_for: the name of the selector that means something for unit rows only, or None.
 
     Raises:
@@ -46,12 +46,12 @@ class Strategy:
     distance: Distance
     margin: float
     random: bool = field(init=False, repr=False)
-    listed: bool = field(init=False, repr=False)
+    selects_set: bool = field(init=False, repr=False)
     unit_rows_for: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        after, given = self.positives.after_negative, self.negatives.given_positive
-        if after and (given or self.negatives.listed or self.negatives.k > 1):
+        needs_negative, needs_positive = self.positives.needs_negative, self.negatives.needs_positive
+        if needs_negative and (needs_positive or self.negatives.selects_set or self.negatives.k > 1):
             raise ValueError(
                 f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
                 f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
@@ -59,50 +59,51 @@ class Strategy:
         selectors = (self.positives, self.negatives)
         unit_rows_for = next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
         object.__setattr__(self, "random", self.positives.random or self.negatives.random)
-        object.__setattr__(self, "listed", self.negatives.listed)
+        object.__setattr__(self, "selects_set", self.negatives.selects_set)
         object.__setattr__(self, "unit_rows_for", unit_rows_for)
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
         references, dimension = batch.references.shape
-        return max(references, min(MOST_KEPT, batch.largest_class * dimension))
+        return max(references, min(MAX_STORED_DIFFERENCES, batch.largest_class * dimension))
 
     def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
         """The block of the anchors in `span`; with `leaves` its gradient is taken by `DistanceBlock.add_gradients`."""
         return DistanceBlock(
-            batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.listed
+            batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.selects_set
         )
 
-    def select(self, block: DistanceBlock, draws: CounterRng | None) -> Selection:
-        """Choose for a block; `draws` is needed where something is random."""
-        if self.positives.after_negative:
-            one = SelectedItems(block.own_columns[:, :1], block.positive[:, :1])  # what the negative does not depend on
-            if one.index.shape[1] == 0:
-                one = nothing(block.labels[:, None])
-            negatives = self.negatives.choose(block, one, self._negative_numbers(block, draws, 1))
+    def select(self, block: DistanceBlock, rng: CounterRng | None) -> Selection:
+        """Choose for a block; `rng` is needed where something is random."""
+        if self.positives.needs_negative:
+            first = SelectedItems(block.same_class_columns[:, :1], block.positive[:, :1])
+            # The negative does not depend on it.
+            if first.index.shape[1] == 0:
+                first = nothing(block.labels[:, None])
+            negatives = self.negatives.choose(block, first, self._negative_uniforms(block, rng, 1))
             assert isinstance(negatives, SelectedItems)
-            positives = self.positives.choose(block, self._positive_numbers(block, draws), negatives)
+            positives = self.positives.choose(block, self._positive_uniforms(block, rng), negatives)
         else:
-            positives = self.positives.choose(block, self._positive_numbers(block, draws), None)
+            positives = self.positives.choose(block, self._positive_uniforms(block, rng), None)
             slots = positives.index.shape[1]
-            negatives = self.negatives.choose(block, positives, self._negative_numbers(block, draws, slots))
+            negatives = self.negatives.choose(block, positives, self._negative_uniforms(block, rng, slots))
         if isinstance(negatives, SelectedItems):
             if self.negatives.k > 1:
                 fields = (positives.index, positives.chosen)
                 index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)
-                positives = SelectedItems(index, chosen, positives.every)
-            if not (positives.every and negatives.every):
+                positives = SelectedItems(index, chosen, positives.all_chosen)
+            if not (positives.all_chosen and negatives.all_chosen):
                 both = positives.chosen & negatives.chosen
                 positives, negatives = SelectedItems(positives.index, both), SelectedItems(negatives.index, both)
         return Selection(positives, negatives)
 
-    def _positive_numbers(self, block: DistanceBlock, draws: CounterRng | None) -> Tensor:
-        if draws is None or not self.positives.random:
-            return block.column
-        return draws.uniform(block.place, self.positives.slots(block), stream=0)
+    def _positive_uniforms(self, block: DistanceBlock, rng: CounterRng | None) -> Tensor:
+        if rng is None or not self.positives.random:
+            return block.label_column
+        return rng.uniform(block.anchor_index, self.positives.slots(block), stream=0)
 
-    def _negative_numbers(self, block: DistanceBlock, draws: CounterRng | None, slots: int) -> Tensor:
+    def _negative_uniforms(self, block: DistanceBlock, rng: CounterRng | None, slots: int) -> Tensor:
         slots *= self.negatives.k
-        if draws is None or not self.negatives.random:
-            return block.column.expand(-1, slots)
-        return draws.uniform(block.place, slots, stream=1)
+        if rng is None or not self.negatives.random:
+            return block.label_column.expand(-1, slots)
+        return rng.uniform(block.anchor_index, slots, stream=1)

@@ -1,4 +1,4 @@
-"""Which terms survive trimming: the smallest of all, found without holding them all.
+"""Selection of the terms that survive trimming: the smallest of all, found without storing them all.
 
 The terms of a batch may be as many as its pairs, so they are produced block by block, again for each pass. A pass
 counts how often each digit of 16 bits occurs among the values that agree with the digits known so far (a radix
@@ -17,8 +17,8 @@ from torch import Tensor
 from trivet.distances import device
 
 DIGITS = 2**16
-MOST_HELD = 2**22  # values around a cut, of however many there are
-MOST_SORTED = 2**15  # values that a CPU sorts in less time than it counts digits
+MAX_STORED = 2**22  # values around a cut, of however many there are
+MAX_SORTED = 2**15  # values that a CPU sorts in less time than it counts digits
 
 
 @dataclass
@@ -27,23 +27,23 @@ class Cut:
 
     Attributes:
         value: scalar, the largest kept value.
-        ties: scalar int64, how many values equal to it are still to be kept; counted down by `keep`.
-        whole: whether these are all there are, so that nothing need be counted.
+        ties: scalar int64, how many values equal to it are still to be kept; counted down by `retained`.
+        all_ties: whether these are all there are, so that nothing need be counted.
     """
 
     value: Tensor
     ties: Tensor
-    whole: bool = False
+    all_ties: bool = False
 
-    def keep(self, values: Tensor, candidates: Tensor) -> Tensor:
-        """Which of the `candidates (B, T)` are kept; blocks must come in order."""
-        if self.whole:
+    def retained(self, values: Tensor, candidates: Tensor) -> Tensor:
+        """Return which of the `candidates (B, T)` are kept; blocks must come in order."""
+        if self.all_ties:
             return (values <= self.value) & candidates
         tied = (values == self.value) & candidates
         number = tied.flatten().cumsum(0).reshape(tied.shape)
-        kept = ((values < self.value) & candidates) | (tied & (number <= self.ties))
+        mask = ((values < self.value) & candidates) | (tied & (number <= self.ties))
         self.ties = (self.ties - tied.sum()).clamp_min(0)
-        return kept
+        return mask
 
 
 def smallest(
@@ -65,7 +65,7 @@ def smallest(
     shifts = (48, 32, 16, 0) if like.dtype == torch.float64 else (16, 0)
     last = int(_keys(torch.tensor(torch.inf, dtype=like.dtype)) >> shifts[0]) + DIGITS // 2  # what is beyond is NaN
     prefix = torch.zeros((), dtype=torch.int64, device=like.device)
-    rank = own = prefix  # rank of the wanted value among those with this prefix; how many equal ones are here
+    rank = local = prefix  # rank of the wanted value among those with this prefix; how many equal ones are here
     for shift in shifts:
         counts = torch.zeros(DIGITS, dtype=torch.int64, device=like.device)
         for values in passes():
@@ -85,10 +85,10 @@ def smallest(
         digit = torch.searchsorted(until, rank)
         digit = digit.clamp_max(DIGITS - 1)
         rank = rank - torch.where(digit > 0, until[(digit - 1).clamp_min(0)], 0)
-        own = counts[digit]
+        local = counts[digit]
         prefix = digit - DIGITS // 2 if shift == shifts[0] else (prefix << 16) | digit
-    ties = (rank - add_before(own)).clamp_min(0)
-    return Cut(_values(prefix, like), ties, whole=bool(ties >= own))
+    ties = (rank - add_before(local)).clamp_min(0)
+    return Cut(_values(prefix, like), ties, all_ties=bool(ties >= local))
 
 
 def window(
@@ -97,7 +97,7 @@ def window(
     """About where the cut lies: how many values come after it, and two ends `()` above 0 with the cut between them.
 
     The values are at least 0, and those above it are a little off. The ends are about a hundredth apart; where more
-    than `MOST_HELD` values lie between them, another pass brings them nearer. The cut itself if it is 0; None where so
+    than `MAX_STORED` values lie between them, another pass brings them nearer. The cut itself if it is 0; None where so
     many lie between the nearer ones, too. Arguments as of `smallest`, on a CPU.
     """
     shift, finer = (48, 34) if like.dtype == torch.float64 else (16, 10)
@@ -110,11 +110,11 @@ def window(
     total = int(until[-1])
     rank = min(total, max(1, math.ceil(round(share * total, 9))))
     if rank <= zeros:
-        return Cut(torch.zeros_like(like[:0].sum()), torch.tensor(rank), whole=rank == zeros)
+        return Cut(torch.zeros_like(like[:0].sum()), torch.tensor(rank), all_ties=rank == zeros)
     digit = int(torch.searchsorted(until, rank))
     first, end = max(0, digit - 1), min(last, digit + 1) + 1  # a neighbour on either side
     keys = first << shift, end << shift
-    if int(counts[first:end].sum()) - (zeros if first == 0 else 0) > MOST_HELD:
+    if int(counts[first:end].sum()) - (zeros if first == 0 else 0) > MAX_STORED:
         nearer = _nearer(passes, rank - (int(until[first - 1]) if first else 0), keys, finer)
         if nearer is None:
             return None
@@ -129,17 +129,17 @@ def _nearer(
 ) -> tuple[int, int] | None:
     """Nearer ends around the value of a rank among those with a key from the first to before the second.
 
-    None where more than `MOST_HELD` values lie between these, too.
+    None where more than `MAX_STORED` values lie between these, too.
     """
     first_key, end_key = keys
     counts = torch.zeros((end_key - first_key) >> shift, dtype=torch.int64)
     for values in passes():
-        own = _keys(values.flatten())
-        own = own[(own >= first_key) & (own < end_key)]
-        counts += torch.bincount((own - first_key) >> shift, minlength=len(counts))
+        all_keys = _keys(values.flatten())
+        all_keys = all_keys[(all_keys >= first_key) & (all_keys < end_key)]
+        counts += torch.bincount((all_keys - first_key) >> shift, minlength=len(counts))
     digit = int(torch.searchsorted(counts.cumsum(0), rank))
     first, end = max(0, digit - 1), min(len(counts), digit + 2)
-    if int(counts[first:end].sum()) > MOST_HELD:
+    if int(counts[first:end].sum()) > MAX_STORED:
         return None
     return first_key + (first << shift), first_key + (end << shift)
 
@@ -149,19 +149,19 @@ def smallest_within(passes: Iterable[Tensor], after: int, low: Tensor, high: Ten
 
     Only values between them need be exact, and others on the right side of them. NaN is none.
     """
-    held, beyond = [], 0
+    stored, beyond = [], 0
     for values in passes:
         above = values >= low
         within = above & (values <= high)
-        held.append(values[within])
-        beyond += int(torch.count_nonzero(above)) - len(held[-1])
-    near = torch.cat(held).sort().values
+        stored.append(values[within])
+        beyond += int(torch.count_nonzero(above)) - len(stored[-1])
+    near = torch.cat(stored).sort().values
     rank = len(near) + beyond - after
     if not 0 < rank <= len(near):
         return None
     value = near[rank - 1]
     ties = rank - (near < value).sum()
-    return Cut(value, ties, whole=bool(ties >= (near == value).sum()))
+    return Cut(value, ties, all_ties=bool(ties >= (near == value).sum()))
 
 
 def smallest_of(values: Tensor, share: float) -> Cut:
@@ -172,12 +172,12 @@ def smallest_of(values: Tensor, share: float) -> Cut:
     else:
         rank = (total * share).double().round(decimals=9).ceil().long().clamp_min(1)
     if values.numel() == 0:
-        return Cut(values.new_zeros(()), torch.zeros_like(rank), whole=True)
+        return Cut(values.new_zeros(()), torch.zeros_like(rank), all_ties=True)
     ordered = values.flatten().sort().values  # NaN last
     value = ordered.index_select(0, rank[None] - 1)[0]
     ties = rank - (values < value).sum()
-    whole = device.read_freely(values) and bool(ties >= (values == value).sum())
-    return Cut(value, ties, whole=whole)
+    all_ties = device.read_freely(values) and bool(ties >= (values == value).sum())
+    return Cut(value, ties, all_ties=all_ties)
 
 
 def _keys(values: Tensor) -> Tensor:

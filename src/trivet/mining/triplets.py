@@ -99,18 +99,18 @@ def mine(
         unit_rows_for=strategy.unit_rows_for,
     )
     if disjoint:
-        draws = _draws(generator, batch) if strategy.random or disjoint == "random" else None
-        return Triplets(*disjoint_triplets(strategy, batch, draws, order=disjoint))
-    parts = []
-    for start, block, chosen, against in _chosen(strategy, batch, generator):
+        rng = _counter_rng(generator, batch) if strategy.random or disjoint == "random" else None
+        return Triplets(*disjoint_triplets(strategy, batch, rng, order=disjoint))
+    tuples = []
+    for start, block, chosen, against in _selections(strategy, batch, generator):
         if isinstance(against, SelectedItems):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             negative = against.index[row, slot]
         else:
             triples = chosen.chosen[:, :, None] & against.chosen(block.to_negatives)[:, None, :]  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
-        parts.append((row + start, chosen.index[row, slot], negative))
-    return Triplets(*_joined(parts, 3, batch))
+        tuples.append((row + start, chosen.index[row, slot], negative))
+    return Triplets(*_joined(tuples, 3, batch))
 
 
 @torch.no_grad()
@@ -155,7 +155,7 @@ negative=tensor([2, 2, 0, 1]))
         unit_rows_for=strategy.unit_rows_for,
     )
     near, far = [], []
-    for start, block, chosen, against in _chosen(strategy, batch, generator):
+    for start, block, chosen, against in _selections(strategy, batch, generator):
         row, slot = chosen.chosen.nonzero(as_tuple=True)
         near.append((row + start, chosen.index[row, slot]))
         if isinstance(against, SelectedItems):
@@ -181,25 +181,25 @@ def _strategy(
     )
 
 
-def _draws(generator: torch.Generator | None, batch: Batch) -> CounterRng:
+def _counter_rng(generator: torch.Generator | None, batch: Batch) -> CounterRng:
     return CounterRng(new_key(generator).to(batch.labels.device))
 
 
-def _chosen(
+def _selections(
     strategy: Strategy, batch: Batch, generator: torch.Generator | None
 ) -> Iterator[tuple[int, DistanceBlock, SelectedItems, SelectedItems | SelectedSet]]:
-    """Of each block its first anchor, itself, and the chosen positives and negatives."""
-    draws = _draws(generator, batch) if strategy.random else None
+    """Yield the first anchor of each block, the block, and the chosen positives and negatives."""
+    rng = _counter_rng(generator, batch) if strategy.random else None
     slots = batch.largest_class if strategy.positives.pairwise else 1
-    matrices = slots if strategy.listed else 1  # every combination is written out
+    matrices = slots if strategy.selects_set else 1  # every combination is written out
     numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension
     for span in batch.blocks(None, numbers):
         block = strategy.block(batch, span)
-        selection = strategy.select(block, draws)
+        selection = strategy.select(block, rng)
         yield span[0], block, selection.positives, selection.negatives
 
 
-def _joined(parts: Sequence[tuple[Tensor, ...]], columns: int, batch: Batch) -> list[Tensor]:
-    if not parts:
+def _joined(chunks: Sequence[tuple[Tensor, ...]], columns: int, batch: Batch) -> list[Tensor]:
+    if not chunks:
         return [torch.zeros(0, dtype=torch.int64, device=batch.labels.device)] * columns
-    return [torch.cat(column) for column in zip(*parts, strict=True)]
+    return [torch.cat(column) for column in zip(*chunks, strict=True)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trivet.distances import check_embeddings
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.batch import Batch, check_batch
-from trivet.mining.gather import Gathered, Part
+from trivet.mining.gather import Gathered, LocalBatch
 from trivet.mining.gather import gather as gather_parts
 
 
@@ -167,22 +167,22 @@ class CrossBatchMemory(nn.Module):
     @torch.no_grad()
     def _batch(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor, gather: bool | dist.ProcessGroup
-    ) -> Part | Gathered:
+    ) -> LocalBatch | Gathered:
         """The batch to remember, that of all processes with `gather`; an error of one is then raised on all."""
 
-        def checked() -> Part:
+        def checked() -> LocalBatch:
             batch = self._check(embeddings, labels, ids)
             kind = self.stored_embeddings.dtype
             if kind != batch.embeddings.dtype:
                 check_embeddings(batch.embeddings.to(kind), name=f"embeddings as {kind}")
-            return Part(batch.embeddings, batch.labels, batch.ids, seeds=(0, 0))
+            return LocalBatch(batch.embeddings, batch.labels, batch.ids, seeds=(0, 0))
 
         if not gather:
             return checked()
         return gather_parts(checked, None if gather is True else gather)
 
     @torch.no_grad()
-    def _remember(self, batch: Part | Gathered) -> None:
+    def _remember(self, batch: LocalBatch | Gathered) -> None:
         assert batch.ids is not None
         count = len(batch.labels)
         places = (torch.arange(count, device=batch.labels.device) + self.added)[-self.size :] % self.size

@@ -19,14 +19,14 @@ from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
-from trivet.mining.index_tuples import Disjoint, IndexTuples, check_disjoint, disjoint_triplets, given_tuples
+from trivet.mining.index_tuples import Disjoint, IndexTuples, check_disjoint, check_index_tuples, disjoint_triplets
 from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
-MOST_PAIRS = 2**40  # squared distances whose sum must be finite
+MAX_PAIRS = 2**40  # squared distances whose sum must be finite
 Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
 
@@ -114,11 +114,11 @@ class EmbeddingLoss(nn.Module, ABC):
         self._reaches: dict[str, float] = {}
 
     @abstractmethod
-    def formula(self, rows: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms | LossSum:
         """The loss of a block of anchors."""
 
     def objective_size(self, anchors: int, references: int) -> int:
-        """What the paper's objective divides by; for losses that offer the reduction "objective"."""
+        """Return what the paper's objective divides by; for losses that offer the reduction "objective"."""
         return anchors * references
 
     def numbers(self, batch: Batch) -> int:
@@ -127,7 +127,8 @@ class EmbeddingLoss(nn.Module, ABC):
 
     @property
     def ranks_terms(self) -> bool:
-        """Whether terms are chosen by their size, so that even of a set of negatives all distances must be exact."""
+        """Return whether terms are chosen by their size, so that even of a set of negatives all distances must be
+        exact."""
         return self.trim > 0
 
     def formula_parameters(self) -> list[nn.Parameter]:
@@ -148,7 +149,7 @@ class EmbeddingLoss(nn.Module, ABC):
         """The margin, in the unit of the distance."""
         return self.strategy.margin
 
-    def reach(self, rows: BlockView) -> Tensor:
+    def reach(self, block: BlockView) -> Tensor:
         """The distance from which on a negative adds nothing to the loss, infinite if none does.
 
         `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
@@ -159,7 +160,7 @@ class EmbeddingLoss(nn.Module, ABC):
     def penalty(
         self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
     ) -> Tensor | None:
-        """What is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
+        """Return what is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
 
         `embeddings (N, d)` and `references (M, d)` are as given, in the precision of the loss; none with `with_batch`.
         """
@@ -171,10 +172,10 @@ class EmbeddingLoss(nn.Module, ABC):
         for name in inspect.signature(type(self)).parameters:
             value = getattr(self, name, getattr(self.strategy, name, None))
             if isinstance(value, Tensor):
-                shown = f"{value.item():.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
+                text = f"{value.item():.4g}" if value.ndim == 0 else f"<{value.numel()} numbers>"
             else:
-                shown = repr(value)
-            options += [] if value is None else [f"{name}={shown}"]
+                text = repr(value)
+            options += [] if value is None else [f"{name}={text}"]
         return ", ".join(options)
 
     def _check_reach(self, value: float, *, name: str) -> None:
@@ -255,7 +256,7 @@ class EmbeddingLoss(nn.Module, ABC):
                 with_batch=with_batch and not gather,
                 normalize=self.normalize,
                 unit_rows_for=None if indices is not None else self.strategy.unit_rows_for,
-                pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MOST_PAIRS,
+                pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MAX_PAIRS,
             )
             self.check(batch)
             return batch
@@ -276,8 +277,8 @@ class EmbeddingLoss(nn.Module, ABC):
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         batch = self.anchored(batch, processes)
-        strategy, draws = self._chooser(batch, indices)
-        evaluation = Evaluation(self, batch, strategy, draws, processes)
+        strategy, rng = self._chooser(batch, indices)
+        evaluation = Evaluation(self, batch, strategy, rng, processes)
         several = batch.compared_with_itself and batch.total > 1
         alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
         if alone and torch.is_grad_enabled():  # an evaluation takes the batches that come
@@ -290,7 +291,7 @@ class EmbeddingLoss(nn.Module, ABC):
             total = evaluation.add_up(batch, None)
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
-            references = None if batch.own else batch.references
+            references = None if batch.self_references else batch.references
             total = Blocks.apply(
                 evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self.formula_parameters()
             )
@@ -315,16 +316,16 @@ class EmbeddingLoss(nn.Module, ABC):
     def _chooser(
         self, batch: Batch, indices: Sequence[Tensor] | None
     ) -> tuple[Strategy | IndexTuples, CounterRng | None]:
-        """What chooses for this batch, and the random numbers it needs."""
+        """Return what chooses for this batch, and the random numbers it needs."""
         strategy = self.strategy
         if indices is not None:
-            return given_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
-        draws = None
+            return check_index_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
+        rng = None
         if strategy.random or self.disjoint == "random":
-            draws = CounterRng(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
+            rng = CounterRng(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
             self.key[1].add_(1)
         if self.disjoint:
-            anchor, positive, negative = disjoint_triplets(strategy, batch.whole(), draws, order=self.disjoint)
+            anchor, positive, negative = disjoint_triplets(strategy, batch.with_all_anchors(), rng, order=self.disjoint)
             columns = (anchor, positive, anchor, negative)
             return IndexTuples(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
-        return strategy, draws
+        return strategy, rng

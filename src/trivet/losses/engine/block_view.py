@@ -1,4 +1,4 @@
-"""What a formula sees of the distance matrix, a block of its rows, and what it gives back: terms, or their sum."""
+"""Input and output of a formula: a block of rows of the distance matrix in, terms or their sum out."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import Cut
 from trivet.runtime.lazy import lazy
 
-MOST_AGAIN = 2**18  # differences that are taken again, so that one list holds all
+MAX_REPEATED = 2**18  # differences that are taken again, so that one list holds all
 
 
 class BlockView:
-    """What a formula sees: B anchors, their chosen positives and negatives, and differentiable distances to them.
+    """Input of a formula: B anchors, their chosen positives and negatives, and differentiable distances to them.
 
     Attributes:
         labels: `(B,)` labels of the anchors.
@@ -32,22 +32,23 @@ class BlockView:
         reference_labels: `(M,)` labels of the references.
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
-        every: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
+        all_chosen: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
     """
 
-    def __init__(self, block: DistanceBlock, strategy: Strategy | IndexTuples, draws: CounterRng | None) -> None:
+    def __init__(self, block: DistanceBlock, strategy: Strategy | IndexTuples, rng: CounterRng | None) -> None:
         with torch.set_grad_enabled(False):
-            self.selection = selection = strategy.select(block, draws)
+            self.selection = selection = strategy.select(block, rng)
         self.labels, self.ids = block.labels, block.ids
         self.reference_labels = block.reference_labels
         self.paired = isinstance(selection.negatives, SelectedItems)
-        self.positive_chosen, self.every = selection.positives.chosen, selection.positives.every
+        self.positive_chosen, self.all_chosen = selection.positives.chosen, selection.positives.all_chosen
         self._block = block
         self._zeros_settled = False
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor | int]:
-        """Which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)`,
+        """Return which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are,
+        `(B, 1)`,
         or one number if all anchors have as many.
 
         Chosen or not.
@@ -56,11 +57,12 @@ class BlockView:
 
     @property
     def matched(self) -> tuple[Tensor, bool]:
-        """Which anchors have a positive and a negative to choose from, `(B, 1)` bool, and whether it is known that all
+        """Return which anchors have a positive and a negative to choose from, `(B, 1)` bool, and whether it is known
+        that all
         have."""
         block = self._block
-        if block.filled and block.opposed and block.own.shape[1]:
-            return block.everywhere(1), True
+        if block.slots_filled and block.all_opposed and block.same_class.shape[1]:
+            return block.all_true(1), True
         return block.positive.any(dim=1, keepdim=True) & (block.negatives > 0), False
 
     @lazy
@@ -68,7 +70,7 @@ class BlockView:
         """Distances `(B, S)` from each anchor to its positives; where none is chosen the value means nothing."""
         if self._pairs is not None:
             return self._pairs[0]
-        return self._block.listed(self.selection.positives.index)
+        return self._block.distances_to(self.selection.positives.index)
 
     @lazy
     def to_negative(self) -> Tensor:
@@ -80,7 +82,7 @@ class BlockView:
         if isinstance(negatives, SelectedItems):
             if self._pairs is not None:
                 return self._pairs[1]
-            return block.listed(negatives.index)
+            return block.distances_to(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
         if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
@@ -124,27 +126,28 @@ class BlockView:
             return None
         rows, slots = positives.index.shape
         numbers = 2 * slots * self._block.dimension
-        again = positives.index is self._block.own_columns  # these differences are known, or will be
-        if numbers > 4096 or (again and numbers * rows > MOST_AGAIN):
+        again = positives.index is self._block.same_class_columns  # these differences are known, or will be
+        if numbers > 4096 or (again and numbers * rows > MAX_REPEATED):
             return None
         columns = torch.cat([positives.index, negatives.index], dim=1)
-        to_positive, to_negative = self._block.listed(columns).view(rows, 2, slots).unbind(dim=1)
+        to_positive, to_negative = self._block.distances_to(columns).view(rows, 2, slots).unbind(dim=1)
         return to_positive, to_negative
 
     @lazy
     def negative_chosen(self) -> Tensor:
-        """Which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen negatives."""
+        """Return which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen
+        negatives."""
         negatives = self.selection.negatives
         return negatives.chosen if isinstance(negatives, SelectedItems) else negatives.chosen(self._block.to_negatives)
 
     @property
     def positive_count(self) -> Tensor | int:
-        """How many positives each anchor has, `(B,)`, or one number if it is known that all have as many."""
-        return self.positive_chosen.shape[1] if self.every else self.positive_chosen.sum(dim=1)
+        """Return how many positives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        return self.positive_chosen.shape[1] if self.all_chosen else self.positive_chosen.sum(dim=1)
 
     @property
     def negative_count(self) -> Tensor | int:
-        """How many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        """Return how many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
         negatives = self.selection.negatives
         if isinstance(negatives, SelectedItems):
             return self.positive_count
@@ -152,7 +155,7 @@ class BlockView:
 
     @property
     def opposed(self) -> Tensor | bool:
-        """Which anchors have a chosen negative, `(B, 1)`, or True if it is known that all have."""
+        """Return which anchors have a chosen negative, `(B, 1)`, or True if it is known that all have."""
         count = self.negative_count
         if isinstance(count, int):
             return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
@@ -169,13 +172,13 @@ class BlockView:
             return self
         _ = self.to_positive, self.to_negative  # the same for both
         rows = copy(self)
-        rows.every = False
+        rows.all_chosen = False
         rows.positive_chosen, rows.negative_chosen = (_first_of_each(each) for each in (positives, negatives))
         return rows
 
     def at_positives(self, values: Tensor, otherwise: float) -> Tensor:
         """The `values (B, S)` where a positive is chosen, elsewhere that number."""
-        return values if self.every else values.masked_fill(~self.positive_chosen, otherwise)
+        return values if self.all_chosen else values.masked_fill(~self.positive_chosen, otherwise)
 
     @lazy
     def negative_total(self) -> Tensor:
@@ -217,7 +220,7 @@ class BlockView:
 
 
 def _first_of_each(choice: SelectedItems) -> Tensor:
-    """Which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
+    """Return which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
     index, order = choice.index.masked_fill(~choice.chosen, -1).sort(dim=1, stable=True)
     first = index[:, 1:] != index[:, :-1]
     return choice.chosen.scatter(1, order[:, 1:], first) & choice.chosen
@@ -252,32 +255,32 @@ class LossTerms:
     Attributes:
         values: `(B, T)` the terms; where `chosen` is False the value means nothing.
         chosen: `(B, T)` bool.
-        parts: how many parts a term is the sum of.
+        counts: how many parts a term is the sum of.
         active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
             is what is above 0.
         pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
             without one. None if the terms have no such part.
         push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
-        every: whether it is known that all are chosen, so that nothing need be masked.
+        all_chosen: whether it is known that all are chosen, so that nothing need be masked.
     """
 
     values: Tensor
     chosen: Tensor
-    parts: int = 1
+    components: int = 1
     active: Tensor | None = None
     pull: Tensor | None = None
     push: Tensor | None = None
-    every: bool = False
+    all_chosen: bool = False
 
     def trim(self, cut: Cut, *, positives_only: bool) -> LossTerms:
         """Without the terms, or positives, that do not survive the cut."""
         if not positives_only:
-            return replace(self, chosen=self.chosen & cut.keep(self.values.detach(), self.chosen), every=False)
+            return replace(self, chosen=self.chosen & cut.retained(self.values.detach(), self.chosen), all_chosen=False)
         assert self.pull is not None
         pulled = self.chosen & (self.pull.detach() > -torch.inf)
-        gone = pulled & ~cut.keep(self.pull.detach(), pulled)
+        gone = pulled & ~cut.retained(self.pull.detach(), pulled)
         if self.push is None:
-            return replace(self, chosen=self.chosen & ~gone, every=False)
+            return replace(self, chosen=self.chosen & ~gone, all_chosen=False)
         active = None if self.active is None else torch.where(gone, (self.push.detach() > 0).long(), self.active)
         return replace(self, values=torch.where(gone, self.push, self.values), active=active)
 
@@ -289,25 +292,25 @@ class LossTerms:
 
     def hardest(self, *, here: Tensor) -> LossTerms:
         """Only the terms equal to the largest; none at all unless `here`, a bool scalar, is True."""
-        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here, every=False)
+        return replace(self, chosen=self.chosen & (self.values.detach() >= self.largest) & here, all_chosen=False)
 
     @lazy
     def total(self) -> Tensor:
         """The sum of the chosen terms, differentiable."""
-        return (self.values if self.every else self.values.masked_fill(~self.chosen, 0)).sum()
+        return (self.values if self.all_chosen else self.values.masked_fill(~self.chosen, 0)).sum()
 
     @lazy
     def count(self) -> Tensor | int:
-        """How many are chosen."""
-        return self.values.numel() if self.every else self.chosen.sum()
+        """Return how many are chosen."""
+        return self.values.numel() if self.all_chosen else self.chosen.sum()
 
     @lazy
     def count_active(self) -> Tensor:
-        """How many parts of the chosen terms are not zero."""
+        """Return how many parts of the chosen terms are not zero."""
         if self.active is None:
             active = self.values.detach() > 0
-            return (active if self.every else active & self.chosen).sum()
-        return (self.active if self.every else self.active.where(self.chosen, 0)).sum()
+            return (active if self.all_chosen else active & self.chosen).sum()
+        return (self.active if self.all_chosen else self.active.where(self.chosen, 0)).sum()
 
     @property
     def used(self) -> Tensor:
@@ -315,8 +318,8 @@ class LossTerms:
         return self.chosen.any(dim=1)
 
     def detach(self) -> LossTerms:
-        """What a record needs of them."""
-        return LossTerms(self.values.detach(), self.chosen, self.parts, self.active, every=self.every)
+        """Return what a record needs of them."""
+        return LossTerms(self.values.detach(), self.chosen, self.components, self.active, all_chosen=self.all_chosen)
 
 
 @dataclass(frozen=True)
@@ -328,27 +331,27 @@ class LossSum:
         counts: `(B,)` how many each anchor has, or one number if all have as many.
         active: how many of their parts are not zero: the sum of these tensors; None if none is zero.
         anchors: B.
-        parts: how many parts a term is the sum of.
+        counts: how many parts a term is the sum of.
     """
 
     total: Tensor
     counts: Tensor | int
     active: Tensor | tuple[Tensor, ...] | None
     anchors: int
-    parts: int = 1
+    components: int = 1
 
     @lazy
     def count(self) -> Tensor | int:
-        """How many there are."""
+        """Return how many there are."""
         return self.anchors * self.counts if isinstance(self.counts, int) else self.counts.sum()
 
     @lazy
     def count_active(self) -> Tensor | int:
-        """How many of their parts are not zero."""
+        """Return how many of their parts are not zero."""
         if self.active is None:
             return self.count
-        parts = (self.active,) if isinstance(self.active, Tensor) else self.active
-        first, *rest = (part.sum(dtype=torch.float64).long() for part in parts)
+        counts = (self.active,) if isinstance(self.active, Tensor) else self.active
+        first, *rest = (count.sum(dtype=torch.float64).long() for count in counts)
         return sum(rest, first)
 
     @property
@@ -359,5 +362,5 @@ class LossSum:
         return self.counts > 0
 
     def detach(self) -> LossSum:
-        """What a record needs of it."""
-        return LossSum(self.total.detach(), self.counts, self.active, self.anchors, self.parts)
+        """Return what a record needs of it."""
+        return LossSum(self.total.detach(), self.counts, self.active, self.anchors, self.components)

@@ -17,20 +17,20 @@ from torch import Tensor
 
 from trivet.distances import device
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
-from trivet.losses.engine.step_stats import BlockNotes, StepCounts, StepStats, noted, tally_of
+from trivet.losses.engine.step_stats import BlockNotes, StepCounts, StepStats, block_notes, step_counts
 from trivet.mining.batch import Batch
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.gather import Processes
 from trivet.mining.gradients import Gradients
 from trivet.mining.index_tuples import IndexTuples
 from trivet.mining.strategy import Strategy
-from trivet.mining.trimming import MOST_SORTED, Cut, smallest, smallest_of, smallest_within, window
+from trivet.mining.trimming import MAX_SORTED, Cut, smallest, smallest_of, smallest_within, window
 
 if TYPE_CHECKING:
     from trivet.losses.engine.base import EmbeddingLoss
 
 SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocator keeps anyway
-MOST_HELD = 64  # terms of an anchor that trimming holds, rather than to compute them again
+MAX_STORED_TERMS = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
 class Evaluation:
@@ -41,19 +41,19 @@ class Evaluation:
         loss: EmbeddingLoss,
         batch: Batch,
         strategy: Strategy | IndexTuples,
-        draws: CounterRng | None,
+        rng: CounterRng | None,
         processes: Processes | None,
     ) -> None:
         self.batch, self._processes = batch, processes
         numbers = strategy.numbers(batch) + loss.numbers(batch)
         self.spans = batch.blocks(loss.block_size, numbers)
-        self._loss, self._strategy, self._draws = loss, strategy, draws
+        self._loss, self._strategy, self._rng = loss, strategy, rng
         self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: BlockNotes | Tensor | None = None  # for the record
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> BlockView:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
-        return BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._draws)
+        return BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._rng)
 
     def _all_terms(self) -> Iterator[LossTerms | LossSum]:
         """The terms of every block in turn, without a graph."""
@@ -62,19 +62,20 @@ class Evaluation:
             with torch.no_grad():
                 yield self._loss.formula(self.rows(batch, number))
 
-    def _cut(self, whole: LossTerms | LossSum | None = None) -> Cut:
-        """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
+    def _cut(self, terms_of_batch: LossTerms | LossSum | None = None) -> Cut:
+        """Return where trimming cuts, over the terms of the whole batch; they are computed again if they are not
+        given."""
 
-        held: list[Tensor] = []  # where the terms are few
+        stored: list[Tensor] = []  # where the terms are few
 
         def passes() -> Iterator[Tensor]:
-            if held:
-                yield from held
+            if stored:
+                yield from stored
                 return
-            for terms in self._all_terms() if whole is None else [whole]:
+            for terms in self._all_terms() if terms_of_batch is None else [terms_of_batch]:
                 assert isinstance(terms, LossTerms)
                 values, chosen = terms.values.detach(), terms.chosen
-                every = terms.every and not self._loss.trim_positives_only
+                every = terms.all_chosen and not self._loss.trim_positives_only
                 if self._loss.trim_positives_only:
                     if terms.pull is None:
                         raise ValueError(
@@ -84,14 +85,14 @@ class Evaluation:
                     values = terms.pull.detach()
                     chosen = chosen & (values > -torch.inf)
                 values = values if every else values.where(chosen, torch.nan)
-                if whole is not None or values.shape[1] <= MOST_HELD:
-                    held.append(values)
+                if terms_of_batch is not None or values.shape[1] <= MAX_STORED_TERMS:
+                    stored.append(values)
                 yield values
 
         share, processes = 1 - self._loss.trim, self._processes
-        if whole is not None and processes is None:
+        if terms_of_batch is not None and processes is None:
             (values,) = passes()
-            if values.numel() <= MOST_SORTED or not device.read_freely(values):
+            if values.numel() <= MAX_SORTED or not device.read_freely(values):
                 return smallest_of(values, share)
         if processes is None:
             return smallest(passes, share, self.batch.embeddings)
@@ -111,24 +112,25 @@ class Evaluation:
                     if low is not None and high is not None:
                         reach = self._loss.reach(rows)
                         rows.settle_between(reach - high, reach - low)
-                    found = self._loss.formula(rows)
-                assert isinstance(found, LossTerms)
-                yield found.values.where(found.chosen, torch.nan)
+                    result = self._loss.formula(rows)
+                assert isinstance(result, LossTerms)
+                yield result.values.where(result.chosen, torch.nan)
 
-        found = window(terms, 1 - self._loss.trim, batch.embeddings)
-        if found is None or isinstance(found, Cut):
-            return found
-        after, low, high = found
+        result = window(terms, 1 - self._loss.trim, batch.embeddings)
+        if result is None or isinstance(result, Cut):
+            return result
+        after, low, high = result
         return smallest_within(terms(low, high), after, low, high)
 
-    def _largest(self, cut: Cut | None = None, whole: LossTerms | None = None) -> Tensor:
-        """Which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive the cut.
+    def _largest(self, cut: Cut | None = None, terms_of_batch: LossTerms | None = None) -> Tensor:
+        """Return which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive
+        the cut.
 
         Blocks rather than the value: where another order of operations rounds a term anew, none may equal it later.
         """
         largest = self.batch.embeddings.new_full((len(self.spans),), -torch.inf)
         cut = None if cut is None else replace(cut)  # it counts down
-        for number, terms in enumerate(self._all_terms() if whole is None else [whole]):
+        for number, terms in enumerate(self._all_terms() if terms_of_batch is None else [terms_of_batch]):
             assert isinstance(terms, LossTerms)
             if cut is not None:
                 terms = terms.trim(cut, positives_only=self._loss.trim_positives_only)
@@ -150,7 +152,7 @@ class Evaluation:
             self.count = torch.zeros_like(total, dtype=torch.int64)
             self._counted = total.new_zeros(len(StepCounts._fields))
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
-        if near is None and loss.ranks_terms and self._strategy.listed:
+        if near is None and loss.ranks_terms and self._strategy.selects_set:
             batch, self.batch = batch.by_differences(), self.batch.by_differences()
         # Of one block these are found once its terms are there. Where there is none, as with fewer proxies than
         # processes, the others wait for this one all the same.
@@ -170,41 +172,43 @@ class Evaluation:
                     assert isinstance(terms, LossTerms)
                     cut = cut or self._cut(terms)
                     terms = terms.trim(cut, positives_only=loss.trim_positives_only)
-                kept = terms
+                retained = terms
                 if loss.reduction == "max":
                     assert isinstance(terms, LossTerms)
-                    largest = self._largest(whole=terms) if largest is None else largest
-                    kept = terms.hardest(here=largest[number])
-                part = kept.total
-            self._note(rows, terms, kept)
+                    largest = self._largest(terms_of_batch=terms) if largest is None else largest
+                    retained = terms.hardest(here=largest[number])
+                block_total = retained.total
+            self._note(rows, terms, retained)
             if sums is not None:
-                rows.add_gradients(part, parameters, sums)
-                part = part.detach()
+                rows.add_gradients(block_total, parameters, sums)
+                block_total = block_total.detach()
             if total is not None:
-                part = total + part if sums is None else total.add_(part)
-            total = part
+                block_total = total + block_total if sums is None else total.add_(block_total)
+            total = block_total
         assert total is not None
         kind = batch.embeddings.dtype
         return total if total.dtype == kind else total.to(kind)
 
     def _trims_at_a_distance(self, batch: Batch) -> bool:
-        """Whether so many terms are trimmed that counting them by rounded distances first takes less time."""
+        """Return whether so many terms are trimmed that counting them by rounded distances first takes less time."""
         loss = self._loss
-        wanted = loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.listed
+        wanted = (
+            loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.selects_set
+        )
         if not wanted:
             return False
-        many = batch.labels.shape[0] * batch.references.shape[0] > MOST_SORTED
+        many = batch.labels.shape[0] * batch.references.shape[0] > MAX_SORTED
         return many and self._processes is None and device.read_freely(batch.embeddings)
 
-    def _note(self, rows: BlockView, terms: LossTerms | LossSum, kept: LossTerms | LossSum) -> None:
+    def _note(self, block: BlockView, terms: LossTerms | LossSum, retained: LossTerms | LossSum) -> None:
         if self._loss.reduction in ("mean", "max", "mean-active"):
-            count = kept.count_active if self._loss.reduction == "mean-active" else kept.count
+            count = retained.count_active if self._loss.reduction == "mean-active" else retained.count
             self.count = self.count.add_(count) if isinstance(self.count, Tensor) else count
-        notes = noted(rows, terms)
+        notes = block_notes(block, terms)
         if isinstance(self._counted, Tensor):
-            self._counted += tally_of(notes)
+            self._counted += step_counts(notes)
         elif torch.compiler.is_compiling():
-            self._counted = tally_of(notes)
+            self._counted = step_counts(notes)
         else:
             self._counted = notes  # added up when somebody reads the record
 
@@ -213,7 +217,7 @@ class Evaluation:
         counted = self._counted
         assert counted is not None
         if self._processes is not None:
-            counted = self._processes.add_up(counted if isinstance(counted, Tensor) else tally_of(counted))
+            counted = self._processes.add_up(counted if isinstance(counted, Tensor) else step_counts(counted))
         return StepStats(counted)
 
 
@@ -230,11 +234,11 @@ class Blocks(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         batch = evaluation.batch.detach()
-        own = batch.own
+        self_compared = batch.self_references
         if not (grad_enabled and any(ctx.needs_input_grad)):
             return evaluation.add_up(batch, None)
         anchors = torch.zeros_like(batch.embeddings)
-        if own:
+        if self_compared:
             of_references = anchors
         else:
             of_references = torch.zeros_like(batch.references if ctx.needs_input_grad[3] else batch.references[:0])
@@ -242,7 +246,11 @@ class Blocks(torch.autograd.Function):
         total = evaluation.add_up(batch, sums, parameters)
         sums.finish(batch.references)
         ctx.evaluation = evaluation
-        gradients = (sums.anchors, None if own or not ctx.needs_input_grad[3] else sums.references, *sums.parameters)
+        gradients = (
+            sums.anchors,
+            None if self_compared or not ctx.needs_input_grad[3] else sums.references,
+            *sums.parameters,
+        )
         ctx.save_for_backward(*gradients, embeddings, references, *parameters)
         return total
 
@@ -262,10 +270,10 @@ class Blocks(torch.autograd.Function):
         views: list[Any] = [None if x is None else x.view_as(x) for x in inputs[:2]]
         batch, references = evaluation.batch, views[1]
         if references is None:
-            references = batch.own_references(views[0])
+            references = batch.references_from(views[0])
         with device.without_autocast(references.device.type):
             total = evaluation.add_up(batch.with_rows(views[0], references, graph=batch.graph), None)
         leaves = [*views, *inputs[2:]]
         wanted = [x for x, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True) if needed]
-        found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))
-        return (None, None, *(next(found) if needed else None for needed in ctx.needs_input_grad[2:]))
+        grads = iter(torch.autograd.grad(total, wanted, grad, create_graph=True, allow_unused=True))
+        return (None, None, *(next(grads) if needed else None for needed in ctx.needs_input_grad[2:]))

@@ -1,4 +1,4 @@
-"""What a step of a loss did: counted block by block, read when somebody asks."""
+"""Statistics of a step of a loss: counted block by block, read on demand."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class StepCounts(NamedTuple, Generic[Number]):
     negatives: Number
     terms: Number
     active: Number
-    parts: Number
+    components: Number
 
 
 class StepStats:
-    """What the last evaluation of a loss did. Numbers stay on the device until they are read.
+    """Statistics of the last evaluation of a loss. Numbers stay on the device until they are read.
 
     "dropped" anchors took part in no term; a distance is in the loss's unit and NaN where there was none. With the
     reduction "max" all of this is about the terms among which the largest was sought, not about that one alone.
@@ -57,7 +57,7 @@ class StepStats:
 
     @lazy
     def _read(self) -> StepCounts[float]:
-        tally = self._counted if isinstance(self._counted, Tensor) else tally_of(self._counted)
+        tally = self._counted if isinstance(self._counted, Tensor) else step_counts(self._counted)
         return StepCounts(*tally.tolist())
 
     @lazy
@@ -65,8 +65,8 @@ class StepStats:
         """Parts of terms that are not zero, and all parts: without counting all else, as it is asked for more often."""
         counted = self._counted
         if isinstance(counted, Tensor) or "_read" in self.__dict__:
-            return self._read.active, self._read.parts
-        return float(counted.result.count_active), float(counted.result.count * counted.result.parts)
+            return self._read.active, self._read.components
+        return float(counted.result.count_active), float(counted.result.count * counted.result.components)
 
     def __repr__(self) -> str:
         shares = ("active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
@@ -112,7 +112,7 @@ class StepStats:
 
 
 class BlockNotes(NamedTuple):
-    """What of a block a step record needs; nothing here holds a graph.
+    """Results of a block that step statistics need; nothing here holds a graph.
 
     Attributes:
         result: the terms.
@@ -120,7 +120,7 @@ class BlockNotes(NamedTuple):
         to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
         to_negative: distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere.
         negative_count: which of the former are chosen, or how many of a set, `(B, 1)` or one number.
-        listed: whether the negatives are a set.
+        selects_set: whether the negatives are a set.
     """
 
     result: LossTerms | LossSum
@@ -130,25 +130,25 @@ class BlockNotes(NamedTuple):
     pulled: Tensor
     to_negative: Tensor
     negative_count: Tensor | int
-    listed: bool
+    selects_set: bool
 
 
-def noted(rows: BlockView, result: LossTerms | LossSum) -> BlockNotes:
-    """What a step record needs of a block."""
-    negatives = rows.selection.negatives
+def block_notes(block: BlockView, result: LossTerms | LossSum) -> BlockNotes:
+    """Collect what step statistics need of a block."""
+    negatives = block.selection.negatives
     return BlockNotes(
         result.detach(),
-        *rows.candidates,
-        rows.to_positive.detach(),
-        rows.positive_chosen,
-        rows.to_negative.detach(),
+        *block.candidates,
+        block.to_positive.detach(),
+        block.positive_chosen,
+        block.to_negative.detach(),
         negatives.chosen if isinstance(negatives, SelectedItems) else negatives.count,
-        listed=not isinstance(negatives, SelectedItems),
+        selects_set=not isinstance(negatives, SelectedItems),
     )
 
 
 @torch.no_grad()
-def tally_of(notes: BlockNotes) -> Tensor:
+def step_counts(notes: BlockNotes) -> Tensor:
     """The `StepCounts` of a block, as a vector `(13,)` float64 that can be added to others."""
     result, nearest, negative_sum = notes.result, notes.to_negative, notes.to_negative
     used = result.used[:, None]
@@ -156,7 +156,7 @@ def tally_of(notes: BlockNotes) -> Tensor:
         torch.full_like(used, number, dtype=torch.int64) if isinstance(number, int) else number
         for number in (notes.negatives, notes.negative_count)
     )
-    if notes.listed:
+    if notes.selects_set:
         negative_sum = finite_sums(nearest)[:, None]
         nearest = nearest.amin(dim=1, keepdim=True) if nearest.shape[1] else negative_sum + torch.inf
     alone, unopposed = ~notes.positive.any(dim=1), negatives[:, 0] == 0
@@ -175,10 +175,10 @@ def tally_of(notes: BlockNotes) -> Tensor:
         negatives=negative_count.where(pushed, 0).sum(),
         terms=torch.as_tensor(result.count, device=used.device),
         active=torch.as_tensor(result.count_active, device=used.device),
-        parts=torch.as_tensor(result.count * result.parts, device=used.device),
+        components=torch.as_tensor(result.count * result.components, device=used.device),
     )
     return torch.stack([number.double() for number in numbers])
 
 
-def _ratio(part: float, whole: float, empty: float = 0.0) -> float:
-    return part / whole if whole else empty
+def _ratio(numerator: float, denominator: float, empty: float = 0.0) -> float:
+    return numerator / denominator if denominator else empty
