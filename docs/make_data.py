@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 from trivet.datasets import DATA_SETS, DataConfig
-from trivet.datasets.published_layouts import said
+from trivet.datasets.published_layouts import counts_text
 
 PAGE = Path(__file__).with_name("data.md")
 WORDS = runpy.run_path(str(Path(__file__).with_name("make_settings.py")))
@@ -31,7 +31,7 @@ def own_settings() -> str:
 def counts() -> str:
     """A row for each published set and version: how many images and classes its parts have."""
     rows = [
-        f"| {name}{', ' if version else ''}{version} | {said(parts)} |"
+        f"| {name}{', ' if version else ''}{version} | {counts_text(parts)} |"
         for name, entry in DATA_SETS.items()
         for version, parts in entry.counts.items()
     ]

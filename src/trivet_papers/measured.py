@@ -254,7 +254,7 @@ def _measures(
 ) -> dict[str, Any]:
     """ "SPLIT/LEVEL/MEASURE" -> value."""
     by_level = evaluate(
-        **items.asked(embeddings),
+        **items.evaluation_arguments(embeddings),
         measures=measures,
         nmi_plus_multiple=config.evaluation.nmi_plus,
         distance=config.evaluation.distance,

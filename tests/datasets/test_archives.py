@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trivet.datasets.archives import LARGEST, Member, Tree, check_inside, find_tree
+from trivet.datasets.archives import LARGEST, Tree, ZipMember, check_inside, find_tree
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -21,7 +21,7 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
 
 def test_a_member_is_read_again_when_its_archive_changes_and_in_another_process(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", {"x": b"one"})
-    member = Member(path, "x")
+    member = ZipMember(path, "x")
     assert member.read() == b"one"
     os.utime(archive(path, {"x": b"two"}), ns=(0, 7))
     assert pickle.loads(pickle.dumps(member)).read() == b"two"  # as a worker is given it

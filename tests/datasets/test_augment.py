@@ -169,7 +169,7 @@ def test_whole_images_are_kept_for_random_parts_and_cut_for_evaluation(tmp_path:
     Image.fromarray(wide).save(tmp_path / "wide.png")
     frame = Frame(3, (10, 10), resize=12)
     assert frame.cover == (12, 12)
-    files = FileInputs([tmp_path / "wide.png"], frame, np.arange(1), whole=True)
+    files = FileInputs([tmp_path / "wide.png"], frame, np.arange(1), full_size=True)
     for memory_gb in (1, 0):
         inputs, broken = files.decode_all(memory_gb, None)
         assert not broken

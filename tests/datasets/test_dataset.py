@@ -8,7 +8,7 @@ import pytest
 from trivet.datasets.dataset import (
     Dataset,
     Splits,
-    check_apart,
+    check_disjoint,
     check_evaluable,
     check_trainable,
     choose_level,
@@ -74,10 +74,10 @@ def parts_of(train: list[tuple[int, int]], unseen: list[tuple[int, int]]) -> Spl
 
 def test_no_class_and_no_item_is_both_trained_on_and_unseen() -> None:
     splits = parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 4)])
-    check_apart(splits)
+    check_disjoint(splits)
     assert trained_classes(splits, "unseen") == {"coarse": 2, "fine": 0}
     with pytest.raises(ValueError, match="no class of 'unseen' may be trained on: 1 are, at level 'fine'"):
-        check_apart(parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 2)]))
+        check_disjoint(parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 2)]))
     twice = replace(splits, evaluation={"unseen": splits.train.subset(np.array([2]))})
     with pytest.raises(ValueError, match="both trained on and evaluated: 1 of 'unseen' are, first '2'"):
-        check_apart(twice)
+        check_disjoint(twice)

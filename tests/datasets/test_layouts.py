@@ -15,7 +15,7 @@ from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.archives import Tree, find_tree
 from trivet.datasets.cars196 import read_annotations
 from trivet.datasets.cuhk03 import read_protocol
-from trivet.datasets.flowers102 import read_parts
+from trivet.datasets.flowers102 import read_subsets
 from trivet.datasets.image_decoding import decode_image
 from trivet.datasets.market1501 import parse_names
 from trivet.datasets.mat import Mat
@@ -336,7 +336,7 @@ class TestRealLists:
     def test_cuhk03(self, people: str, train: int, gallery: int) -> None:
         tree = Tree(REAL / "reid-lists" / "cuhk03")
         protocol = read_protocol(tree, f"cuhk03_new_protocol_config_{people}.mat")
-        assert {part: len(index) for part, index in protocol.parts.items()} == {
+        assert {part: len(index) for part, index in protocol.subsets.items()} == {
             "train": train,
             "query": 1400,
             "gallery": gallery,
@@ -344,13 +344,13 @@ class TestRealLists:
         identities = np.array(protocol.identities)
         told = [name.split("_") for name in protocol.files]
         assert len(set(identities)) == 1467
-        assert not set(identities[protocol.parts["train"]]) & set(identities[protocol.parts["query"]])
+        assert not set(identities[protocol.subsets["train"]]) & set(identities[protocol.parts["query"]])
         assert set(protocol.cameras.tolist()) == {1, 2}
         assert [int(camera) for _, _, camera, _ in told] == protocol.cameras.tolist()
 
     def test_flowers102(self) -> None:
         tree = Tree(REAL / "oxford-flowers-102")
         assert np.unique(Mat(tree, "imagelabels.mat").integers("labels")).tolist() == list(range(1, 103))
-        parts = read_parts(tree, 8189)
+        parts = read_subsets(tree, 8189)
         assert {part: len(index) for part, index in parts.items()} == {"train": 1020, "test": 6149, "val": 1020}
         assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(8189))

@@ -124,10 +124,10 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale() -> None:
 
 def test_statistics_are_frozen_where_weights_are_pretrained(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
-    assert not BackboneConfig(name=RESNETS[0]).keeps_statistics
-    assert BackboneConfig(name=RESNETS[0], weights=file).keeps_statistics
-    assert BackboneConfig(name=RESNETS[0], pretrained=True).keeps_statistics
-    assert not BackboneConfig(name=RESNETS[0], pretrained=True, batch_norm="train").keeps_statistics
+    assert not BackboneConfig(name=RESNETS[0]).freezes_batch_norm
+    assert BackboneConfig(name=RESNETS[0], weights=file).freezes_batch_norm
+    assert BackboneConfig(name=RESNETS[0], pretrained=True).freezes_batch_norm
+    assert not BackboneConfig(name=RESNETS[0], pretrained=True, batch_norm="train").freezes_batch_norm
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_what_is_no_item_is_refused(shape: tuple[int, ...], items: Any, message:
 
 
 def test_texts_are_embedded(tmp_path: Path) -> None:
-    small_texts = pytest.importorskip("small_texts")
+    small_texts = pytest.importorskip("tests.small_texts")
     config = ModelConfig.parse({"name": f"text:{small_texts.text_network(tmp_path / 'network')}"}, source="settings")
     model = build(config, (1,), seed=0).eval()
     save(model, config, model.input_shape, tmp_path / "run" / "model")

@@ -405,7 +405,7 @@ def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path
     job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     items = job.parts.choosing.items
     embeddings = embed(job.untrained, items.inputs)
-    found = retrieve_levels(**items.asked(embeddings), measures=("recall@2",), distance="cosine")["side"]
+    found = retrieve_levels(**items.evaluation_arguments(embeddings), measures=("recall@2",), distance="cosine")["side"]
     assert job.parts.choosing.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
     assert (tmp_path / "metrics.csv").read_text().startswith("step,attempt,loss")
     with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):

@@ -134,7 +134,7 @@ def derived_settings(
     make: Callable[..., Any],
     base: type[Settings],
     *,
-    given: Container[str],
+    exclude: Container[str],
     types: Mapping[str, Any],
     name: str | None = None,
 ) -> type[Settings]:
@@ -142,17 +142,17 @@ def derived_settings(
 
     Args:
         base: has what the arguments do not.
-        given: arguments that are no settings.
+        exclude: arguments that are no settings.
         types: of settings whose type is another than that of the argument.
         name: the value of the key `name`; None if there is no such key.
 
     Raises:
         ValueError: if an argument has a type that settings cannot hold, or the name of a setting of `base`.
     """
-    said, fields = arguments_help(make), {}
+    descriptions, fields = arguments_help(make), {}
     try:
         for key, argument in inspect.signature(make, eval_str=True).parameters.items():
-            if key in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            if key in exclude or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
                 continue
             if key == "name" or (key not in types and (key in base.model_fields or hasattr(base, key))):
                 raise ValueError(
@@ -160,7 +160,7 @@ def derived_settings(
                 )
             default = ... if argument.default is argument.empty else argument.default
             kind = Any if argument.annotation is argument.empty else argument.annotation
-            fields[key] = (types.get(key, kind), Field(default, description=said.get(key)))
+            fields[key] = (types.get(key, kind), Field(default, description=descriptions.get(key)))
         if name is not None:
             fields["name"] = (types["name"], name)
         # Typed by pydantic for fields that are known beforehand.
@@ -173,14 +173,14 @@ def derived_settings(
         ) from None
 
 
-def own_settings(config: Config, base: type[Config]) -> dict[str, Any]:
+def added_settings(config: Config, base: type[Config]) -> dict[str, Any]:
     """The settings that `derived_settings` added to those of `base`, by name."""
     return {key: getattr(config, key) for key in type(config).model_fields if key not in base.model_fields}
 
 
 def arguments_help(documented: Callable[..., Any]) -> dict[str, str]:
-    """What the sections "Args" of a function, or a class and its bases, say of each argument, as sentences."""
-    said: dict[str, str] = {}
+    """The sentences on each argument in the sections "Args" of a function, or of a class and its bases."""
+    descriptions: dict[str, str] = {}
     for owner in reversed(getattr(documented, "__mro__", [documented])):
         section = re.search(r"^Args:\n(.*?)(\n\S|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.DOTALL | re.MULTILINE)
         for names, text in re.findall(
@@ -188,8 +188,8 @@ def arguments_help(documented: Callable[..., Any]) -> dict[str, str]:
         ):
             if not text.startswith("see "):
                 words = " ".join(text.split())
-                said |= dict.fromkeys(names.split(", "), words[0].upper() + words[1:])
-    return said
+                descriptions |= dict.fromkeys(names.split(", "), words[0].upper() + words[1:])
+    return descriptions
 
 
 def overridden(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -264,14 +264,14 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
     if kind == "value_error":
         return f"{path}: {message}" if path else message
     if kind == "tuple_type":
-        one = first["input"]
-        listed = json.dumps(one.strip("[] ")) if isinstance(one, str) else one
-        return f"{path} must be a list, such as [{listed}]: got {one!r}; write it so."
+        value = first["input"]
+        listed = json.dumps(value.strip("[] ")) if isinstance(value, str) else value
+        return f"{path} must be a list, such as [{listed}]: got {value!r}; write it so."
     return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
 
 
 def _quoted(expected: str) -> list[str]:
-    return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
+    return [name.strip(" '") for name in expected.replace(" or ", ", ").split(",")]
 
 
 def _locate(
@@ -281,15 +281,15 @@ def _locate(
     path: list[str] = []
     holder: type[BaseModel] | None = model
     choices: dict[str, type[BaseModel]] = {}
-    for part in map(str, loc):
-        if part in choices:
-            holder, choices = choices[part], {}
+    for key in map(str, loc):
+        if key in choices:
+            holder, choices = choices[key], {}
             continue
         if holder is not None and issubclass(holder, NamedConfig):
             holder = holder.named(values.get("name", holder.model_fields["name"].default)) or holder
-        values = values[part] if isinstance(values.get(part), Mapping) else {}
-        path.append(part)
-        field = holder.model_fields.get(part) if holder else None
+        values = values[key] if isinstance(values.get(key), Mapping) else {}
+        path.append(key)
+        field = holder.model_fields.get(key) if holder else None
         if field is None:
             continue
         members = [member for member in (field.annotation, *get_args(field.annotation)) if _is_model(member)]

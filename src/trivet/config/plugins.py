@@ -1,4 +1,4 @@
-"""What a user wrote outside Trivet, named in settings: in a file, in a module, or in an installed package.
+"""Code outside Trivet that settings name: in a file, in a module, or in an installed package.
 
     python:my_losses.py:LiftedLoss      a name in a file; the path is relative to the current folder
     python:my_losses:LiftedLoss         a name in a module on Python's path or in the current folder
@@ -25,7 +25,7 @@ PYTHON, PLUGIN = "python:", "plugin:"
 
 
 def is_reference(name: object) -> bool:
-    """Whether a setting names something outside Trivet."""
+    """True if a setting names something outside Trivet."""
     return isinstance(name, str) and name.startswith((PYTHON, PLUGIN))
 
 
@@ -41,7 +41,7 @@ def python_object(reference: str, *, kind: str, base: type | None = None) -> Any
     Raises:
         ValueError: one sentence, if it cannot be found, its code cannot be imported, or it is not derived from `base`.
     """
-    target = _of_package(reference, kind) if reference.startswith(PLUGIN) else _of_code(reference)
+    target = _load_entry_point(reference, kind) if reference.startswith(PLUGIN) else _load_code(reference)
     if base is not None and not (isinstance(target, type) and issubclass(target, base)):
         raise ValueError(
             f"{reference!r} must be a class derived from {base.__module__.split('.')[0]}.{base.__name__}: "
@@ -55,45 +55,49 @@ def absolute(reference: str) -> str:
     """The same reference from any folder: with the whole path of a file, or of a module in the current folder."""
     if not reference.startswith(PYTHON):
         return reference
-    place, name = _parts(reference)
-    path = Path(place if place.endswith(".py") else f"{place}.py").resolve()
+    location, name = _split_reference(reference)
+    path = Path(location if location.endswith(".py") else f"{location}.py").resolve()
     return f"{PYTHON}{path}:{name}" if path.is_file() else reference
 
 
-def _parts(reference: str) -> tuple[str, str]:
+def _split_reference(reference: str) -> tuple[str, str]:
     """The file or module, and the name in it."""
-    place, colon, name = reference.removeprefix(PYTHON).rpartition(":")  # a path may hold colons
-    if not reference.startswith(PYTHON) or not (colon and place and name.isidentifier()):
+    location, colon, name = reference.removeprefix(PYTHON).rpartition(":")  # a path may hold colons
+    if not reference.startswith(PYTHON) or not (colon and location and name.isidentifier()):
         raise ValueError(
             f"code outside Trivet is named 'python:FILE.py:NAME', 'python:MODULE:NAME' or 'plugin:NAME': "
             f"got {reference!r}."
         )
-    return place, name
+    return location, name
 
 
-def _of_code(reference: str) -> Any:
-    place, name = _parts(reference)
+def _load_code(reference: str) -> Any:
+    location, name = _split_reference(reference)
     try:
-        module = _file(Path(place).resolve(), reference) if place.endswith(".py") else _module(place, reference)
+        module = (
+            _load_file(Path(location).resolve(), reference)
+            if location.endswith(".py")
+            else _load_module(location, reference)
+        )
     except _MissingError as error:
         raise ValueError(str(error)) from None
     except Exception as error:  # imported code raises anything
-        raise ValueError(f"{reference!r} cannot be imported: {_said(error)}; fix the code.") from error
+        raise ValueError(f"{reference!r} cannot be imported: {_describe(error)}; fix the code.") from error
     try:
         return getattr(module, name)
     except AttributeError:
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-        raise ValueError(f"{reference!r}: {place} has no {name!r}; {nearest(name, own)}") from None
+        defined = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        raise ValueError(f"{reference!r}: {location} has no {name!r}; {nearest(name, defined)}") from None
 
 
 class _MissingError(Exception):
     """The file or module is not there."""
 
 
-def _file(path: Path, reference: str) -> ModuleType:
+def _load_file(path: Path, reference: str) -> ModuleType:
     if not path.is_file():
         raise _MissingError(f"{reference!r} must name a file that exists: got {path}; check the path.")
-    _search(path.parent)  # for what stands beside it
+    _add_to_path(path.parent)  # for what stands beside it
     importlib.invalidate_caches()  # the file may be new
     # Its own name lets worker processes find it too; not where that is taken.
     spec = None if getattr(sys.modules.get(path.stem), "__spec__", 0) is None else importlib.util.find_spec(path.stem)
@@ -115,8 +119,8 @@ def _file(path: Path, reference: str) -> ModuleType:
     return module
 
 
-def _module(name: str, reference: str) -> ModuleType:
-    _search(Path.cwd())
+def _load_module(name: str, reference: str) -> ModuleType:
+    _add_to_path(Path.cwd())
     importlib.invalidate_caches()  # the file may be new
     try:
         return importlib.import_module(name)
@@ -129,7 +133,7 @@ def _module(name: str, reference: str) -> ModuleType:
         ) from None
 
 
-def _of_package(reference: str, kind: str) -> Any:
+def _load_entry_point(reference: str, kind: str) -> Any:
     name, group = reference.removeprefix(PLUGIN), f"trivet.{kind}"
     declared = {entry.name: entry for entry in entry_points(group=group)}
     if name not in declared:
@@ -139,20 +143,20 @@ def _of_package(reference: str, kind: str) -> Any:
         return declared[name].load()
     except Exception as error:  # imported code raises anything
         raise ValueError(
-            f"{reference!r} ({declared[name].value}) cannot be imported: {_said(error)}; fix the package."
+            f"{reference!r} ({declared[name].value}) cannot be imported: {_describe(error)}; fix the package."
         ) from error
 
 
-def _search(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # last, so that it hides nothing
 
 
-def _said(error: Exception) -> str:
-    """What went wrong and where, in one line."""
+def _describe(error: Exception) -> str:
+    """An error and where it was raised, in one line."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
-    place = f"{theirs[-1].filename}, line {theirs[-1].lineno}: " if theirs else ""
-    return f"{place}{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
+    frames_outside = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    location = f"{frames_outside[-1].filename}, line {frames_outside[-1].lineno}: " if frames_outside else ""
+    return f"{location}{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"

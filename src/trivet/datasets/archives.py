@@ -17,7 +17,7 @@ PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tbz", ".txz", ".ra
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZipMember:
     """A file in a zip file."""
 
     archive: Path
@@ -64,7 +64,7 @@ class Tree:
     members: frozenset[str] | None = None
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """True if there is a file of that name."""
         if self.members is None:
             return (self.root / name).is_file()
         return self.prefix + name in self.members
@@ -73,7 +73,7 @@ class Tree:
         """The bytes of a file; ValueError if it is missing or broken."""
         source = self.source(name)
         try:
-            if isinstance(source, Member):
+            if isinstance(source, ZipMember):
                 return source.read()
             check_regular(source, "a list of a data set")
             return source.read_bytes()
@@ -108,26 +108,26 @@ class Tree:
             raise ValueError(f"{self.source(name)} must hold lines of {columns} values: it has none; get it again.")
         return rows
 
-    def source(self, name: str) -> Path | Member:
+    def source(self, name: str) -> Path | ZipMember:
         """A file, which need not be there.
 
         Raises:
             ValueError: if the name leaves the folder.
         """
         check_inside(name, self.root)
-        return self.root / name if self.members is None else Member(self.root, self.prefix + name)
+        return self.root / name if self.members is None else ZipMember(self.root, self.prefix + name)
 
     def names(self, under: str, suffixes: Iterable[str]) -> list[str]:
         """Sorted names of the files in a folder, with one of the suffixes; hidden ones are left out."""
         if self.members is None:
             folder = self.root / under
-            found = [entry.name for entry in os.scandir(folder) if entry.is_file()] if folder.is_dir() else []
+            files = [entry.name for entry in os.scandir(folder) if entry.is_file()] if folder.is_dir() else []
         else:
             start = f"{self.prefix}{under}/"
-            found = [name.removeprefix(start) for name in self.members if name.startswith(start)]
-        kept = tuple(suffixes)
+            files = [name.removeprefix(start) for name in self.members if name.startswith(start)]
+        endings = tuple(suffixes)
         return sorted(
-            name for name in found if "/" not in name and not name.startswith(".") and name.lower().endswith(kept)
+            name for name in files if "/" not in name and not name.startswith(".") and name.lower().endswith(endings)
         )
 
 
@@ -138,7 +138,7 @@ def check_inside(name: str, root: Path) -> None:
         raise ValueError(f"a path must lie below {root}: got {name!r}; correct it, or choose another root.")
 
 
-def find_tree(bases: Sequence[Path], holds: Callable[[Tree], bool]) -> Tree | None:
+def find_tree(bases: Sequence[Path], matches: Callable[[Tree], bool]) -> Tree | None:
     """The first folder or zip file that holds what is wanted: a base, or what lies directly in it.
 
     In a zip file the wanted files may lie in a folder of up to two levels.
@@ -152,7 +152,7 @@ def find_tree(bases: Sequence[Path], holds: Callable[[Tree], bool]) -> Tree | No
         folders = [path for path in (base, *inside) if path.is_dir()]
         zips = [path for path in (base, *inside) if path.is_file() and path.suffix.lower() == ".zip"]
         for tree in (*(Tree(folder) for folder in folders), *(tree for path in zips for tree in _trees(path))):
-            if holds(tree):
+            if matches(tree):
                 return tree
         packed += [path for path in (base, *inside) if path.is_file() and path.name.lower().endswith(PACKED)]
     if packed:
@@ -169,4 +169,7 @@ def _trees(path: Path) -> list[Tree]:
     except Exception as error:  # a damaged archive makes zipfile and zlib raise many kinds
         raise ValueError(f"{path} must be a complete zip file: {error}; get it again.") from None
     prefixes = {"/".join(name.split("/")[:depth]) + "/" for name in members for depth in (1, 2) if "/" in name}
-    return [Tree(path, prefix, members) for prefix in ("", *sorted(prefixes, key=lambda one: (one.count("/"), one)))]
+    return [
+        Tree(path, prefix, members)
+        for prefix in ("", *sorted(prefixes, key=lambda folder: (folder.count("/"), folder)))
+    ]

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Inputs
 from trivet.datasets.image_decoding import Decoders, Part
-from trivet.datasets.inputs import ArrayInputs, Change, Cut, FileInputs
+from trivet.datasets.inputs import ArrayInputs, Change, Crops, FileInputs
 from trivet.models import in_unit_range
 
 PAD = 10  # pixels, of pad-crop
@@ -45,29 +45,29 @@ class Augment:
     def __init__(self, cut: str, *, mirror: bool, jitter: float = 0.0, erase: float = 0.0) -> None:
         self.cut, self.mirror, self.jitter, self.erase = cut, mirror, jitter, erase
 
-    def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator, part: slice | None = None) -> Tensor:
+    def __call__(self, inputs: Inputs, index: np.ndarray, generator: Generator, span: slice | None = None) -> Tensor:
         """Images `(B, C, H, W)` of the items at the positions `index (B,)`, of bytes or float32 in [0, 1] as stored.
 
         Where rectangles are erased, float32.
 
         Args:
-            part: the consecutive images of the batch that are made, and changed as they are among all; None for all.
+            span: the consecutive images of the batch that are made, and changed as they are among all; None for all.
         """
         with Decoders() as decoders:
-            return self.begin(inputs, index, generator, decoders, part)()
+            return self.begin(inputs, index, generator, decoders, span)()
 
     def begin(
-        self, inputs: Inputs, index: np.ndarray, generator: Generator, decoders: Decoders, part: slice | None = None
+        self, inputs: Inputs, index: np.ndarray, generator: Generator, decoders: Decoders, span: slice | None = None
     ) -> Callable[[], Tensor]:
         """Begin to decode a batch from files; what comes back waits for that, and gives the images as a call does."""
-        first = 0 if part is None else part.start
-        own = index if part is None else index[part]
+        first = 0 if span is None else span.start
+        selected = index if span is None else index[span]
         cut, turned = self._drawn(inputs, len(index), generator)
-        mirrored = turned[first : first + len(own)]
+        mirrored = turned[first : first + len(selected)]
         if isinstance(inputs, FileInputs):
-            finish = inputs.begin(own, _from(first, cut), mirrored, decoders)
+            finish = inputs.begin(selected, _shifted(first, cut), mirrored, decoders)
         else:
-            finish = partial(_changed, inputs, own, _from(first, cut), mirrored)
+            finish = partial(_changed, inputs, selected, _shifted(first, cut), mirrored)
 
         def finished() -> Tensor:
             images = finish()
@@ -80,7 +80,7 @@ class Augment:
         return finished
 
     def _drawn(self, inputs: Inputs, count: int, generator: Generator) -> tuple[Change, list[bool]]:
-        """How each image of a batch is cut, and whether it is then mirrored: drawn before any of them is read."""
+        """Draw how each image of a batch is cut and whether it is then mirrored, before any of them is read."""
         size = (inputs.shape[1], inputs.shape[2])
         stored = inputs.stored_shape if isinstance(inputs, ArrayInputs | FileInputs) else size
         cut = self._cut(size, stored, count, generator)
@@ -90,14 +90,14 @@ class Augment:
 
     def _cut(self, size: tuple[int, int], stored: tuple[int, int], count: int, generator: Generator) -> Change:
         if self.cut == "random-resized-crop":
-            return random_parts(size, count, generator)
+            return random_resized_crop(size, count, generator)
         height, width = size
         if self.cut == "pad-crop":
-            return random_places(size, stored, (PAD, PAD), count, generator)
+            return pad_and_crop(size, stored, (PAD, PAD), count, generator)
         if self.cut == "crop-flip":
             shift = (0, 0) if stored != size else (max(1, height // SHIFT), max(1, width // SHIFT))
-            return random_places(size, stored, shift, count, generator, reflect=self.mirror)
-        return Cut([Part((stored[0] - height) // 2, (stored[1] - width) // 2, height, width)] * count)
+            return pad_and_crop(size, stored, shift, count, generator, reflect=self.mirror)
+        return Crops([Part((stored[0] - height) // 2, (stored[1] - width) // 2, height, width)] * count)
 
 
 def _changed(inputs: Inputs, index: np.ndarray, change: Change, mirrored: list[bool]) -> Tensor:
@@ -109,10 +109,10 @@ def _changed(inputs: Inputs, index: np.ndarray, change: Change, mirrored: list[b
     return torch.from_numpy(made)
 
 
-def _from(first: int, change: Change) -> Change:
+def _shifted(first: int, change: Change) -> Change:
     """The change of the images of a batch from the one at the position `first` on."""
-    if isinstance(change, Cut):
-        return Cut(change.parts[first:])
+    if isinstance(change, Crops):
+        return Crops(change.crops[first:])
     return lambda position, image: change(first + position, image)
 
 
@@ -124,7 +124,7 @@ def augmentation(config: DataConfig) -> Augment | None:
     return Augment(config.augment, mirror=mirror, jitter=config.jitter, erase=config.erase)
 
 
-def random_places(
+def pad_and_crop(
     size: tuple[int, int],
     stored: tuple[int, int],
     pad: tuple[int, int],
@@ -142,37 +142,37 @@ def random_places(
     (height, width), (above, left) = size, pad
 
     def starts(side: int, length: int, extra: int) -> list[int]:
-        """Where in the padded side each image is cut."""
+        """Draw the first row or column of the cut in the padded side of each image."""
         most = length + 2 * extra - side
         drawn: list[int] = torch.randint(0, most + 1, (count, 1), generator=generator).flatten().tolist()
         return drawn
 
     rows, columns = starts(height, stored[0], above), starts(width, stored[1], left)
-    parts = Cut([Part(row, column, height, width) for row, column in zip(rows, columns, strict=True)])
+    crops = Crops([Part(row, column, height, width) for row, column in zip(rows, columns, strict=True)])
     if not above and not left:
-        return parts
+        return crops
     down, across = _beyond(stored[0], above), _beyond(stored[1], left)
 
     def cut(position: int, image: np.ndarray) -> np.ndarray:
-        whole = np.zeros((len(image), stored[0] + 2 * above, stored[1] + 2 * left), image.dtype)
-        whole[:, above : above + stored[0], left : left + stored[1]] = image
+        padded = np.zeros((len(image), stored[0] + 2 * above, stored[1] + 2 * left), image.dtype)
+        padded[:, above : above + stored[0], left : left + stored[1]] = image
         if reflect:
-            whole[:, :, across[0]] = whole[:, :, across[1]]
-            whole[:, down[0]] = whole[:, down[1]]
-        return parts(position, whole)
+            padded[:, :, across[0]] = padded[:, :, across[1]]
+            padded[:, down[0]] = padded[:, down[1]]
+        return crops(position, padded)
 
     return cut
 
 
 def _beyond(length: int, extra: int) -> tuple[np.ndarray, np.ndarray]:
     """The places of a padded side outside the image, and where the mirror image has them; the edge is not repeated."""
-    place = np.arange(-extra, length + extra)
-    mirrored = np.where(np.abs(place) < length, np.abs(place), 2 * (length - 1) - np.abs(place)).clip(0)
-    outside = (place < 0) | (place >= length)
+    position = np.arange(-extra, length + extra)
+    mirrored = np.where(np.abs(position) < length, np.abs(position), 2 * (length - 1) - np.abs(position)).clip(0)
+    outside = (position < 0) | (position >= length)
     return np.flatnonzero(outside), mirrored[outside] + extra
 
 
-def random_parts(size: tuple[int, int], count: int, generator: Generator) -> Change:
+def random_resized_crop(size: tuple[int, int], count: int, generator: Generator) -> Change:
     """Takes a random part of `AREA` of each of `count` images `(C, H', W')` of any sizes, its ratio within `RATIO`.
 
     The ratio is that of `size` where no change is drawn. Where no drawn part lies inside, the largest centre is taken.
@@ -182,15 +182,15 @@ def random_parts(size: tuple[int, int], count: int, generator: Generator) -> Cha
     draws = torch.rand(count, TRIES, 4, generator=generator).tolist()
 
     def cut(position: int, image: np.ndarray) -> np.ndarray:
-        top, left, height, width = _part(image.shape[1], image.shape[2], size, draws[position])
-        part = torch.from_numpy(np.ascontiguousarray(image[:, top : top + height, left : left + width]))
-        resized: np.ndarray = resized_crop(part, 0, 0, height, width, list(size), antialias=True).numpy()
+        top, left, height, width = _draw_crop(image.shape[1], image.shape[2], size, draws[position])
+        patch = torch.from_numpy(np.ascontiguousarray(image[:, top : top + height, left : left + width]))
+        resized: np.ndarray = resized_crop(patch, 0, 0, height, width, list(size), antialias=True).numpy()
         return resized
 
     return cut
 
 
-def _part(height: int, width: int, size: tuple[int, int], draws: list[list[float]]) -> tuple[int, int, int, int]:
+def _draw_crop(height: int, width: int, size: tuple[int, int], draws: list[list[float]]) -> tuple[int, int, int, int]:
     shape = size[1] / size[0]
     for area, ratio, down, across in draws:
         cut = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
@@ -210,15 +210,15 @@ def jittered(
     Args:
         first, count: the images are those from `first` on of a batch of `count`; by default they are all of it.
     """
-    from torchvision.transforms.v2 import functional as of_images  # here: it takes seconds to load
+    from torchvision.transforms.v2 import functional  # here: it takes seconds to load
 
-    changes = (of_images.adjust_brightness, of_images.adjust_contrast, of_images.adjust_saturation)
+    changes = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
     drawn = torch.rand(len(images) if count is None else count, len(changes), generator=generator)
     factors = 1 + jitter * (2 * drawn[first : first + len(images)] - 1)
     changed = []
-    for image, own in zip(images, factors.tolist(), strict=True):
-        for change, factor in zip(changes, own, strict=True):
-            if image.shape[0] == 3 or change is not of_images.adjust_saturation:
+    for image, item_factors in zip(images, factors.tolist(), strict=True):
+        for change, factor in zip(changes, item_factors, strict=True):
+            if image.shape[0] == 3 or change is not functional.adjust_saturation:
                 image = change(image, factor)
         changed.append(image)
     return torch.stack(changed) if changed else images

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing
@@ -42,16 +42,16 @@ def load_cars196(config: Cars196Config, data_root: Path, progress: Progress | No
     Trained on: the first half of the classes by their number, 1-98; "unseen": the others, 99-196.
     """
     files = f"{ALL}, or {TRAIN} and {TEST}"
-    tree = find_published(FACTS, config, data_root, files, lambda one: one.has(ALL) or _devkit(one) is not None)
+    tree = find_published(FACTS, config, data_root, files, lambda tree: tree.has(ALL) or _devkit(tree) is not None)
     paths, classes, boxes, testing, names = read_annotations(tree)
     listing = Listing(
         name="cars196",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(path) for path in paths],
         ids=tuple(paths),
         labels={"class": classes},
         names={"class": names},
-        parts={}
+        subsets={}
         if config.split != "published"
         else {"train": np.flatnonzero(~testing), "test": np.flatnonzero(testing)},
         boxes=boxes if config.boxes else None,
@@ -79,7 +79,7 @@ def read_annotations(tree: Tree) -> tuple[list[str], np.ndarray, np.ndarray, np.
         mats = [Mat(tree, kit + TRAIN), Mat(tree, test)]
         folders, names_of = ["cars_train/", "cars_test/"], Mat(tree, kit + META)
     path = "annotations.relative_im_path" if mats[0].has_field("annotations.relative_im_path") else "annotations.fname"
-    paths = [folder + one for mat, folder in zip(mats, folders, strict=True) for one in mat.texts(path)]
+    paths = [folder + name for mat, folder in zip(mats, folders, strict=True) for name in mat.texts(path)]
     classes = np.concatenate([mat.integers("annotations.class") for mat in mats]) - 1
     boxes = np.concatenate([np.stack([mat.floats(f"annotations.{edge}") for edge in EDGES], axis=1) for mat in mats])
     boxes[:, :2] -= 1  # pixels are counted from 1, and the last one belongs to the box
@@ -96,11 +96,11 @@ def read_annotations(tree: Tree) -> tuple[list[str], np.ndarray, np.ndarray, np.
 
 
 def _devkit(tree: Tree) -> str | None:
-    """Where in the tree the annotations of the training images are; None if nowhere."""
+    """The folder in the tree with the annotations of the training images; None if there is none."""
     return next((folder for folder in ("devkit/", "") if tree.has(folder + TRAIN)), None)
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     Cars196Config,
     load_cars196,
     description="16,185 cars of 196 models, with boxes",

@@ -27,17 +27,17 @@ from trivet.datasets import (
     texts,
     vectors,
 )
-from trivet.datasets.config import DataConfig, Entry, ImagesConfig, divided
+from trivet.datasets.config import DataConfig, DatasetEntry, ImagesConfig, with_validation_fold
 from trivet.datasets.data_root import find_root
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
-from trivet.datasets.duplicate_texts import equal_texts_said
+from trivet.datasets.duplicate_texts import duplicate_text_warnings
 from trivet.datasets.image_decoding import Frame, Progress
 from trivet.datasets.label_noise import add_noise
 from trivet.io.label_decisions import read_decisions
 from trivet.models import Tokenize
 
-DATA_SETS: dict[str, Entry] = {
+DATA_SETS: dict[str, DatasetEntry] = {
     "digits": digits.ENTRY,
     "mnist": mnist.MNIST,
     "fashion-mnist": mnist.FASHION_MNIST,
@@ -59,8 +59,8 @@ DATA_SETS: dict[str, Entry] = {
 }
 
 
-def entry(name: str) -> Entry:
-    """What there is to know of a data set, by its name or by a reference to a function outside Trivet.
+def entry(name: str) -> DatasetEntry:
+    """The entry of a data set, by its name or by a reference to a function outside Trivet.
 
     Raises:
         ValueError: if there is none, or the function cannot be used.
@@ -141,7 +141,7 @@ def load(
         splits = texts.load_tokens(config, tokenize)
     else:
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
-    splits = divided(splits, config)
+    splits = with_validation_fold(splits, config)
     if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
@@ -153,5 +153,5 @@ def load(
         assert config.decisions is not None
         splits = apply_decisions(splits, decisions, config.decisions)
     if isinstance(config, texts.TextsConfig):
-        splits = replace(splits, warnings=(*splits.warnings, *equal_texts_said(splits.train, splits.level)))
+        splits = replace(splits, warnings=(*splits.warnings, *duplicate_text_warnings(splits.train, splits.level)))
     return splits

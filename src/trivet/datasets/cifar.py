@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry, Side
+from trivet.datasets.config import DatasetEntry, Side
 from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
 from trivet.datasets.image_decoding import Progress, Source
 from trivet.datasets.image_files import Listing
@@ -86,7 +86,7 @@ LEVELS = {
 
 
 class CifarConfig(PublishedConfig):
-    """Of images of 32x32 pixels whose training labels people have given, too."""
+    """Settings shared by CIFAR-10 and -100: images of 32x32 pixels, also with the labels of people."""
 
     image_size: Side = 32
     split: Split = Field("auto", description=SPLIT)
@@ -128,14 +128,14 @@ class Cifar100Config(CifarConfig):
 
 
 class _Images(NamedTuple):
-    """Training images first; `place` is that of a training image among the 50,000 published ones, -1 if not known."""
+    """Training images first; `published` is the position among the 50,000 published ones, -1 if not known."""
 
     sources: Sequence[Source]
     ids: tuple[str, ...]
     training: np.ndarray
     labels: dict[str, np.ndarray]
     names: dict[str, tuple[str, ...]]
-    place: np.ndarray
+    published: np.ndarray
 
 
 def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) -> Splits:
@@ -148,28 +148,28 @@ def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) 
     facts = CIFAR10 if config.name == "cifar10" else CIFAR100
     folder, train, test = BATCHES[config.name]
 
-    def holds(tree: Tree) -> bool:
+    def complete(tree: Tree) -> bool:
         return all(map(tree.has, (*train, test))) or (config.name == "cifar10" and _has_folders(tree))
 
-    tree = find_published(facts, config, data_root, f"{folder}/ ({train[0]}, ..., {test})", holds)
+    tree = find_published(facts, config, data_root, f"{folder}/ ({train[0]}, ..., {test})", complete)
     images = _binary(tree, config.name) if tree.has(test) else _folders(tree)
     level = choose_level(config.level, LEVELS[config.name])
     human = HUMAN_LEVELS[config.name].get(level)
     labels, names = dict(images.labels), dict(images.names)
     if human is not None:
-        given = _human_labels(config, data_root, tree, images, *human)
-        labels, names = {**labels, level: given}, {**names, level: names[human[2]]}
-    parts = {"train": np.flatnonzero(images.training), "test": np.flatnonzero(~images.training)}
+        human_labels = _human_labels(config, data_root, tree, images, *human)
+        labels, names = {**labels, level: human_labels}, {**names, level: names[human[2]]}
+    subsets = {"train": np.flatnonzero(images.training), "test": np.flatnonzero(~images.training)}
     listing = Listing(
         name=config.name,
-        place=tree.root,
+        location=tree.root,
         sources=images.sources,
         ids=images.ids,
         labels=labels,
         names=names,
-        parts=parts if config.split == "auto" else {},
+        subsets=subsets if config.split == "auto" else {},
     )
-    splits = load_published(facts, config, listing, progress, parts)
+    splits = load_published(facts, config, listing, progress, subsets)
     if not tree.has(test):
         splits = replace(splits, warnings=(*splits.warnings, ENCODED))
     return splits if human is None else _as_noise(splits, level, human[2])
@@ -201,85 +201,86 @@ def _binary(tree: Tree, name: str) -> _Images:
             raise ValueError(
                 f"{tree.root} must hold labels from 0 to {len(names[level]) - 1}: it has {values.max()}; get it again."
             )
-    place = np.where(training, np.arange(len(training)), -1)
+    index = np.where(training, np.arange(len(training)), -1)
     numbers = np.where(training, np.arange(len(training)), np.arange(len(training)) - int(training.sum()))
     ids = tuple(
-        f"{'train' if one else 'test'}/{number:05d}" for one, number in zip(training, numbers.tolist(), strict=True)
+        f"{'train' if is_train else 'test'}/{number:05d}"
+        for is_train, number in zip(training, numbers.tolist(), strict=True)
     )
-    return _Images(list(pixels), ids, training, labels, names, place)
+    return _Images(list(pixels), ids, training, labels, names, index)
 
 
 def _has_folders(tree: Tree) -> bool:
-    return all(tree.names(f"{part}/{CLASSES[0]}", IMAGES) for part in ("train", "test"))
+    return all(tree.names(f"{subset}/{CLASSES[0]}", IMAGES) for subset in ("train", "test"))
 
 
 def _folders(tree: Tree) -> _Images:
     """CIFAR-10 as image files; train_index.csv, where there is one, names the published place of training images."""
     paths = [
-        f"{part}/{name}/{file}"
-        for part in ("train", "test")
+        f"{subset}/{name}/{file}"
+        for subset in ("train", "test")
         for name in CLASSES
-        for file in tree.names(f"{part}/{name}", IMAGES)
+        for file in tree.names(f"{subset}/{name}", IMAGES)
     ]
-    places = {}
+    indices = {}
     if tree.has("train_index.csv"):
         for row in csv.DictReader(io.StringIO(tree.text("train_index.csv"))):
-            place = row.get("original_index") or ""
-            if not place.isdecimal():
-                raise ValueError(f"original_index of {tree.source('train_index.csv')} must be a number: got {place!r}.")
-            places[row.get("path")] = int(place)
+            index = row.get("original_index") or ""
+            if not index.isdecimal():
+                raise ValueError(f"original_index of {tree.source('train_index.csv')} must be a number: got {index!r}.")
+            indices[row.get("path")] = int(index)
     labels = np.array([CLASSES.index(path.split("/")[1]) for path in paths], np.int64)
     training = np.array([path.startswith("train/") for path in paths])
-    place = np.array([places.get(path, -1) for path in paths], np.int64)
+    index = np.array([indices.get(path, -1) for path in paths], np.int64)
     return _Images(
-        [tree.source(path) for path in paths], tuple(paths), training, {"class": labels}, {"class": CLASSES}, place
+        [tree.source(path) for path in paths], tuple(paths), training, {"class": labels}, {"class": CLASSES}, index
     )
 
 
 def _human_labels(
-    config: CifarConfig, data_root: Path, tree: Tree, images: _Images, given: str, clean: str, level: str
+    config: CifarConfig, data_root: Path, tree: Tree, images: _Images, array: str, clean: str, level: str
 ) -> np.ndarray:
     """The labels that people gave the training images, and the published ones of the test images."""
-    beside = tree.root if tree.root.is_dir() else tree.root.parent
-    folders = [beside, beside.parent, data_root / config.name, data_root / "cifar-n"]
+    folder_of_images = tree.root if tree.root.is_dir() else tree.root.parent
+    folders = [folder_of_images, folder_of_images.parent, data_root / config.name, data_root / "cifar-n"]
     paths = [folder / HUMAN for folder in folders] if config.human_labels is None else [config.human_labels]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise ValueError(
-            f"level = {config.level!r} needs the labels of CIFAR-N as {paths[-1].name}, with the arrays {given} and "
+            f"level = {config.level!r} needs the labels of CIFAR-N as {paths[-1].name}, with the arrays {array} and "
             f"{clean}: not found in {paths[-1].parent}; save them with numpy.savez from the files of "
             "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
         )
-    people, published = read_whole_numbers(path, (given, clean))
+    people, published = read_whole_numbers(path, (array, clean))
     labels = images.labels[level].copy()
-    place = images.place[images.training]
-    if people.shape != published.shape or place.min(initial=0) < 0 or place.max(initial=-1) >= len(people):
+    index = images.published[images.training]
+    if people.shape != published.shape or index.min(initial=0) < 0 or index.max(initial=-1) >= len(people):
         raise ValueError(
             f"{path} must have a label for each training image at its published place: {tree.root} has images whose "
             "place is not known; use the binary version, or add train_index.csv."
         )
-    if (published[place] != labels[images.training]).any():
+    if (published[index] != labels[images.training]).any():
         raise ValueError(
             f"{path} must be in the order of the images: {clean} differs from the labels of {tree.root}; use the order "
             "of the published files."
         )
     if people.min() < 0 or people.max() >= len(images.names[level]):
-        raise ValueError(f"{given} of {path} must lie in 0 to {len(images.names[level]) - 1}; save it again.")
-    labels[images.training] = people[place]
+        raise ValueError(f"{array} of {path} must lie in 0 to {len(images.names[level]) - 1}; save it again.")
+    labels[images.training] = people[index]
     return labels
 
 
 def _as_noise(splits: Splits, human: str, level: str) -> Splits:
     """The labels of people as those of their level, and what they should have been, as of noise that was put in."""
 
-    def given(data: Dataset) -> Dataset:
-        kept = [one for one in data.labels if one != human]
-        labels = {one: data.labels[human if one == level else one] for one in kept}
-        return replace(data, labels=labels, names={one: data.names[one] for one in kept})
+    def with_human_labels(data: Dataset) -> Dataset:
+        levels = [kind for kind in data.labels if kind != human]
+        labels = {kind: data.labels[human if kind == level else kind] for kind in levels}
+        return replace(data, labels=labels, names={kind: data.names[kind] for kind in levels})
 
     noise = TrainingNoise("human", topline=False, true_labels=splits.train.labels[level], dropped=0)
-    evaluation = {name: given(data) for name, data in splits.evaluation.items()}
-    return replace(splits, train=given(splits.train), evaluation=evaluation, level=level, noise=noise)
+    evaluation = {name: with_human_labels(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=with_human_labels(splits.train), evaluation=evaluation, level=level, noise=noise)
 
 
 def _fetch(name: str, folder: Path) -> Path:
@@ -297,7 +298,7 @@ def _fetch(name: str, folder: Path) -> Path:
     return folder
 
 
-CIFAR10_ENTRY = Entry(
+CIFAR10_ENTRY = DatasetEntry(
     Cifar10Config,
     load_cifar,
     description="60,000 images of 32x32 pixels in 10 classes, also with human labels",
@@ -307,7 +308,7 @@ CIFAR10_ENTRY = Entry(
     files=(BATCHES["cifar10"][0],),
     fetch=partial(_fetch, "cifar10"),
 )
-CIFAR100_ENTRY = Entry(
+CIFAR100_ENTRY = DatasetEntry(
     Cifar100Config,
     load_cifar,
     description="60,000 images of 32x32 pixels in 100 classes, also with human labels",

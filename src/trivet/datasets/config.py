@@ -11,7 +11,14 @@ from pydantic import Field, model_validator
 
 from trivet.config.base import NamedConfig
 from trivet.config.plugins import is_reference
-from trivet.datasets.dataset import Splits, check_apart, check_evaluable, check_trainable, choose_level, hold_out_fold
+from trivet.datasets.dataset import (
+    Splits,
+    check_disjoint,
+    check_evaluable,
+    check_trainable,
+    choose_level,
+    hold_out_fold,
+)
 from trivet.datasets.image_decoding import Frame, Progress
 from trivet.datasets.label_noise import NoiseConfig, superclass
 
@@ -20,7 +27,7 @@ Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a gr
 
 
 class DataConfig(NamedConfig):
-    """Which labelled items are trained on and evaluated, and how they are prepared.
+    """Settings of a data set: which labelled items are trained on and evaluated, and how they are prepared.
 
     `DataConfig.parse` gives the settings of the data set that `name` names; each has a class of its own.
     """
@@ -69,7 +76,7 @@ class DataConfig(NamedConfig):
 
     @classmethod
     def names(cls) -> Collection[str]:
-        """Of the data sets of Trivet."""
+        """The names of the data sets of Trivet."""
         from trivet.datasets.catalogue import DATA_SETS  # here: every data set has settings
 
         return DATA_SETS
@@ -99,7 +106,7 @@ class DataConfig(NamedConfig):
         return None
 
     def frame(self, shape: tuple[int, ...]) -> Frame:
-        """How images of other files are brought to a shape (C, H, W) that a network takes, as these are.
+        """The resizing of images of other files to a shape (C, H, W) that a network takes, as these are.
 
         Raises:
             ValueError: if inputs of that shape are no images.
@@ -118,21 +125,21 @@ class DataConfig(NamedConfig):
 
         if not isinstance(values, dict):
             return values
-        kept = dict(values)
+        used = dict(values)
         for key in values.keys() - cls.model_fields:
-            fields = {name: one.config.model_fields.get(key) for name, one in DATA_SETS.items()}
+            fields = {name: data_set.config.model_fields.get(key) for name, data_set in DATA_SETS.items()}
             owners = {name: field.default for name, field in fields.items() if field is not None}
             if values[key] in owners.values():
-                del kept[key]
+                del used[key]
             elif owners:
                 names = " or ".join(f'"{name}"' for name in sorted(owners, key="folder".__ne__)[:3])
                 names += ", for instance," if len(owners) > 3 else ""
                 raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
-        return kept
+        return used
 
     @property
     def changes_images(self) -> bool:
-        """Whether training images are changed at random."""
+        """True if training images are changed at random."""
         return self.augment != "none" or self.jitter > 0 or self.erase > 0
 
     @model_validator(mode="after")
@@ -155,7 +162,7 @@ class DataConfig(NamedConfig):
 
 
 class ImagesConfig(DataConfig):
-    """Of a data set of square images."""
+    """Settings of a data set of square images."""
 
     image_size: Side
     channels: Channels
@@ -167,7 +174,7 @@ class ImagesConfig(DataConfig):
 
 
 class PooledConfig(ImagesConfig):
-    """Of images of one size that are average-pooled to a smaller one."""
+    """Settings of images of one size that are average-pooled to a smaller one."""
 
     side: ClassVar[int]
 
@@ -181,7 +188,7 @@ class PooledConfig(ImagesConfig):
         return self
 
 
-class Entry(NamedTuple):
+class DatasetEntry(NamedTuple):
     """A data set.
 
     Attributes:
@@ -206,7 +213,7 @@ class Entry(NamedTuple):
     fetch: Callable[[Path], Path] | None = None
 
 
-def divided(splits: Splits, config: DataConfig) -> Splits:
+def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
     """The splits with the fold that is held out, if there is one.
 
     Raises:
@@ -216,5 +223,5 @@ def divided(splits: Splits, config: DataConfig) -> Splits:
         splits = hold_out_fold(splits, config.folds, config.fold)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    check_apart(splits)
+    check_disjoint(splits)
     return splits

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
@@ -57,7 +57,7 @@ def load_cub(config: CubConfig, data_root: Path, progress: Progress | None) -> S
 
     Trained on: the first half of the classes by number, 1-100; "unseen": the others, 101-200.
     """
-    tree = find_published(FACTS, config, data_root, " and ".join(LISTS), lambda one: all(map(one.has, LISTS)))
+    tree = find_published(FACTS, config, data_root, " and ".join(LISTS), lambda tree: all(map(tree.has, LISTS)))
     images = tree.rows(LISTS[0], 2)
     ids = [id for id, _ in images]
     class_ids = [row[0] for row in by_id(tree.rows(LISTS[1], 2), ids, LISTS[1])]
@@ -74,20 +74,20 @@ def load_cub(config: CubConfig, data_root: Path, progress: Progress | None) -> S
                 raise ValueError(f"{PARENTS} must hold each class: {classes[texts.index('')]} has no {level} in it.")
             labels, names = numbered(texts)
             levels, level_names = {level: labels, **levels}, {level: names, **level_names}
-    parts: dict[str, np.ndarray] = {}
+    subsets: dict[str, np.ndarray] = {}
     if config.split == "published":
         training = numbers(
             by_id(tree.rows("train_test_split.txt", 2), ids, "train_test_split.txt"), "train_test_split.txt"
         )
-        parts = {"train": np.flatnonzero(training[:, 0] == 1), "test": np.flatnonzero(training[:, 0] != 1)}
+        subsets = {"train": np.flatnonzero(training[:, 0] == 1), "test": np.flatnonzero(training[:, 0] != 1)}
     listing = Listing(
         name="cub",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(f"images/{path}") for _, path in images],
         ids=tuple(path for _, path in images),
         labels=levels,
         names=level_names,
-        parts=parts,
+        subsets=subsets,
         boxes=_boxes(tree, ids) if config.boxes else None,
     )
     return load_published(FACTS, config, listing, progress)
@@ -103,14 +103,14 @@ def _boxes(tree: Tree, ids: Sequence[str]) -> np.ndarray:
 def _hierarchy(tree: Tree, data_root: Path) -> Mapping[str, tuple[str, str]]:
     """Order and family of each class by its number."""
     folders = [tree, *(Tree(base / "hierarchy") for base in (tree.root, tree.root.parent, data_root / "cub"))]
-    found = next((one for one in folders if one.has(PARENTS) and one.has(NODES)), None)
-    if found is None:
+    source = next((folder for folder in folders if folder.has(PARENTS) and folder.has(NODES)), None)
+    if source is None:
         raise ValueError(
             f"data.hierarchy needs {PARENTS} and {NODES}: not found in {tree.root} or "
             f"{tree.root.parent / 'hierarchy'}; get them from https://github.com/cvjena/semantic-embeddings."
         )
-    names = {row[0]: row[1] for row in found.rows(NODES, 2)}
-    parent = {child: above for above, child in found.rows(PARENTS, 2)}
+    names = {row[0]: row[1] for row in source.rows(NODES, 2)}
+    parent = {child: above for above, child in source.rows(PARENTS, 2)}
     taxa = {}
     for id in names:
         chain: list[str] = []
@@ -123,7 +123,7 @@ def _hierarchy(tree: Tree, data_root: Path) -> Mapping[str, tuple[str, str]]:
     return taxa
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     CubConfig,
     load_cub,
     description="11,788 birds of 200 species, with boxes",

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
 from trivet.datasets.mat import Mat
-from trivet.datasets.published_layouts import LEVEL, Facts, GivenConfig, find_published, load_published
+from trivet.datasets.published_layouts import LEVEL, Facts, QueryGalleryConfig, find_published, load_published
 from trivet.io.query_gallery import QueryGallery
 
 PUBLISHED = (
@@ -28,7 +28,7 @@ COUNTS = {
 RAW = "cuhk-03.mat"
 
 
-class Cuhk03Config(GivenConfig):
+class Cuhk03Config(QueryGalleryConfig):
     """CUHK03 in its new protocol."""
 
     name: Literal["cuhk03"] = "cuhk03"
@@ -36,13 +36,13 @@ class Cuhk03Config(GivenConfig):
     people: Literal["detected", "labeled"] = Field("detected", description="Boxes found by a detector, or by hand.")
 
 
-class Protocol(NamedTuple):
+class SplitLists(NamedTuple):
     """The lists of the new protocol: N file names, identities and cameras, and the positions of each part from 0."""
 
     files: list[str]
     identities: list[str]
     cameras: np.ndarray
-    parts: dict[str, np.ndarray]
+    subsets: dict[str, np.ndarray]
 
 
 def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None) -> Splits:
@@ -54,30 +54,30 @@ def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None
     file = f"cuhk03_new_protocol_config_{config.people}.mat"
     folder = f"images_{config.people}"
     facts = Facts("cuhk03", PUBLISHED, ("cuhk03", "CUHK03", "reid-lists/cuhk03"), "identity", COUNTS[config.people])
-    tree = find_published(facts, config, data_root, f"{file} and {folder}/", lambda one: one.has(file))
-    files, people, cameras, parts = read_protocol(tree, file)
+    tree = find_published(facts, config, data_root, f"{file} and {folder}/", lambda tree: tree.has(file))
+    files, people, cameras, subsets = read_protocol(tree, file)
     if not tree.has(f"{folder}/{files[0]}") and tree.has(RAW):
         raise ValueError(
             f"cuhk03 needs its images as files, such as {folder}/{files[0]}: {tree.source(RAW)} holds them in a "
             f"mat file of version 7.3, which is not read; save each as a file in {folder}/ first."
         )
     identities, names = numbered(people, sorted(set(people), key=int))
-    test = np.concatenate([parts["query"], parts["gallery"]])
-    query, gallery = (np.isin(np.arange(len(files)), parts[part]) for part in ("query", "gallery"))
+    test = np.concatenate([subsets["query"], subsets["gallery"]])
+    query, gallery = (np.isin(np.arange(len(files)), subsets[subset]) for subset in ("query", "gallery"))
     listing = Listing(
         name="cuhk03",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(f"{folder}/{name}") for name in files],
         ids=tuple(files),
         labels={"identity": identities},
         names={"identity": names},
-        parts={"train": parts["train"], "test": test},
+        subsets={"train": subsets["train"], "test": test},
         protocol=QueryGallery(query, gallery, np.zeros(len(files), bool), cameras),
     )
-    return load_published(facts, config, listing, progress, parts)
+    return load_published(facts, config, listing, progress, subsets)
 
 
-def read_protocol(tree: Tree, file: str) -> Protocol:
+def read_protocol(tree: Tree, file: str) -> SplitLists:
     """The lists in a mat file of the new protocol.
 
     Raises:
@@ -86,16 +86,16 @@ def read_protocol(tree: Tree, file: str) -> Protocol:
     mat = Mat(tree, file)
     files = mat.texts("filelist")
     labels, cameras = mat.integers("labels"), mat.integers("camId")
-    parts = {part: mat.integers(f"{part}_idx") - 1 for part in ("train", "query", "gallery")}
+    subsets = {subset: mat.integers(f"{subset}_idx") - 1 for subset in ("train", "query", "gallery")}
     if not files or not len(files) == len(labels) == len(cameras):
         raise ValueError(f"{mat.path} must hold a label and a camera of each file; get it again.")
-    for part, index in parts.items():
+    for subset, index in subsets.items():
         if not len(index) or index.min() < 0 or index.max() >= len(files):
-            raise ValueError(f"{part}_idx of {mat.path} must hold numbers from 1 to {len(files)}; get it again.")
-    return Protocol(files, [str(label) for label in labels.tolist()], cameras, parts)
+            raise ValueError(f"{subset}_idx of {mat.path} must hold numbers from 1 to {len(files)}; get it again.")
+    return SplitLists(files, [str(label) for label in labels.tolist()], cameras, subsets)
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     Cuhk03Config,
     load_cuhk03,
     description="14,097 images of 1,467 people, with queries and cameras",

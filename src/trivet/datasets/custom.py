@@ -9,22 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trivet.config.base import derived_settings, own_settings
+from trivet.config.base import added_settings, derived_settings
 from trivet.config.plugins import python_object
-from trivet.datasets.config import DataConfig, Entry
+from trivet.datasets.config import DataConfig, DatasetEntry
 from trivet.datasets.dataset import Splits, choose_level
 from trivet.datasets.image_decoding import Progress
 
-GIVEN = ("data_root", "progress")
+SUPPLIED = ("data_root", "progress")
 
 
 class OutsideConfig(DataConfig):
-    """Of a data set outside Trivet; the parameters of its function are settings, too."""
+    """Settings of a data set outside Trivet; the parameters of its function are settings, too."""
 
     mirrored = True
 
 
-def entry(reference: str) -> Entry:
+def entry(reference: str) -> DatasetEntry:
     """The data set that a reference names.
 
     Raises:
@@ -41,14 +41,14 @@ def entry(reference: str) -> Entry:
 
 
 @cache  # one class for one reference, so that equal settings are equal
-def _entry(reference: str, function: Callable[..., Any]) -> Entry:
+def _entry(reference: str, function: Callable[..., Any]) -> DatasetEntry:
     parameters = inspect.signature(function).parameters
-    config = derived_settings(function, OutsideConfig, given=GIVEN, types={"name": str}, name=reference)
+    config = derived_settings(function, OutsideConfig, exclude=SUPPLIED, types={"name": str}, name=reference)
 
     def load(config: OutsideConfig, data_root: Path, progress: Progress | None) -> Splits:
-        given = {"data_root": data_root, "progress": progress}
-        wanted = {key: value for key, value in given.items() if key in parameters}
-        splits = function(**own_settings(config, OutsideConfig), **wanted)
+        supplied = {"data_root": data_root, "progress": progress}
+        wanted = {key: value for key, value in supplied.items() if key in parameters}
+        splits = function(**added_settings(config, OutsideConfig), **wanted)
         if not isinstance(splits, Splits):
             raise ValueError(f"{reference!r} must return trivet.datasets.Splits: got {type(splits).__name__}.")
         for name in splits.evaluation:  # each has a file of its own
@@ -60,7 +60,7 @@ def _entry(reference: str, function: Callable[..., Any]) -> Entry:
         level = splits.level if config.level is None else config.level
         return replace(splits, level=choose_level(level, splits.train.labels))
 
-    return Entry(config, load, description=inspect.getdoc(function) or "your own data")
+    return DatasetEntry(config, load, description=inspect.getdoc(function) or "your own data")
 
 
 def _returns(function: Callable[..., Any]) -> Any:

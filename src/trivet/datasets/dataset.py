@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from trivet.config.base import nearest
-from trivet.datasets.preview import Shown
+from trivet.datasets.preview import Preview
 from trivet.metrics import QueryGallery
 from trivet.metrics.folds import class_folds
 
@@ -29,8 +29,8 @@ class Inputs(Protocol):
     def batch(self, index: np.ndarray) -> Tensor:
         """Inputs `(B, *shape)` at the positions `index (B,)`; images are bytes, or float32 in [0, 1]."""
 
-    def show(self, index: int) -> Shown:
-        """What a page shows of one: an image of at most 64 pixels a side, grey or RGB, or a text."""
+    def show(self, index: int) -> Preview:
+        """The preview of an input for pages: an image of at most 64 pixels a side, grey or RGB, or a text."""
 
     def subset(self, index: np.ndarray) -> Inputs:
         """The inputs at the positions `index`, in that order; nothing is copied."""
@@ -97,12 +97,12 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def show(self, index: int) -> Shown:
-        """What a page shows of an item."""
+    def show(self, index: int) -> Preview:
+        """The preview of an item for pages."""
         return self.inputs.show(index)
 
-    def asked(self, embeddings: np.ndarray) -> dict[str, Any]:
-        """What `trivet.metrics.evaluate` takes for the embeddings `(N, d)` of the items, by their protocol."""
+    def evaluation_arguments(self, embeddings: np.ndarray) -> dict[str, Any]:
+        """Arguments of `trivet.metrics.evaluate` for the embeddings `(N, d)` of the items, by their protocol."""
         if self.protocol is None:
             return {"embeddings": embeddings, "labels": self.labels}
         return self.protocol.arguments(embeddings, self.labels)
@@ -142,7 +142,7 @@ class TrainingNoise:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """What is trained on and what is evaluated.
+    """The items that are trained on and those that are evaluated.
 
     Attributes:
         train: the training items; its `skipped` lists the unreadable images of all splits.
@@ -151,7 +151,7 @@ class Splits:
         level: the label level trained on.
         noise: what was done to the labels of `train` at that level; None if they are as they were found.
         decisions: "keep", "relabel", "drop", "undecided" -> how many of the training items; None without decisions.
-        found: what was found of a published set or a file, in a sentence; may be empty.
+        summary: what was found of a published set or a file, in a sentence; may be empty.
         warnings: what is wrong with it, such as other counts than were published, in sentences.
     """
 
@@ -160,7 +160,7 @@ class Splits:
     level: str
     noise: TrainingNoise | None = None
     decisions: Mapping[str, int] | None = None
-    found: str = ""
+    summary: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -204,9 +204,9 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
         level, labels = list(data.labels.items())[-1]
         lacking = data.protocol.unanswered(labels)
         if len(lacking):
-            shown = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            names = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
             raise ValueError(
-                f"each class of a query needs an item in the gallery of {split!r}: {shown} ({len(lacking)} of "
+                f"each class of a query needs an item in the gallery of {split!r}: {names} ({len(lacking)} of "
                 f"{len(np.unique(labels[data.protocol.query]))} classes at level {level!r}) has none; add one, or "
                 "leave its queries out."
             )
@@ -214,11 +214,11 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
 
 def trained_classes(splits: Splits, split: str) -> dict[str, int]:
     """Level -> how many classes of an evaluation split the training items have as well."""
-    held_out = splits.evaluation[split].labels
-    return {level: len(np.intersect1d(labels, held_out[level])) for level, labels in splits.train.labels.items()}
+    evaluated = splits.evaluation[split].labels
+    return {level: len(np.intersect1d(labels, evaluated[level])) for level, labels in splits.train.labels.items()}
 
 
-def check_apart(splits: Splits) -> None:
+def check_disjoint(splits: Splits) -> None:
     """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
 
     At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
@@ -250,17 +250,17 @@ def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     try:
-        held_out = class_folds(splits.train.labels[splits.level], folds)[fold]
+        holdout = class_folds(splits.train.labels[splits.level], folds)[fold]
     except ValueError:
         raise ValueError(
             f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; use "
             "fewer folds, or train on a finer level."
         ) from None
-    kept = np.setdiff1d(np.arange(len(splits.train)), held_out)
-    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[kept])
+    rest = np.setdiff1d(np.arange(len(splits.train)), holdout)
+    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[rest])
     return replace(
         splits,
         noise=noise,
-        train=splits.train.subset(kept),
-        evaluation={"validation": splits.train.subset(held_out), **splits.evaluation},
+        train=splits.train.subset(rest),
+        evaluation={"validation": splits.train.subset(holdout), **splits.evaluation},
     )

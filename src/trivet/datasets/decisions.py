@@ -27,20 +27,20 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     train, level = splits.train, splits.level
     names, labels = train.names[level], train.labels[level].copy()
     trained = {names[label]: label for label in np.unique(labels).tolist()}
-    place = {name: i for i, name in enumerate(train.ids)}
-    held_out, elsewhere = _held_out(splits)
-    kept = np.ones(len(labels), bool)
+    position = {name: i for i, name in enumerate(train.ids)}
+    holdout, elsewhere = _validation_fold(splits)
+    mask = np.ones(len(labels), bool)
     counts = Counter(dict.fromkeys((*DECISIONS, UNDECIDED), 0))
     for row in decisions:
-        if row.id in held_out:
+        if row.id in holdout:
             continue
-        if row.id not in place:
+        if row.id not in position:
             raise ValueError(
                 f"each id must be that of a training item: line {row.line} of {path} has {row.id!r}, and none of the "
                 f"{len(train)} items has it;{_similar(row.id, train.ids)} remove the row, or use the file made for "
                 "these data."
             )
-        item, decision = place[row.id], row.decision
+        item, decision = position[row.id], row.decision
         if decision == "relabel" and row.label in elsewhere:
             decision = "drop"
         if decision == "relabel":
@@ -56,9 +56,9 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
                     "keep."
                 )
             labels[item] = trained[row.label]
-        kept[item] = decision != "drop"
+        mask[item] = decision != "drop"
         counts[decision] += 1
-    labels = labels[kept]
+    labels = labels[mask]
     before = np.bincount(train.labels[level])
     single = np.flatnonzero((np.bincount(labels, minlength=len(before)) == 1) & (before > 1))
     if len(single):
@@ -67,7 +67,7 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
             f"one ({len(single)} of {len(trained)} classes at level {level!r}); keep another of its items, or drop "
             "the last one as well."
         )
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(mask)
     train = train.subset(rows)
     train = replace(train, labels={**train.labels, level: labels})
     check_trainable(train, level)
@@ -75,7 +75,7 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     return replace(splits, train=train, noise=noise, decisions=dict(counts))
 
 
-def _held_out(splits: Splits) -> tuple[set[str], set[str]]:
+def _validation_fold(splits: Splits) -> tuple[set[str], set[str]]:
     """The ids and the classes of the fold that is held out; empty without one."""
     data, level = splits.evaluation.get("validation"), splits.level
     if data is None:

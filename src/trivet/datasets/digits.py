@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from trivet.datasets.config import Channels, Entry, PooledConfig, Side
+from trivet.datasets.config import Channels, DatasetEntry, PooledConfig, Side
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import average_pool, in_memory
@@ -35,7 +35,7 @@ def load_digits(config: DigitsConfig, data_root: Path, progress: Progress | None
 
     bundle = bundled_digits()
     images, digit = bundle.images.astype(np.uint8), bundle.target.astype(np.int64)
-    whole = Dataset(
+    items = Dataset(
         name="digits",
         inputs=in_memory(average_pool(images, config.image_size), white=16, channels=config.channels),
         labels={"parity": digit % 2, "digit": digit},
@@ -45,13 +45,13 @@ def load_digits(config: DigitsConfig, data_root: Path, progress: Progress | None
     trained = np.random.RandomState(0).permutation(np.flatnonzero(digit <= 5))
     count = int(0.6 * len(trained))
     return Splits(
-        train=whole.subset(trained[:count]),
-        evaluation={"seen": whole.subset(trained[count:]), "unseen": whole.subset(np.flatnonzero(digit >= 6))},
-        level=choose_level(config.level, whole.labels),
+        train=items.subset(trained[:count]),
+        evaluation={"seen": items.subset(trained[count:]), "unseen": items.subset(np.flatnonzero(digit >= 6))},
+        level=choose_level(config.level, items.labels),
     )
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     DigitsConfig,
     load_digits,
     description="1,797 digits of 8x8 pixels, part of scikit-learn",

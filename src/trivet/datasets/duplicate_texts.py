@@ -10,11 +10,11 @@ from trivet.datasets.dataset import Dataset
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
 
-SHOWN = 60  # characters of a text in a message
+LONGEST = 60  # characters of a text in a message
 
 
 class Distinct(NamedTuple):
-    """What is trained on of texts that repeat.
+    """Selection of the texts that are trained on where some repeat.
 
     Attributes:
         rows: `(M,)` the positions of the texts of one class only, each once: where it comes first.
@@ -43,37 +43,37 @@ def distinct_texts(items: Dataset, level: str) -> Distinct:
 
 def with_positive(rows: Integers, labels: Integers) -> Integers:
     """Those of the rows whose class `labels[rows]` another of them has."""
-    kept: Integers = rows[np.bincount(labels[rows])[labels[rows]] > 1]
-    return kept
+    selected: Integers = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+    return selected
 
 
-def equal_texts_said(items: Dataset, level: str) -> tuple[str, ...]:
-    """What is left out of the batches of training texts, in sentences; none where all texts differ."""
-    found = distinct_texts(items, level)
-    said = []
-    if found.repeated:
-        said.append(
-            f"Of {len(items)} training texts, {found.repeated} came before in the same class: batches hold each text "
-            "once."
+def duplicate_text_warnings(items: Dataset, level: str) -> tuple[str, ...]:
+    """Sentences on what is left out of the batches of training texts; none where all texts differ."""
+    distinct = distinct_texts(items, level)
+    messages = []
+    if distinct.repeated:
+        messages.append(
+            f"Of {len(items)} training texts, {distinct.repeated} came before in the same class: batches hold each "
+            "text once."
         )
-    if len(found.contrary):
-        first = found.contrary[0]
+    if len(distinct.contrary):
+        first = distinct.contrary[0]
         text = str(items.show(int(first)))
-        others = [int(i) for i in found.contrary if items.show(int(i)) == text]
+        others = [int(i) for i in distinct.contrary if items.show(int(i)) == text]
         classes = list(dict.fromkeys(items.names[level][items.labels[level][i]] for i in others))
-        text = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-        said.append(
-            f"{len(found.contrary)} of {len(items)} training texts have another class elsewhere, and are left out of "
-            f"batches: first {text!r}, which is {' and '.join(map(repr, classes[:3]))} (items "
+        text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+        messages.append(
+            f"{len(distinct.contrary)} of {len(items)} training texts have another class elsewhere, and are left out "
+            f"of batches: first {text!r}, which is {' and '.join(map(repr, classes[:3]))} (items "
             f"{', '.join(items.ids[i] for i in others[:5])}); trivet audit shows them, and its decisions mend them."
         )
     labels = items.labels[level]
-    alone = np.setdiff1d(labels[found.rows], labels[with_positive(found.rows, labels)])
-    gone = np.setdiff1d(labels, labels[found.rows])
-    if said and len(alone) + len(gone):
+    alone = np.setdiff1d(labels[distinct.rows], labels[with_positive(distinct.rows, labels)])
+    gone = np.setdiff1d(labels, labels[distinct.rows])
+    if messages and len(alone) + len(gone):
         name = items.names[level][[*alone, *gone][0]]
-        said.append(
+        messages.append(
             f"{counted(len(alone) + len(gone), 'class')} at level {level!r} with one text or none left, such as "
             f"{name!r}: in no batch that needs two items of a class."
         )
-    return tuple(said)
+    return tuple(messages)

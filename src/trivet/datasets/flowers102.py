@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
@@ -23,7 +23,7 @@ FACTS = Facts(
     level="class",
     counts={"": (8_189, 102)},
 )
-LABELS, PARTS = "imagelabels.mat", "setid.mat"
+LABELS, SUBSETS = "imagelabels.mat", "setid.mat"
 LISTS = {"train": "trnid", "test": "tstid", "val": "valid"}
 
 
@@ -42,30 +42,30 @@ def load_flowers102(config: Flowers102Config, data_root: Path, progress: Progres
     Trained on: the first half of the classes by number, 1-51; "unseen": the others, 52-102. With split = "published"
     10 images of every class; "seen": its test images; "val": its validation images.
     """
-    tree = find_published(FACTS, config, data_root, f"{LABELS} and jpg/", lambda one: one.has(LABELS))
+    tree = find_published(FACTS, config, data_root, f"{LABELS} and jpg/", lambda tree: tree.has(LABELS))
     numbers = Mat(tree, LABELS).integers("labels")
-    labels, names = numbered([str(number) for number in numbers.tolist()], [str(one) for one in np.unique(numbers)])
+    labels, names = numbered([str(number) for number in numbers.tolist()], [str(value) for value in np.unique(numbers)])
     files = [f"jpg/image_{number:05d}.jpg" for number in range(1, len(labels) + 1)]
     listing = Listing(
         name="flowers102",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(file) for file in files],
         ids=tuple(files),
         labels={"class": labels},
         names={"class": names},
-        parts=read_parts(tree, len(files)) if config.split == "published" else {},
+        subsets=read_subsets(tree, len(files)) if config.split == "published" else {},
     )
     return load_published(FACTS, config, listing, progress)
 
 
-def read_parts(tree: Tree, count: int) -> dict[str, np.ndarray]:
+def read_subsets(tree: Tree, count: int) -> dict[str, np.ndarray]:
     """The positions, from 0, of the images of each published part; ValueError if one is none of `count` images."""
-    mat = Mat(tree, PARTS)
-    parts = {part: mat.integers(name) - 1 for part, name in LISTS.items()}
-    for part, index in parts.items():
+    mat = Mat(tree, SUBSETS)
+    subsets = {subset: mat.integers(name) - 1 for subset, name in LISTS.items()}
+    for subset, index in subsets.items():
         if not len(index) or index.min() < 0 or index.max() >= count:
-            raise ValueError(f"{LISTS[part]} of {mat.path} must hold numbers from 1 to {count}; get it again.")
-    return parts
+            raise ValueError(f"{LISTS[subset]} of {mat.path} must hold numbers from 1 to {count}; get it again.")
+    return subsets
 
 
 def _fetch(folder: Path) -> Path:
@@ -75,13 +75,13 @@ def _fetch(folder: Path) -> Path:
     return folder / "flowers-102"
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     Flowers102Config,
     load_flowers102,
     description="8,189 flowers of 102 kinds",
     levels=("class",),
     published=FACTS.published,
     counts={"": FACTS.counts},
-    files=("jpg", LABELS, PARTS),
+    files=("jpg", LABELS, SUBSETS),
     fetch=_fetch,
 )

@@ -10,7 +10,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Skipped, Splits
 from trivet.datasets.image_decoding import Frame, Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered
@@ -74,18 +74,18 @@ def list_folder(config: FolderConfig) -> Listing:
         ValueError: if the folders do not have this form.
     """
     images = find_images(config.root)
-    given = _given_folders(config, images)
-    levels = _level_names(config, images, 1 if given else 0)
-    labels, names = _labels(images, levels, 1 if given else 0)  # the folders train/ and test/ are no classes
+    subsets = _split_folders(config, images)
+    levels = _level_names(config, images, 1 if subsets else 0)
+    labels, names = _labels(images, levels, 1 if subsets else 0)  # the folders train/ and test/ are no classes
     top = np.array([path.split("/")[0] for path in images])
     return Listing(
         name=config.root.resolve().name,
-        place=config.root,
+        location=config.root,
         sources=[config.root / path for path in images],
         ids=tuple(images),
         labels=labels,
         names=names,
-        parts={folder: np.flatnonzero(top == folder) for folder in given},
+        subsets={folder: np.flatnonzero(top == folder) for folder in subsets},
     )
 
 
@@ -102,11 +102,11 @@ def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> D
     """
     inputs, images = list_images(root, frame)
     broken = inputs.decode_all(0, progress)[1]
-    kept = np.array([i for i in range(len(images)) if i not in broken], np.int64)
-    if not len(kept):
+    readable = np.array([i for i in range(len(images)) if i not in broken], np.int64)
+    if not len(readable):
         raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
     skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
-    return labelled_images(root, inputs.subset(kept), [images[i] for i in kept.tolist()], skipped)
+    return labelled_images(root, inputs.subset(readable), [images[i] for i in readable.tolist()], skipped)
 
 
 def list_images(root: Path, frame: Frame) -> tuple[FileInputs, list[str]]:
@@ -152,13 +152,13 @@ def find_images(root: Path) -> list[str]:
         raise ValueError(
             f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}; correct it."
         )
-    images, seen = [], set()
+    images, visited = [], set()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen:
+        if real in visited:
             subfolders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
@@ -175,7 +175,7 @@ def find_images(root: Path) -> list[str]:
     return sorted(images)
 
 
-def _given_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:
+def _split_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:
     """The split folders below the root, train first, then test and val; empty if there are none."""
     top = {PurePosixPath(path).parts[0] for path in images}
     if "train" not in top or not top & {"test", "val"}:
@@ -198,9 +198,9 @@ def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tupl
             "per class and move the images there."
         )
     if len(by_depth) > 1:
-        shown = " and ".join(f"{by_depth[depth]} ({depth} class folders)" for depth in sorted(by_depth)[:2])
+        examples = " and ".join(f"{by_depth[depth]} ({depth} class folders)" for depth in sorted(by_depth)[:2])
         raise ValueError(
-            f"all images must be at the same folder depth, one folder per label level: {config.root} has {shown}; "
+            f"all images must be at the same folder depth, one folder per label level: {config.root} has {examples}; "
             "move them."
         )
     (depth,) = by_depth
@@ -214,4 +214,4 @@ def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tupl
     return config.levels
 
 
-ENTRY = Entry(FolderConfig, load_folder, description="your own images, one folder per class")
+ENTRY = DatasetEntry(FolderConfig, load_folder, description="your own images, one folder per class")

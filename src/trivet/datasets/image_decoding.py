@@ -77,8 +77,8 @@ class Decoders:
         channels: int,
         into: Decoded | None,
         boxes: np.ndarray | None = None,
-        whole: bool = False,
-        parts: Sequence[Part] | None = None,
+        full_size: bool = False,
+        crops: Sequence[Part] | None = None,
         mirrored: Sequence[bool] | None = None,
         among: range | None = None,
     ) -> Callable[[], dict[int, str]]:
@@ -95,8 +95,8 @@ class Decoders:
                     size=size,
                     channels=channels,
                     box=None if boxes is None else boxes[position],
-                    whole=whole,
-                    part=None if parts is None else parts[position],
+                    whole=full_size,
+                    part=None if crops is None else crops[position],
                     mirror=mirrored is not None and mirrored[position],
                 )
             except (Image.DecompressionBombWarning, Image.DecompressionBombError):
@@ -110,7 +110,7 @@ class Decoders:
             return None
 
         def decode_some() -> dict[int, str]:
-            """Why files cannot be decoded, of those that this thread took: each takes the next, until none is left."""
+            """Decode one file after the other until none is left; return why some cannot be decoded, by position."""
             return {position: reason for position in left if (reason := decode(position)) is not None}
 
         def finish() -> dict[int, str]:
@@ -138,14 +138,14 @@ def decode_files(
     channels: int,
     into: Decoded | None,
     boxes: np.ndarray | None = None,
-    whole: bool = False,
+    full_size: bool = False,
     progress: Progress | None = None,
 ) -> dict[int, str]:
     """Decode every file with threads, file i into `into[i]`, as `(channels, H, W)` uint8.
 
     Args:
         into: takes the images; None only looks whether they can be decoded.
-        boxes: `(N, 4)`; see `decode_image`, also for `size` and `whole`.
+        boxes: `(N, 4)`; see `decode_image`, also for `size` and `full_size`.
 
     Returns:
         Position -> why that file could not be decoded; its row of `into` is undefined. A file of more pixels than
@@ -156,7 +156,7 @@ def decode_files(
         for start in range(0, len(sources), CHUNK):
             chunk = range(start, min(start + CHUNK, len(sources)))
             broken |= decoders.begin(
-                sources, size=size, channels=channels, into=into, boxes=boxes, whole=whole, among=chunk
+                sources, size=size, channels=channels, into=into, boxes=boxes, full_size=full_size, among=chunk
             )()
             if progress is not None:
                 progress(chunk.stop, len(sources))

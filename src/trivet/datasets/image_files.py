@@ -10,16 +10,16 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from trivet.datasets.config import Channels, ImagesConfig, Side, divided
+from trivet.datasets.config import Channels, ImagesConfig, Side, with_validation_fold
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.datasets.image_decoding import Frame, Progress, Source
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import arranged, split_items
+from trivet.datasets.splitting import make_splits, split_items
 from trivet.io.query_gallery import QueryGallery
 
 
 class ImageFilesConfig(ImagesConfig):
-    """Of a data set of image files with labels."""
+    """Settings of a data set of image files with labels."""
 
     image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
         64, description="Side of the images in pixels, or [height, width]."
@@ -50,7 +50,7 @@ class ImageFilesConfig(ImagesConfig):
         return (self.channels, *((size, size) if isinstance(size, int) else size))
 
     def frame(self, shape: tuple[int, ...]) -> Frame:
-        """Of images of that shape: resized as these settings say."""
+        """The resizing to images of that shape, by way of `resize`."""
         return Frame.of(shape, self.resize)
 
     @model_validator(mode="after")
@@ -63,7 +63,7 @@ class ImageFilesConfig(ImagesConfig):
         return self
 
     @model_validator(mode="after")
-    def _check_held_out(self) -> Self:
+    def _check_holdout(self) -> Self:
         fields = type(self).model_fields
         unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
         if unused and self.split != "in-class":
@@ -82,7 +82,7 @@ class Listing:
         ids: N different strings.
         labels: level -> `(N,)` int64, coarse level first; a value indexes `names[level]`.
         names: level -> class names; split = "class-disjoint" trains on the first half of them.
-        parts: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
+        subsets: "train", then "test" and "val" or one of them, -> the positions of their items; empty where none are
             given, so that classes or items are held out.
         protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
@@ -91,12 +91,12 @@ class Listing:
     """
 
     name: str
-    place: Path
+    location: Path
     sources: Sequence[Source]
     ids: tuple[str, ...]
     labels: Mapping[str, np.ndarray]
     names: Mapping[str, tuple[str, ...]]
-    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
+    subsets: Mapping[str, np.ndarray] = field(default_factory=dict)
     protocol: QueryGallery | None = None
     boxes: np.ndarray | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -113,32 +113,35 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
     """
     files, everything = _files(config, listing), np.arange(len(listing.ids))
-    divided(_arranged(config, listing, files, everything), config)  # before it takes time to decode them
+    with_validation_fold(_split(config, listing, files, everything), config)  # before it takes time to decode them
 
     inputs, broken = files.decode_all(config.memory_gb, progress)
     if len(broken) > config.allow_corrupt * len(files):
         first = "; ".join(f"{_where(listing, i)} ({reason})" for i, reason in list(broken.items())[:3])
         raise ValueError(
             f"at most {100 * config.allow_corrupt:.2f} % of the images may be unreadable: {len(broken)} of "
-            f"{len(files)} in {listing.place} are, first {first}; repair or remove them, or raise data.allow_corrupt."
+            f"{len(files)} in {listing.location} are, first {first}; repair or remove them, or raise "
+            "data.allow_corrupt."
         )
-    kept = np.setdiff1d(everything, np.array(list(broken), np.int64))
-    splits = _arranged(config, listing, inputs, kept)
+    readable = np.setdiff1d(everything, np.array(list(broken), np.int64))
+    splits = _split(config, listing, inputs, readable)
     skipped = tuple(Skipped(_where(listing, i), reason) for i, reason in broken.items())
     return replace(splits, train=replace(splits.train, skipped=skipped))
 
 
-def split_listing(config: ImageFilesConfig, listing: Listing, kept: np.ndarray | None = None) -> Splits:
+def split_listing(config: ImageFilesConfig, listing: Listing, readable: np.ndarray | None = None) -> Splits:
     """As `load_listing`, but no image is decoded before it is asked for.
 
     Args:
-        kept: the positions of the images that can be read; all, if not given.
+        readable: the positions of the images that can be read; all, if not given.
 
     Raises:
         ValueError: if no image is there, one is listed twice, or the split cannot be made.
     """
     files = _files(config, listing)
-    return divided(_arranged(config, listing, files, np.arange(len(files)) if kept is None else kept), config)
+    return with_validation_fold(
+        _split(config, listing, files, np.arange(len(files)) if readable is None else readable), config
+    )
 
 
 def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
@@ -150,7 +153,7 @@ def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
         config.frame(config.input_shape),
         np.arange(len(listing.ids)),
         listing.boxes,
-        whole=config.augment == "random-resized-crop",
+        full_size=config.augment == "random-resized-crop",
     )
 
 
@@ -187,14 +190,14 @@ def _check_different(listing: Listing) -> None:
         first: dict[str, int] = {}
         twice = next(i for i, id in enumerate(listing.ids) if first.setdefault(id, i) != i)
         raise ValueError(
-            f"each image of {listing.place} must be listed once: {listing.ids[twice]!r} is listed twice, as items "
+            f"each image of {listing.location} must be listed once: {listing.ids[twice]!r} is listed twice, as items "
             f"{first[listing.ids[twice]]} and {twice} (counted from 0); remove one."
         )
 
 
-def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: np.ndarray) -> Splits:
-    """The items at the positions `kept` of the list, split."""
-    whole = Dataset(
+def _split(config: ImageFilesConfig, listing: Listing, inputs: Inputs, readable: np.ndarray) -> Splits:
+    """The items at the positions `readable` of the list, split."""
+    items = Dataset(
         listing.name,
         inputs,
         listing.labels,
@@ -204,13 +207,13 @@ def _arranged(config: ImageFilesConfig, listing: Listing, inputs: Inputs, kept: 
         columns=listing.columns,
     )
     level = choose_level(config.level, listing.labels)
-    parts = split_items(
-        whole,
+    subsets = split_items(
+        items,
         level,
-        listing.parts,
+        listing.subsets,
         split=config.split,
         holdout=config.holdout,
         seed=config.seed,
-        place=listing.place,
+        location=listing.location,
     )
-    return arranged(whole, level, parts, kept)
+    return make_splits(items, level, subsets, readable)

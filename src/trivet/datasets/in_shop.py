@@ -9,11 +9,19 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
-from trivet.datasets.published_layouts import LEVEL, Facts, GivenConfig, by_id, find_published, load_published, numbers
+from trivet.datasets.published_layouts import (
+    LEVEL,
+    Facts,
+    QueryGalleryConfig,
+    by_id,
+    find_published,
+    load_published,
+    numbers,
+)
 from trivet.io.query_gallery import QueryGallery
 
 FACTS = Facts(
@@ -26,7 +34,7 @@ FACTS = Facts(
 PARTITION, BOXES = "list_eval_partition.txt", "list_bbox_inshop.txt"
 
 
-class InShopConfig(GivenConfig):
+class InShopConfig(QueryGalleryConfig):
     """In-shop clothes retrieval."""
 
     name: Literal["in-shop"] = "in-shop"
@@ -39,7 +47,7 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
 
     Trained on: its part train; "unseen": its queries, which retrieve from its gallery.
     """
-    tree = find_published(FACTS, config, data_root, PARTITION, lambda one: _file(one, PARTITION) is not None)
+    tree = find_published(FACTS, config, data_root, PARTITION, lambda tree: _file(tree, PARTITION) is not None)
     rows = _rows(tree, PARTITION, 3)
     paths, status = [row[0] for row in rows], np.array([row[2] for row in rows], np.str_)
     unknown = sorted(set(status.tolist()) - set(FACTS.counts))
@@ -52,25 +60,27 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
         listed = _rows(tree, BOXES, 7)  # image, clothes type, pose type, then the edges
         boxes = numbers((row[2:] for row in by_id(listed, paths, BOXES)), BOXES)
         boxes[:, :2] -= 1  # pixels are counted from 1
-    folder = next((one for one in ("", "Img/") if tree.has(one + paths[0])), "") if paths else ""
+    folder = (
+        next((folder_name for folder_name in ("", "Img/") if tree.has(folder_name + paths[0])), "") if paths else ""
+    )
     listing = Listing(
         name="in-shop",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(folder + path) for path in paths],
         ids=tuple(paths),
         labels={"category": categories, "item": items},
         names={"category": category_names, "item": names},
-        parts={"train": np.flatnonzero(status == "train"), "test": np.flatnonzero(status != "train")},
+        subsets={"train": np.flatnonzero(status == "train"), "test": np.flatnonzero(status != "train")},
         protocol=QueryGallery(status == "query", status == "gallery", np.zeros(len(status), bool)),
         boxes=boxes,
     )
     return load_published(
-        FACTS, config, listing, progress, {part: np.flatnonzero(status == part) for part in FACTS.counts}
+        FACTS, config, listing, progress, {subset: np.flatnonzero(status == subset) for subset in FACTS.counts}
     )
 
 
 def _category(path: str) -> str:
-    """Of img/WOMEN/Dresses/id_00000002/02_1_front.jpg, WOMEN/Dresses."""
+    """The category in a path: WOMEN/Dresses in img/WOMEN/Dresses/id_00000002/02_1_front.jpg."""
     folders = path.split("/")[:-2]
     if len(folders) < 2:
         raise ValueError(
@@ -85,29 +95,29 @@ def _rows(tree: Tree, name: str, columns: int) -> list[list[str]]:
     Raises:
         ValueError: if a row has other columns, or there are not as many as its first line says.
     """
-    place = _file(tree, name) or name
-    lines = tree.text(place).splitlines()
+    location = _file(tree, name) or name
+    lines = tree.text(location).splitlines()
     rows = [line.split() for line in lines[2:] if line.strip()]
     wrong = next((row for row in rows if len(row) != columns), None)
     if wrong is not None:
         raise ValueError(
-            f"each line of {tree.source(place)} must hold {columns} values: got {' '.join(wrong)[:60]!r}; get the file "
-            "again."
+            f"each line of {tree.source(location)} must hold {columns} values: got {' '.join(wrong)[:60]!r}; get the "
+            "file again."
         )
     if not lines or lines[0].strip() != str(len(rows)) or not rows:
         raise ValueError(
-            f"{tree.source(place)} must list as many images as its first line says: got {''.join(lines[:1])[:60]!r} "
+            f"{tree.source(location)} must list as many images as its first line says: got {''.join(lines[:1])[:60]!r} "
             f"and {len(rows)} images; get the file again."
         )
     return rows
 
 
 def _file(tree: Tree, name: str) -> str | None:
-    """Where in the tree a list is."""
+    """The path of a list in the tree; None if it is not there."""
     return next((folder + name for folder in ("", "Eval/", "Anno/") if tree.has(folder + name)), None)
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     InShopConfig,
     load_in_shop,
     description="52,712 photographs of 7,982 clothes, with queries and boxes",

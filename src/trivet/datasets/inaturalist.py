@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
@@ -62,11 +62,11 @@ def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progr
     """
     files = FILES[config.version]
     facts = Facts("inaturalist", PUBLISHED, FOLDERS, "species", COUNTS[config.version])
-    tree = find_published(facts, config, data_root, " and ".join(files), lambda one: all(map(one.has, files)))
+    tree = find_published(facts, config, data_root, " and ".join(files), lambda tree: all(map(tree.has, files)))
     lists = [_read(tree, file) for file in files]
     paths, categories, sizes = [], [], []
-    for file, one in zip(files, lists, strict=True):
-        listed = _images(one, file)
+    for file, values in zip(files, lists, strict=True):
+        listed = _images(values, file)
         paths += [path for path, _ in listed]
         categories += [category for _, category in listed]
         sizes.append(len(listed))
@@ -75,17 +75,17 @@ def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progr
     if lacking is not None:
         raise ValueError(f"{files[0]} must name each category: it has no {lacking!r}; get the files of one year.")
     labels, names = _levels(taxa, categories)
-    parts = {"train": np.arange(sizes[0]), "test": np.arange(sizes[0], sizes[0] + sizes[1])}
+    subsets = {"train": np.arange(sizes[0]), "test": np.arange(sizes[0], sizes[0] + sizes[1])}
     listing = Listing(
         name="inaturalist",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(path) for path in paths],
         ids=tuple(paths),
         labels=labels,
         names=names,
-        parts=parts if config.split == "auto" else {},
+        subsets=subsets if config.split == "auto" else {},
     )
-    return load_published(facts, config, listing, progress, parts)
+    return load_published(facts, config, listing, progress, subsets)
 
 
 def _read(tree: Tree, file: str) -> Mapping[str, Any]:
@@ -137,15 +137,15 @@ def _levels(
         homonyms = {
             name for name, count in Counter(lineage[-1] for lineage in set(lineages.values())).items() if count > 1
         }
-        called = {
+        titles = {
             category: "/".join(lineage) if lineage[-1] in homonyms else lineage[-1]
             for category, lineage in lineages.items()
         }
-        labels[level], names[level] = numbered([called[category] for category in categories])
+        labels[level], names[level] = numbered([titles[category] for category in categories])
     return labels, names
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     INaturalistConfig,
     load_inaturalist,
     description="461,939 photographs of 8,142 species (2018), and other years",

@@ -21,13 +21,13 @@ Change = Callable[[int, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Cut:
+class Crops:
     """A change that takes a part of each image of a batch; what is decoded for it can be cut while it is decoded."""
 
-    parts: Sequence[Part]
+    crops: Sequence[Part]
 
     def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
-        top, left, height, width = self.parts[position]
+        top, left, height, width = self.crops[position]
         return image[:, top : top + height, left : left + width]
 
 
@@ -73,7 +73,7 @@ class ArrayInputs:
             mirrored: which of the B are mirrored.
         """
         kind = np.uint8 if self._in_bytes else np.float32
-        images = _room((len(index), *self.shape), kind, like=self.pixels)
+        images = _empty_images((len(index), *self.shape), kind, like=self.pixels)
         for position, row in enumerate(self.rows[index].tolist()):
             image = change(position, self.pixels[row].astype(kind, copy=False))
             _put(image, images[position], mirror=mirrored[position])
@@ -120,7 +120,7 @@ class FileInputs:
     frame: Frame
     rows: np.ndarray
     boxes: np.ndarray | None = None
-    whole: bool = False
+    full_size: bool = False
     decoded: Sequence[np.ndarray | None] | None = None
 
     @property
@@ -155,19 +155,19 @@ class FileInputs:
             mirrored: which of the B are mirrored.
         """
         rows = self.rows[index]
-        images = _room((len(index), *self.shape), np.uint8)
+        images = _empty_images((len(index), *self.shape), np.uint8)
         if self.decoded is not None:
             return lambda: self._from_memory(rows, _Changed(change, images, mirrored))
-        parts = change.parts if isinstance(change, Cut) and not self.whole else None
+        crops = change.crops if isinstance(change, Crops) and not self.full_size else None
         finish = decoders.begin(
             [self.sources[row] for row in rows.tolist()],
             size=self.frame.cover,
             channels=self.frame.channels,
-            into=_Changed(change, images, mirrored) if parts is None else images,
+            into=_Changed(change, images, mirrored) if crops is None else images,
             boxes=None if self.boxes is None else self.boxes[rows],
-            whole=self.whole,
-            parts=parts,
-            mirrored=None if parts is None else mirrored,
+            full_size=self.full_size,
+            crops=crops,
+            mirrored=None if crops is None else mirrored,
         )
 
         def finished() -> Tensor:
@@ -189,10 +189,10 @@ class FileInputs:
         return torch.from_numpy(into.images)
 
     def _centres(self, count: int) -> Change:
-        if self.whole:
+        if self.full_size:
             return lambda _, image: _centre(self.frame.size, image)
         (high, wide), (height, width) = self.frame.cover, self.frame.size
-        return Cut([Part((high - height) // 2, (wide - width) // 2, height, width)] * count)
+        return Crops([Part((high - height) // 2, (wide - width) // 2, height, width)] * count)
 
     def show(self, index: int) -> Image.Image:
         return to_thumbnail(self.batch(np.array([index]))[0].numpy())
@@ -205,12 +205,12 @@ class FileInputs:
     ) -> tuple[ArrayInputs | FileInputs, dict[int, str]]:
         """All of these inputs, in memory if there is room for them, and why some cannot be decoded, by position."""
         room, everything = memory_gb * 1e9, np.arange(len(self))
-        if self.whole:
-            kept = _Kept(len(self), room)
-            broken = self._decode_into(everything, kept, progress)
-            return (self if kept.full else replace(self, rows=everything, decoded=list(kept))), broken
+        if self.full_size:
+            images = _BoundedImages(len(self), room)
+            broken = self._decode_into(everything, images, progress)
+            return (self if images.full else replace(self, rows=everything, decoded=list(images))), broken
         shape = (len(self), self.frame.channels, *self.frame.cover)
-        pixels = None if math.prod(shape) > room else _room(shape, np.uint8)
+        pixels = None if math.prod(shape) > room else _empty_images(shape, np.uint8)
         broken = self._decode_into(everything, pixels, progress)
         return self if pixels is None else in_memory(pixels, size=self.frame.size), broken
 
@@ -227,12 +227,12 @@ class FileInputs:
             channels=self.frame.channels,
             into=into,
             boxes=None if self.boxes is None else self.boxes[rows],
-            whole=self.whole,
+            full_size=self.full_size,
             progress=progress,
         )
 
 
-class _Kept(list["np.ndarray | None"]):
+class _BoundedImages(list["np.ndarray | None"]):
     """Images by position, until they take more than `room` bytes; then none is kept."""
 
     def __init__(self, count: int, room: float) -> None:
@@ -261,17 +261,17 @@ class _Changed:
         _put(self.change(position, image), self.images[position], mirror=self.mirrored[position])
 
 
-def _put(image: np.ndarray, place: np.ndarray, *, mirror: bool) -> None:
+def _put(image: np.ndarray, target: np.ndarray, *, mirror: bool) -> None:
     """Copy an image `(C, H, W)` to its place in a batch."""
     if not mirror:
-        place[...] = image
+        target[...] = image
         return
     # One channel after the other: in a third of the time that numpy takes for all at once.
-    for channel, to in zip(np.broadcast_to(image, place.shape), place, strict=True):
+    for channel, to in zip(np.broadcast_to(image, target.shape), target, strict=True):
         to[...] = channel[:, ::-1]
 
 
-def _room(shape: tuple[int, ...], dtype: type[np.generic], *, like: np.ndarray | None = None) -> np.ndarray:
+def _empty_images(shape: tuple[int, ...], dtype: type[np.generic], *, like: np.ndarray | None = None) -> np.ndarray:
     """Room for images `(N, C, H, W)`: the colours of a pixel lie side by side, as in a decoded image and in `like`.
 
     Copied into another order, an image takes ten times as long.

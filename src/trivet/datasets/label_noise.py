@@ -20,7 +20,7 @@ CHUNK = 4096  # images flattened together
 
 
 class NoiseConfig(Config):
-    """Which labels of the trained level are made wrong, in the training items only."""
+    """Settings of label noise: which labels of the trained level are made wrong, in the training items only."""
 
     kind: Literal["symmetric", "pair-flip", "within-superclass", "transition", "boundary"] = Field(
         description="Kind of label noise. symmetric: any other class. pair-flip: the next class. within-superclass: "
@@ -45,10 +45,10 @@ class NoiseConfig(Config):
     @model_validator(mode="after")
     def _check(self) -> Self:
         for key, kind in (("matrix", "transition"), ("superclass", "within-superclass")):
-            given = getattr(self, key) is not None
-            if given and self.kind != kind:
+            is_set = getattr(self, key) is not None
+            if is_set and self.kind != kind:
                 raise ValueError(f'{key} is for kind = "{kind}" only: remove it for {self.kind}.')
-            if not given and self.kind == kind:
+            if not is_set and self.kind == kind:
                 raise ValueError(f'kind = "{kind}" needs {key}: set data.noise.{key}.')
         if self.rate is None and self.kind != "transition":
             raise ValueError(f'kind = "{self.kind}" needs rate: set data.noise.rate to a share in [0, 1).')
@@ -75,20 +75,20 @@ def add_noise(splits: Splits, config: NoiseConfig) -> Splits:
     truth = train.labels[level]
     present, labels = np.unique(truth, return_inverse=True)
     if config.topline:
-        kept = topline(labels, _rate(labels, config), generator=config.seed)
-        train, truth = train.subset(kept), truth[kept]
+        selected = topline(labels, _rate(labels, config), generator=config.seed)
+        train, truth = train.subset(selected), truth[selected]
         observed = truth
     else:
         observed = present[_noisy(train, level, labels, config).labels]
-    kept = np.flatnonzero(np.bincount(observed)[observed] > 1)
-    noise = TrainingNoise(config.kind, config.topline, truth[kept], dropped=len(truth) - len(kept))
-    train = replace(train, labels={**train.labels, level: observed}).subset(kept)
+    selected = np.flatnonzero(np.bincount(observed)[observed] > 1)
+    noise = TrainingNoise(config.kind, config.topline, truth[selected], dropped=len(truth) - len(selected))
+    train = replace(train, labels={**train.labels, level: observed}).subset(selected)
     check_trainable(train, level)
     return replace(splits, train=train, noise=noise)
 
 
 def noise_summary(splits: Splits) -> dict[str, Any] | None:
-    """What was done to the training labels, for the record of a run.
+    """Summary of the noise in the training labels, for the record of a run.
 
     Returns:
         {"kind", "topline", "items" trained on, "wrong" of them, "rate" that this is, "dropped" items of classes that

@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
-from trivet.datasets.published_layouts import IMAGES, LEVEL, Facts, GivenConfig, find_published, load_published
+from trivet.datasets.published_layouts import IMAGES, LEVEL, Facts, QueryGalleryConfig, find_published, load_published
 from trivet.io.query_gallery import QueryGallery
 
 FACTS = Facts(
@@ -30,7 +30,7 @@ NAME = re.compile(r"(-1|[0-9]+)_c([0-9]+)s[0-9]+_.*", re.DOTALL)
 JUNK = "-1"
 
 
-class Market1501Config(GivenConfig):
+class Market1501Config(QueryGalleryConfig):
     """Market-1501."""
 
     name: Literal["market1501"] = "market1501"
@@ -45,27 +45,27 @@ def load_market1501(config: Market1501Config, data_root: Path, progress: Progres
     """
     folders = tuple(FOLDERS.values())
 
-    def holds(tree: Tree) -> bool:
+    def complete(tree: Tree) -> bool:
         return all(tree.names(folder, IMAGES) for folder in folders)
 
-    tree = find_published(FACTS, config, data_root, ", ".join(f"{folder}/" for folder in folders), holds)
-    files = {part: tree.names(folder, IMAGES) for part, folder in FOLDERS.items()}
-    paths = [f"{FOLDERS[part]}/{name}" for part, names in files.items() for name in names]
-    part = np.repeat(np.arange(3), [len(names) for names in files.values()])
+    tree = find_published(FACTS, config, data_root, ", ".join(f"{folder}/" for folder in folders), complete)
+    files = {subset: tree.names(folder, IMAGES) for subset, folder in FOLDERS.items()}
+    paths = [f"{FOLDERS[subset]}/{name}" for subset, names in files.items() for name in names]
+    subset = np.repeat(np.arange(3), [len(names) for names in files.values()])
     people, cameras = parse_names([path.split("/")[1] for path in paths])
     identities, names = numbered(people)
     junk = np.array([person == JUNK for person in people])
     listing = Listing(
         name="market1501",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(path) for path in paths],
         ids=tuple(paths),
         labels={"identity": identities},
         names={"identity": names},
-        parts={"train": np.flatnonzero(part == 0), "test": np.flatnonzero(part > 0)},
-        protocol=QueryGallery(part == 1, part == 2, junk, cameras),
+        subsets={"train": np.flatnonzero(subset == 0), "test": np.flatnonzero(subset > 0)},
+        protocol=QueryGallery(subset == 1, subset == 2, junk, cameras),
     )
-    counted = {name: np.flatnonzero(part == number) for number, name in enumerate(files)}
+    counted = {name: np.flatnonzero(subset == number) for number, name in enumerate(files)}
     return load_published(FACTS, config, listing, progress, counted)
 
 
@@ -77,18 +77,18 @@ def parse_names(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """
     people, cameras = [], []
     for name in names:
-        parts = NAME.fullmatch(name)
-        if parts is None:
+        match = NAME.fullmatch(name)
+        if match is None:
             raise ValueError(
                 f"the images of market1501 must be named as in 0002_c1s1_000451_03.jpg, identity 0002 and camera 1: "
                 f"got {name!r}; remove it."
             )
-        people.append(parts[1])
-        cameras.append(int(parts[2]))
+        people.append(match[1])
+        cameras.append(int(match[2]))
     return people, np.array(cameras, np.int64)
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     Market1501Config,
     load_market1501,
     description="32,668 images of 1,501 people, with queries and cameras",

@@ -47,7 +47,7 @@ class Mat:
             raise ValueError(f"{self.path} must hold {name!r}: it does not; get it again.") from None
 
     def has_field(self, name: str) -> bool:
-        """Whether the elements of a variable have a field, "annotations.class"."""
+        """True if the elements of a variable have a field, "annotations.class"."""
         variable, _, field = name.partition(".")
         return field in (np.atleast_1d(self._variables.get(variable, 0)).dtype.names or ())
 

@@ -31,24 +31,24 @@ def check_elements(data: bytes) -> None:
     order = {b"IM": "<", b"MI": ">"}.get(data[HEADER - 2 : HEADER])
     if order is None:
         raise ValueError("it is none of version 5 to 7")
-    elements, held = _Elements(data, order, HEADER, len(data)), len(data)
+    elements, expanded = _Elements(data, order, HEADER, len(data)), len(data)
     while elements.start < elements.stop:
         kind, inside = elements.take(padded=False)
         if kind == COMPRESSED:
             packed = data[inside.start : inside.stop]
             begun = zlib.decompressobj().decompress(packed, 8)
             size = 8 + struct.unpack(f"{order}II", begun)[1]
-            held += size
-            if held > EXPANDED and held > RATIO * len(data):
-                raise ValueError(f"it has {len(data)} bytes and expands to {held:.3g}, far more than it holds")
-            whole = zlib.decompressobj().decompress(packed, size)
-            kind, inside = _Elements(whole, order, 0, len(whole)).take()
+            expanded += size
+            if expanded > EXPANDED and expanded > RATIO * len(data):
+                raise ValueError(f"it has {len(data)} bytes and expands to {expanded:.3g}, far more than it holds")
+            unpacked = zlib.decompressobj().decompress(packed, size)
+            kind, inside = _Elements(unpacked, order, 0, len(unpacked)).take()
         _check_matrix(kind, inside, 0)
 
 
 @dataclass
 class _Elements:
-    """What lies between two places of some bytes: elements, which are taken one by one."""
+    """The elements between two positions of some bytes, taken in order."""
 
     data: bytes
     order: str
@@ -95,24 +95,24 @@ def _check_matrix(kind: int, inside: _Elements, depth: int) -> None:
     name, _ = inside.take()
     if len(flags) != 2 or len(shape) < 2 or min(shape) < 0 or name != INT8:
         raise ValueError("an element is of another kind")
-    count, of = math.prod(shape), flags[0] & 0xFF
-    if of == STRUCTURE:
+    count, matrix_class = math.prod(shape), flags[0] & 0xFF
+    if matrix_class == STRUCTURE:
         length = inside.numbers(INT32)
         name, names = inside.take()
         if name != INT8 or len(length) != 1 or length[0] < 1 or names.size % length[0]:
             raise ValueError("an element is of another kind")
         count *= names.size // length[0]
-    if of in (CELLS, STRUCTURE):
+    if matrix_class in (CELLS, STRUCTURE):
         if count > inside.size // 8:
             raise ValueError("it has fewer elements than it says")
         for _ in range(count):
             _check_matrix(*inside.take(), depth + 1)
-    elif of == TEXT or of in NUMBERS:
+    elif matrix_class == TEXT or matrix_class in NUMBERS:
         for _ in range(2 if flags[0] & COMPLEX else 1):
-            values, held = inside.take()
-            if values not in SIZES or held.size % SIZES[values]:
+            values, content = inside.take()
+            if values not in SIZES or content.size % SIZES[values]:
                 raise ValueError("an element is of another kind")
-            if held.size // SIZES[values] != count and not (values == UTF8 and held.size > count):
-                raise ValueError(f"it holds {held.size} bytes for values of shape {shape}")
+            if content.size // SIZES[values] != count and not (values == UTF8 and content.size > count):
+                raise ValueError(f"it holds {content.size} bytes for values of shape {shape}")
     else:
         raise ValueError("it holds something else than numbers, texts, cells and structures")

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from trivet.datasets.config import Channels, Entry, PooledConfig, Side
+from trivet.datasets.config import Channels, DatasetEntry, PooledConfig, Side
 from trivet.datasets.data_root import missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.digits import DIGITS, PARITIES
@@ -21,11 +21,11 @@ ITEMS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt
 GROUP_OF_ITEM = np.array([0, 1, 0, 1, 0, 2, 0, 2, 3, 2])
 
 FOLDERS = {"mnist": ("mnist", "MNIST/raw"), "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw")}
-FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+FILES = tuple(f"{subset}-{kind}-ubyte.gz" for subset in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
 class IdxConfig(PooledConfig):
-    """Of images of 28x28 pixels; a size of 2, 4, 7 or 14 is an average."""
+    """Settings of images of 28x28 pixels; a size of 2, 4, 7 or 14 is an average."""
 
     image_size: Side = 28
     channels: Channels = 1
@@ -52,11 +52,11 @@ def load_mnist(config: MnistConfig, root: Path, progress: Progress | None) -> Sp
     train, digit = _read(root, "mnist", "train")
     test, test_digit = _read(root, "mnist", "t10k")
 
-    def dataset(images: np.ndarray, digit: np.ndarray, part: str) -> Dataset:
+    def make(images: np.ndarray, digit: np.ndarray, subset: str) -> Dataset:
         labels = {"parity": digit % 2, "digit": digit}
-        return _dataset(config, images, labels, {"parity": PARITIES, "digit": DIGITS}, part)
+        return _dataset(config, images, labels, {"parity": PARITIES, "digit": DIGITS}, subset)
 
-    return _held_out(config, dataset(train, digit, "train"), dataset(test, test_digit, "test"), held_out=(6, 7, 8, 9))
+    return _split_classes(config, make(train, digit, "train"), make(test, test_digit, "test"), holdout=(6, 7, 8, 9))
 
 
 def load_fashion_mnist(config: FashionMnistConfig, root: Path, progress: Progress | None) -> Splits:
@@ -69,16 +69,16 @@ def load_fashion_mnist(config: FashionMnistConfig, root: Path, progress: Progres
     train, item = _read(root, "fashion-mnist", "train")
     test, test_item = _read(root, "fashion-mnist", "t10k")
 
-    def dataset(images: np.ndarray, item: np.ndarray, part: str) -> Dataset:
+    def make(images: np.ndarray, item: np.ndarray, subset: str) -> Dataset:
         labels = {"group": GROUP_OF_ITEM[item], "item": item}
-        return _dataset(config, images, labels, {"group": GROUPS, "item": ITEMS}, part)
+        return _dataset(config, images, labels, {"group": GROUPS, "item": ITEMS}, subset)
 
-    return _held_out(config, dataset(train, item, "train"), dataset(test, test_item, "test"), held_out=(4, 6, 9))
+    return _split_classes(config, make(train, item, "train"), make(test, test_item, "test"), holdout=(4, 6, 9))
 
 
-def _read(root: Path, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
-    images_path = _find(root, name, f"{part}-images-idx3-ubyte")
-    labels_path = _find(root, name, f"{part}-labels-idx1-ubyte")
+def _read(root: Path, name: str, subset: str) -> tuple[np.ndarray, np.ndarray]:
+    images_path = _find(root, name, f"{subset}-images-idx3-ubyte")
+    labels_path = _find(root, name, f"{subset}-labels-idx1-ubyte")
     images = read_idx(images_path, dimensions=3)
     labels = read_idx(labels_path, dimensions=1)
     if images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max(initial=0) > 9:
@@ -103,23 +103,23 @@ def _dataset(
     images: np.ndarray,
     labels: dict[str, np.ndarray],
     names: dict[str, tuple[str, ...]],
-    part: str,
+    subset: str,
 ) -> Dataset:
     return Dataset(
         name=config.name,
         inputs=in_memory(average_pool(images, config.image_size), white=255, channels=config.channels),
         labels=labels,
         names=names,
-        ids=tuple(f"{part}/{row:05d}" for row in range(len(images))),
+        ids=tuple(f"{subset}/{row:05d}" for row in range(len(images))),
     )
 
 
-def _held_out(config: IdxConfig, train: Dataset, test: Dataset, *, held_out: tuple[int, ...]) -> Splits:
+def _split_classes(config: IdxConfig, train: Dataset, test: Dataset, *, holdout: tuple[int, ...]) -> Splits:
     level = choose_level(config.level, train.labels)
     fine = list(train.labels)[-1]
-    unseen = np.isin(test.labels[fine], held_out)
+    unseen = np.isin(test.labels[fine], holdout)
     return Splits(
-        train=train.subset(np.flatnonzero(~np.isin(train.labels[fine], held_out))),
+        train=train.subset(np.flatnonzero(~np.isin(train.labels[fine], holdout))),
         evaluation={"seen": test.subset(np.flatnonzero(~unseen)), "unseen": test.subset(np.flatnonzero(unseen))},
         level=level,
     )
@@ -132,7 +132,7 @@ def _fetch(name: Literal["MNIST", "FashionMNIST"], folder: Path) -> Path:
     return folder / name / "raw"
 
 
-MNIST = Entry(
+MNIST = DatasetEntry(
     MnistConfig,
     load_mnist,
     description="70,000 digits of 28x28 pixels",
@@ -141,7 +141,7 @@ MNIST = Entry(
     files=FILES,
     fetch=partial(_fetch, "MNIST"),
 )
-FASHION_MNIST = Entry(
+FASHION_MNIST = DatasetEntry(
     FashionMnistConfig,
     load_fashion_mnist,
     description="70,000 pieces of clothing of 28x28 pixels",

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from trivet.datasets.config import Channels, Entry, ImagesConfig, Side
+from trivet.datasets.config import Channels, DatasetEntry, ImagesConfig, Side
 from trivet.datasets.data_root import missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.image_decoding import CHUNK, Progress, open_image
 from trivet.datasets.inputs import in_memory
 
 FOLDERS = ("omniglot", "omniglot-py")
-PARTS = ("images_background", "images_evaluation")
+SUBSETS = ("images_background", "images_evaluation")
 LARGEST = 1 << 16  # bytes of one image; the published ones have a few hundred
 
 
@@ -38,7 +38,7 @@ def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None)
     (box filter) and inverted, so that ink is 1.
     """
     size = config.image_size
-    train, test = (_read(root, part) for part in PARTS)
+    train, test = (_read(root, subset) for subset in SUBSETS)
     names = [*train, *test]
     pixels = np.empty((len(names), 1, size, size), np.uint8)
     for i, name in enumerate(names):  # no threads: such small images spend their time in Python
@@ -52,10 +52,10 @@ def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None)
         classes[level] = tuple(sorted(set(paths)))
         number = {path: i for i, path in enumerate(classes[level])}
         labels[level] = np.array([number[path] for path in paths], np.int64)
-    whole = Dataset("omniglot", in_memory(pixels, white=255, channels=config.channels), labels, classes, tuple(names))
+    items = Dataset("omniglot", in_memory(pixels, white=255, channels=config.channels), labels, classes, tuple(names))
     return Splits(
-        train=whole.subset(np.arange(len(train))),
-        evaluation={"unseen": whole.subset(np.arange(len(train), len(names)))},
+        train=items.subset(np.arange(len(train))),
+        evaluation={"unseen": items.subset(np.arange(len(train), len(names)))},
         level=choose_level(config.level, labels),
     )
 
@@ -70,43 +70,43 @@ def _decode(name: str, data: bytes, size: int) -> np.ndarray:
         raise ValueError(f"{name} must be an image of Omniglot: {error}; download omniglot again.") from None
 
 
-def _read(root: Path, part: str) -> dict[str, bytes]:
+def _read(root: Path, subset: str) -> dict[str, bytes]:
     """The files of a part's images by their sorted names below the part's folder."""
-    path = _find(root, part)
+    path = _find(root, subset)
     if path.is_dir():
-        names = _names(path, [f"{part}/{file.relative_to(path).as_posix()}" for file in path.glob("*/*/*")], part)
+        names = _names(path, [f"{subset}/{file.relative_to(path).as_posix()}" for file in path.glob("*/*/*")], subset)
         return {name: (path / name).read_bytes() for name in names}
     try:
         with zipfile.ZipFile(path) as archive:
-            names = _names(path, archive.namelist(), part)
+            names = _names(path, archive.namelist(), subset)
             for name in names:
-                if archive.getinfo(f"{part}/{name}").file_size > LARGEST:
+                if archive.getinfo(f"{subset}/{name}").file_size > LARGEST:
                     raise ValueError(f"{path} holds {name!r}, too large for an image of Omniglot; download it again.")
-            return {name: archive.read(f"{part}/{name}") for name in names}
+            return {name: archive.read(f"{subset}/{name}") for name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} must be a complete zip file: {error}; download omniglot again.") from None
 
 
-def _find(root: Path, part: str) -> Path:
+def _find(root: Path, subset: str) -> Path:
     folders = [root / folder for folder in FOLDERS]
     for folder in folders:
-        if (folder / f"{part}.zip").is_file():
-            return folder / f"{part}.zip"
-        if (folder / part).is_dir():
-            return folder / part
-    raise missing("omniglot", [f"{part}.zip (or the folder {part})"], folders)
+        if (folder / f"{subset}.zip").is_file():
+            return folder / f"{subset}.zip"
+        if (folder / subset).is_dir():
+            return folder / subset
+    raise missing("omniglot", [f"{subset}.zip (or the folder {subset})"], folders)
 
 
-def _names(source: Path, members: Sequence[str], part: str) -> list[str]:
+def _names(source: Path, members: Sequence[str], subset: str) -> list[str]:
     names = []
     for member in members:
         path = PurePosixPath(member)
         if path.is_absolute() or ".." in path.parts or "\\" in member:
             raise ValueError(f"{source} holds the name {member!r}, which leaves its folder; download omniglot again.")
-        if path.suffix == ".png" and len(path.parts) == 4 and path.parts[0] == part:
+        if path.suffix == ".png" and len(path.parts) == 4 and path.parts[0] == subset:
             names.append("/".join(path.parts[1:]))
     if not names:
-        raise ValueError(f"{source} must hold {part}/ALPHABET/CHARACTER/NAME.png: it holds none; download it again.")
+        raise ValueError(f"{source} must hold {subset}/ALPHABET/CHARACTER/NAME.png: it holds none; download it again.")
     return sorted(names)
 
 
@@ -118,12 +118,12 @@ def _fetch(folder: Path) -> Path:
     return folder / "omniglot-py"
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     OmniglotConfig,
     load_omniglot,
     description="32,460 handwritten characters of 50 alphabets",
     levels=("alphabet", "character"),
     published="https://github.com/brendenlake/omniglot (MIT)",
-    files=tuple(f"{part}.zip" for part in PARTS),
+    files=tuple(f"{subset}.zip" for subset in SUBSETS),
     fetch=_fetch,
 )

@@ -1,4 +1,4 @@
-"""What a page shows of an item: a small image, or its text."""
+"""Previews of items for pages: a small image, or a text."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import io
 
 from PIL import Image
 
-Shown = Image.Image | str
+Preview = Image.Image | str
 LONGEST = 120  # characters of a text in a plot
 
 
-def called(id: str, shown: Shown | None) -> str:
-    """What a plot calls an item: the beginning of its text, where it is one, else its id."""
-    if not isinstance(shown, str):
+def item_title(id: str, preview: Preview | None) -> str:
+    """The title of an item in a plot: the beginning of its text, if it is one, else its id."""
+    if not isinstance(preview, str):
         return id
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]} ..."
+    return preview if len(preview) <= LONGEST else f"{preview[:LONGEST]} ..."
 
 
-def as_json(shown: Shown | None) -> dict[str, str | None]:
-    """Its two parts of a record, one of which is there: "thumbnail", an image as a data URI, and "text"."""
-    if shown is None or isinstance(shown, str):
-        return {"thumbnail": None, "text": shown}
+def preview_record(preview: Preview | None) -> dict[str, str | None]:
+    """A preview in a record: "thumbnail", an image as a data URI, and "text", one of which is None."""
+    if preview is None or isinstance(preview, str):
+        return {"thumbnail": None, "text": preview}
     sink = io.BytesIO()
-    if shown.mode == "L":
-        shown.save(sink, "PNG")
+    if preview.mode == "L":
+        preview.save(sink, "PNG")
     else:
-        shown.save(sink, "JPEG", quality=80)
-    kind = "png" if shown.mode == "L" else "jpeg"
+        preview.save(sink, "JPEG", quality=80)
+    kind = "png" if preview.mode == "L" else "jpeg"
     return {"thumbnail": f"data:image/{kind};base64,{base64.b64encode(sink.getvalue()).decode()}", "text": None}

@@ -1,4 +1,4 @@
-"""What the layouts of published data sets share: where the files are found, and how many items were published."""
+"""Layouts of published data sets: settings, where files are looked for, and counts of what was published."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPLIT = (
 
 
 class PublishedConfig(ImageFilesConfig):
-    """Of a published data set, read as it was downloaded."""
+    """Settings of a published data set, read as it was downloaded."""
 
     level: str | None = Field("class", description=LEVEL)
     root: Path | None = Field(
@@ -36,20 +36,20 @@ class PublishedConfig(ImageFilesConfig):
 
 
 class BoxedConfig(PublishedConfig):
-    """Of a published data set with a box in each image."""
+    """Settings of a published data set with a box in each image."""
 
     boxes: bool = Field(False, description="Cut each image to its published box.")
 
 
-class GivenConfig(PublishedConfig):
-    """Of a data set that is published with queries and a gallery, which no other split has."""
+class QueryGalleryConfig(PublishedConfig):
+    """Settings of a data set that is published with queries and a gallery, its only split."""
 
     split: Literal["auto"] = Field("auto", description="The published one; data.folds validates within its classes.")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set as it was published.
+    """A data set as it was published.
 
     Attributes:
         name: in the settings.
@@ -67,18 +67,18 @@ class Facts:
 
 
 def find_published(
-    facts: Facts, config: PublishedConfig, data_root: Path, files: str, holds: Callable[[Tree], bool]
+    facts: Facts, config: PublishedConfig, data_root: Path, files: str, matches: Callable[[Tree], bool]
 ) -> Tree:
     """The folder or zip file of a published set.
 
     Args:
-        files: the names of the files that `holds` looks for.
+        files: the names of the files that `matches` looks for.
 
     Raises:
         ValueError: if there is none, in a sentence that says where the set is published.
     """
     bases = [data_root / folder for folder in facts.folders] if config.root is None else [config.root]
-    tree = find_tree(bases, holds)
+    tree = find_tree(bases, matches)
     if tree is None:
         raise ValueError(
             f"{facts.name} needs {files}: not found in {' or '.join(map(str, bases))}; get the set from "
@@ -101,25 +101,25 @@ def load_published(
     """
     classes = listing.labels[facts.level]
     counted = {"": np.arange(len(classes))} if counted is None else counted
-    here = {part: (len(index), len(np.unique(classes[index]))) for part, index in counted.items()}
+    here = {subset: (len(index), len(np.unique(classes[index]))) for subset, index in counted.items()}
     assert set(here) == set(facts.counts)
     check_there(listing, facts.published)
     splits = load_listing(config, listing, progress)
-    found = said(here)
+    summary = counts_text(here)
     if here == facts.counts:
-        return replace(splits, found=f"{facts.name}: {found}, as published.")
+        return replace(splits, summary=f"{facts.name}: {summary}, as published.")
     warning = (
-        f"{facts.name} is not the published set: {found}, where {said(facts.counts)} were published. Its results "
-        "cannot be compared with those of papers."
+        f"{facts.name} is not the published set: {summary}, where {counts_text(facts.counts)} were published. Its "
+        "results cannot be compared with those of papers."
     )
-    return replace(splits, found=f"{facts.name}: {found}.", warnings=(warning,))
+    return replace(splits, summary=f"{facts.name}: {summary}.", warnings=(warning,))
 
 
-def said(counts: Mapping[str, tuple[int, int]]) -> str:
+def counts_text(counts: Mapping[str, tuple[int, int]]) -> str:
     """Images and classes of each part, in words."""
     return "; ".join(
-        f"{part}{' ' if part else ''}{images:,} images of {classes:,} classes"
-        for part, (images, classes) in counts.items()
+        f"{subset}{' ' if subset else ''}{images:,} images of {classes:,} classes"
+        for subset, (images, classes) in counts.items()
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import Listing, numbered
@@ -43,25 +43,25 @@ def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> S
     Trained on: the training list; "unseen": the test list, which has other classes.
     """
     files = tuple(LISTS.values())
-    tree = find_published(FACTS, config, data_root, " and ".join(files), lambda one: all(map(one.has, files)))
-    listed = {part: _rows(tree, file) for part, file in LISTS.items()}
-    rows = [row for part in listed.values() for row in part]
+    tree = find_published(FACTS, config, data_root, " and ".join(files), lambda tree: all(map(tree.has, files)))
+    listed = {subset: _rows(tree, file) for subset, file in LISTS.items()}
+    rows = [row for subset in listed.values() for row in subset]
     supers, super_names = numbered([row[3].split("/")[0].removesuffix("_final") for row in rows])
     classes, class_names = numbered(
         [row[1] for row in rows], sorted({row[1] for row in rows}, key=lambda id: (len(id), id))
     )
     train = len(listed["train"])
-    parts = {"train": np.arange(train), "test": np.arange(train, len(rows))}
+    subsets = {"train": np.arange(train), "test": np.arange(train, len(rows))}
     listing = Listing(
         name="sop",
-        place=tree.root,
+        location=tree.root,
         sources=[tree.source(row[3]) for row in rows],
         ids=tuple(row[3] for row in rows),
         labels={"super-class": supers, "class": classes},
         names={"super-class": super_names, "class": class_names},
-        parts=parts if config.split == "auto" else {},
+        subsets=subsets if config.split == "auto" else {},
     )
-    return load_published(FACTS, config, listing, progress, parts)
+    return load_published(FACTS, config, listing, progress, subsets)
 
 
 def _rows(tree: Tree, file: str) -> list[list[str]]:
@@ -73,7 +73,7 @@ def _rows(tree: Tree, file: str) -> list[list[str]]:
     return rows
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     SopConfig,
     load_sop,
     description="120,053 photographs of 22,634 products",

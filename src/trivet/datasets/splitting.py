@@ -1,4 +1,4 @@
-"""How labelled items are split: as they are given, by classes, or with a share of every class held out."""
+"""Splits of labelled items: as published, by classes, or with a share of every class held out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Split = Literal["auto", "class-disjoint", "in-class"]
 TRAIN, TEST, VAL = "train", "test", "val"
 VALIDATION = (VAL, "valid", "validation", "dev")  # what a column may call a part for validation
 RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
-SHOWN = 3  # names that a message lists
+LISTED = 3  # names that a message lists
 
 
 class ListedConfig(DataConfig):
-    """Of vectors or texts that one file lists."""
+    """Settings of vectors or texts that one file lists."""
 
     path: Path
 
@@ -63,54 +63,63 @@ class ListedConfig(DataConfig):
 
 
 def split_items(
-    whole: Dataset, level: str, parts: Mapping[str, np.ndarray], *, split: str, holdout: float, seed: int, place: Path
+    items: Dataset,
+    level: str,
+    subsets: Mapping[str, np.ndarray],
+    *,
+    split: str,
+    holdout: float,
+    seed: int,
+    location: Path,
 ) -> dict[str, np.ndarray]:
     """The positions of the items of each part, "train" first: as they are given, else as the settings divide them.
 
     Args:
         level: the label level trained on.
-        parts: those given, "train" first; empty where the settings divide.
+        subsets: those given, "train" first; empty where the settings divide.
         split, holdout, seed: of the settings. With given parts, "class-disjoint" and "in-class" only check these.
-        place: where the items are, which errors name.
+        location: where the items are, which errors name.
 
     Raises:
         ValueError: if the given parts are not what `split` says of them, or the classes do not allow it.
     """
-    if parts:
-        _check_told(whole, level, parts, split, place)
-        return dict(parts)
+    if subsets:
+        _check_subsets(items, level, subsets, split, location)
+        return dict(subsets)
     if split == "in-class":
-        return _share_of_every_class(whole, holdout, seed, place)
-    return _half_of_the_classes(whole, level, place)
+        return _share_of_every_class(items, holdout, seed, location)
+    return _half_of_the_classes(items, level, location)
 
 
-def arranged(whole: Dataset, level: str, parts: Mapping[str, np.ndarray], kept: np.ndarray | None = None) -> Splits:
+def make_splits(
+    items: Dataset, level: str, subsets: Mapping[str, np.ndarray], readable: np.ndarray | None = None
+) -> Splits:
     """The items in their parts.
 
     The part "test", or "val" without it, is called "seen" if all its classes are trained on, "unseen" if none is, else
     "mixed". The others keep their names, and so does a part whose new name another one has.
 
     Args:
-        parts: as `split_items` gives them.
-        kept: positions of the items that can be read; all, if not given.
+        subsets: as `split_items` gives them.
+        readable: positions of the items that can be read; all, if not given.
     """
-    labels = whole.labels[level]
-    trained = set(labels[parts[TRAIN]].tolist())
+    labels = items.labels[level]
+    trained = set(labels[subsets[TRAIN]].tolist())
     evaluation: dict[str, Dataset] = {}
-    for part, index in parts.items():
-        if part == TRAIN:
+    for subset, index in subsets.items():
+        if subset == TRAIN:
             continue
-        name = part
-        if not evaluation and part in (TEST, VAL):
+        name = subset
+        if not evaluation and subset in (TEST, VAL):
             tested = set(labels[index].tolist())
-            said = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
-            name = part if said in parts else said
-        evaluation[name] = whole.subset(index if kept is None else index[np.isin(index, kept)])
-    rows = parts[TRAIN] if kept is None else parts[TRAIN][np.isin(parts[TRAIN], kept)]
-    return Splits(replace(whole.subset(rows), protocol=None), evaluation, level)
+            title = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
+            name = subset if title in subsets else title
+        evaluation[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
+    rows = subsets[TRAIN] if readable is None else subsets[TRAIN][np.isin(subsets[TRAIN], readable)]
+    return Splits(replace(items.subset(rows), protocol=None), evaluation, level)
 
 
-def parts_of(column: np.ndarray | None, path: Path) -> dict[str, np.ndarray]:
+def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarray]:
     """The positions of each part of a column split, "train" first, then "test", then the others, "val" last.
 
     Args:
@@ -123,68 +132,68 @@ def parts_of(column: np.ndarray | None, path: Path) -> dict[str, np.ndarray]:
     if column is None:
         return {}
     names, numbers = np.unique(column, return_inverse=True)
-    found = names.tolist()
-    if TRAIN not in found or len(found) < 2:
+    values = names.tolist()
+    if TRAIN not in values or len(values) < 2:
         raise ValueError(
-            f"the column split must say train of some rows and test or val of others: {path} has {_some(found)}; "
-            "rename them, or remove the column."
+            f"the column split must say train of some rows and test or val of others: {path} has "
+            f"{_abbreviated(values)}; rename them, or remove the column."
         )
-    if wrong := [name for name in found if not name.strip() or Path(name).name != name]:  # each becomes a file
+    if wrong := [name for name in values if not name.strip() or Path(name).name != name]:  # each becomes a file
         raise ValueError(f"the names in the column split must be names that a file can have: got {wrong[0]!r}.")
-    order = sorted(range(len(found)), key=lambda i: (found[i] != TRAIN, found[i] in VALIDATION, found[i] != TEST))
-    parts = {VAL if found[i] in VALIDATION else found[i]: np.flatnonzero(numbers == i) for i in order}
-    if len(parts) < len(found):
-        raise ValueError(f"the column split must name one part for validation: {path} has {_some(found)}.")
-    return parts
+    order = sorted(range(len(values)), key=lambda i: (values[i] != TRAIN, values[i] in VALIDATION, values[i] != TEST))
+    subsets = {VAL if values[i] in VALIDATION else values[i]: np.flatnonzero(numbers == i) for i in order}
+    if len(subsets) < len(values):
+        raise ValueError(f"the column split must name one part for validation: {path} has {_abbreviated(values)}.")
+    return subsets
 
 
-def _check_told(whole: Dataset, level: str, parts: Mapping[str, np.ndarray], split: str, place: Path) -> None:
+def _check_subsets(items: Dataset, level: str, subsets: Mapping[str, np.ndarray], split: str, location: Path) -> None:
     """ValueError if a given part is not what data.split says of it."""
-    labels = whole.labels[level]
-    trained = set(labels[parts[TRAIN]].tolist())
-    for part, index in parts.items():
+    labels = items.labels[level]
+    trained = set(labels[subsets[TRAIN]].tolist())
+    for subset, index in subsets.items():
         tested = set(labels[index].tolist())
         wrong = {"class-disjoint": tested & trained, "in-class": tested - trained}.get(split, set())
-        if part != TRAIN and wrong:
-            told = "is" if len(wrong) == 1 else "are"
-            told += " in train, too" if split == "class-disjoint" else " not in train"
+        if subset != TRAIN and wrong:
+            problem = "is" if len(wrong) == 1 else "are"
+            problem += " in train, too" if split == "class-disjoint" else " not in train"
             raise ValueError(
                 f"split = {split!r} must be true of the given parts: {len(wrong)} of the {len(tested)} classes of "
-                f"{part!r} in {place}, such as {whole.names[level][min(wrong)]!r}, {told}; correct them, or remove "
-                "data.split."
+                f"{subset!r} in {location}, such as {items.names[level][min(wrong)]!r}, {problem}; correct them, or "
+                "remove data.split."
             )
 
 
-def _half_of_the_classes(whole: Dataset, level: str, place: Path) -> dict[str, np.ndarray]:
-    classes = len(whole.names[level])
+def _half_of_the_classes(items: Dataset, level: str, location: Path) -> dict[str, np.ndarray]:
+    classes = len(items.names[level])
     if classes < 4:
-        finer = list(whole.names)[list(whole.names).index(level) + 1 :]
-        enough = next((name for name in finer if len(whole.names[name]) >= 4), None)
+        finer = list(items.names)[list(items.names).index(level) + 1 :]
+        enough = next((name for name in finer if len(items.names[name]) >= 4), None)
         raise ValueError(
-            f'split = "class-disjoint" needs at least four classes, two to train on and two unseen: {place} has '
+            f'split = "class-disjoint" needs at least four classes, two to train on and two unseen: {location} has '
             f"{classes} at level {level!r}; add classes, "
-            + (f'train on a finer level (data.level = "{enough}" has {len(whole.names[enough])}), ' if enough else "")
+            + (f'train on a finer level (data.level = "{enough}" has {len(items.names[enough])}), ' if enough else "")
             + 'or set data.split = "in-class".'
         )
-    trained = whole.labels[level] < (classes + 1) // 2
+    trained = items.labels[level] < (classes + 1) // 2
     return {TRAIN: np.flatnonzero(trained), TEST: np.flatnonzero(~trained)}
 
 
-def _share_of_every_class(whole: Dataset, holdout: float, seed: int, place: Path) -> dict[str, np.ndarray]:
+def _share_of_every_class(dataset: Dataset, holdout: float, seed: int, location: Path) -> dict[str, np.ndarray]:
     """Hold out a share of every finest class, at least two items, leaving two; a class of two or three stays whole."""
-    fine = list(whole.labels.values())[-1]
+    fine = list(dataset.labels.values())[-1]
     generator = np.random.default_rng(seed)
-    held = np.zeros(len(fine), bool)
+    holdout_mask = np.zeros(len(fine), bool)
     order = np.argsort(fine, kind="stable")
     for items in np.split(order, np.flatnonzero(np.diff(fine[order])) + 1):
         items = generator.permutation(items)
         count = min(max(round(holdout * len(items)), 2), len(items) - 2)
         if count >= 2:
-            held[items[:count]] = True
-    if not held.any():
-        raise ValueError(f'split = "in-class" needs classes of at least four items: {place} has none; add some.')
-    return {TRAIN: np.flatnonzero(~held), TEST: np.flatnonzero(held)}
+            holdout_mask[items[:count]] = True
+    if not holdout_mask.any():
+        raise ValueError(f'split = "in-class" needs classes of at least four items: {location} has none; add some.')
+    return {TRAIN: np.flatnonzero(~holdout_mask), TEST: np.flatnonzero(holdout_mask)}
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+def _abbreviated(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")

@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from trivet.datasets.archives import check_inside
-from trivet.datasets.config import DataConfig, Entry
+from trivet.datasets.config import DataConfig, DatasetEntry
 from trivet.datasets.dataset import Dataset, Skipped, Splits
 from trivet.datasets.image_decoding import Frame, Progress, Source
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import Split, parts_of
+from trivet.datasets.splitting import Split, column_subsets
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import ASKED, EMBEDDING, ID, SPLIT, class_numbers, select_rows
 from trivet.io.table import Table, open_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
-SHOWN = 8
+LISTED = 8
 
 
 class TableConfig(ImageFilesConfig):
@@ -84,7 +84,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
     splits = load_listing(config, listing, progress)
     counts = " > ".join(f"{level} ({len(names):,} classes)" for level, names in listing.names.items())
     image = _image_column(config, rows)
-    return replace(splits, found=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
+    return replace(splits, summary=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
 
 
 def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress | None, *, unread: bool) -> Dataset:
@@ -100,24 +100,24 @@ def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress 
         ValueError: as `list_table`, but for labels and split; also if no image can be read.
     """
     rows = open_rows(path, "a table of images")
-    own = config if isinstance(config, TableConfig) else TableConfig(path=path)
-    own = own.model_copy(update={"path": path})
+    settings = config if isinstance(config, TableConfig) else TableConfig(path=path)
+    settings = settings.model_copy(update={"path": path})
     try:
-        listing, splits = _listed(own, rows, own.levels or _default_levels(rows))
+        listing, splits = _list_rows(settings, rows, settings.levels or _default_levels(rows))
     except ValueError:  # a label, which is not needed, may be at fault
-        listing, splits = _listed(own, rows, ())
+        listing, splits = _list_rows(settings, rows, ())
     check_there(listing)
     inputs = FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes)
     broken = {} if unread else inputs.decode_all(0, progress)[1]
-    kept = np.setdiff1d(np.arange(len(rows)), np.array(list(broken), np.int64))
-    if not len(kept):
+    readable = np.setdiff1d(np.arange(len(rows)), np.array(list(broken), np.int64))
+    if not len(readable):
         raise ValueError(f"{path} must name images that can be read: none of {len(rows)} can, first {broken[0]}.")
     columns = {**listing.columns, **({} if splits is None else {SPLIT[0]: tuple(splits.tolist())})}
-    whole = Dataset(
+    items = Dataset(
         listing.name, inputs, listing.labels, listing.names, listing.ids, protocol=listing.protocol, columns=columns
     )
     skipped = tuple(Skipped(listing.ids[i], reason) for i, reason in broken.items())
-    return replace(whole.subset(kept), skipped=skipped)
+    return replace(items.subset(readable), skipped=skipped)
 
 
 def list_table(config: TableConfig, rows: Table) -> Listing:
@@ -130,11 +130,11 @@ def list_table(config: TableConfig, rows: Table) -> Listing:
         ValueError: if a column is missing, a row has no path or no label, a path lies outside the root, ids repeat, or
             the column `split` cannot be used.
     """
-    listing, splits = _listed(config, rows, config.levels or _default_levels(rows))
-    return replace(listing, parts=parts_of(splits, rows.path))
+    listing, splits = _list_rows(config, rows, config.levels or _default_levels(rows))
+    return replace(listing, subsets=column_subsets(splits, rows.path))
 
 
-def _listed(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
+def _list_rows(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
     """The images of a table with these label levels and other columns, and what its column `split` says of each."""
     image = _image_column(config, rows)
     if image in levels:
@@ -152,7 +152,7 @@ def _listed(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tuple[
         ids = _numbered(rows, image, ids)
     listing = Listing(
         name=config.path.stem,
-        place=config.path,
+        location=config.path,
         sources=sources,
         ids=ids,
         labels=labels,
@@ -198,9 +198,9 @@ def _check_blank(rows: Table, level: str, labels: np.ndarray, names: Sequence[st
 
 
 def _numbers(rows: np.ndarray) -> str:
-    """Which rows, for "... are blank"."""
-    shown = listed([str(row) for row in rows[: SHOWN + 1].tolist()])
-    return f"rows {shown} (counted from 0, {len(rows):,} in all) are"
+    """The numbers of rows, for a sentence that goes on with their fault."""
+    numbers = listed([str(row) for row in rows[: LISTED + 1].tolist()])
+    return f"rows {numbers} (counted from 0, {len(rows):,} in all) are"
 
 
 def _sources(config: TableConfig, rows: Table, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
@@ -334,4 +334,4 @@ class _Cells(Sequence[Source]):
         return _Cell(self.column, range(len(self))[index])  # beyond the end, where an iteration ends, IndexError
 
 
-ENTRY = Entry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")
+ENTRY = DatasetEntry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")

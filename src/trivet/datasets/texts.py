@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig
@@ -26,7 +26,7 @@ from trivet.io.text_files import TEXT, read_texts
 from trivet.models import Tokenize, encoder_vectors, fit_ngrams
 from trivet.runtime.progress import reporter
 
-KEPT = "encoded"  # the folder of encoded texts, among the data sets
+CACHE = "encoded"  # the folder of encoded texts, among the data sets
 
 
 class TextsConfig(ListedConfig):
@@ -63,12 +63,12 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     splits, texts = _unencoded(config)
     vectors = _encoded(texts, config, _texts(splits.train), data_root)
 
-    def encoded(part: Dataset) -> Dataset:
-        assert isinstance(part.inputs, VectorInputs)
-        return replace(part, inputs=replace(part.inputs, vectors=vectors))
+    def encoded(subset: Dataset) -> Dataset:
+        assert isinstance(subset.inputs, VectorInputs)
+        return replace(subset, inputs=replace(subset.inputs, vectors=vectors))
 
-    held_out = {name: encoded(part) for name, part in splits.evaluation.items()}
-    return replace(splits, train=encoded(splits.train), evaluation=held_out)
+    evaluation = {name: encoded(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=encoded(splits.train), evaluation=evaluation)
 
 
 def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
@@ -87,11 +87,11 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
     assert isinstance(splits.train.inputs, VectorInputs)
     trained = splits.train.inputs.rows
 
-    def tokenized(part: Dataset) -> Dataset:
-        assert isinstance(part.inputs, VectorInputs)
-        return replace(part, inputs=TextInputs(texts, tokens, part.inputs.rows, trained))
+    def tokenized(subset: Dataset) -> Dataset:
+        assert isinstance(subset.inputs, VectorInputs)
+        return replace(subset, inputs=TextInputs(texts, tokens, subset.inputs.rows, trained))
 
-    held_out = {name: tokenized(part) for name, part in splits.evaluation.items()}
+    evaluation = {name: tokenized(data) for name, data in splits.evaluation.items()}
     cut = (
         f"{tokens.cut} of {len(texts)} texts have more than {tokens.longest} tokens and are cut there; "
         "model.max_tokens says where."
@@ -99,7 +99,7 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
     return replace(
         splits,
         train=tokenized(splits.train),
-        evaluation=held_out,
+        evaluation=evaluation,
         warnings=(*splits.warnings, cut) if tokens.cut else splits.warnings,
     )
 
@@ -115,42 +115,42 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Token
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
     """
     try:
-        found, texts = _read(path, config.text, None)
+        table, texts = _read(path, config.text, None)
     except ValueError:  # a column that nobody named may be at fault
-        found, texts = _read(path, config.text, ())
+        table, texts = _read(path, config.text, ())
     if tokenize is not None:
-        part = dataset_of(replace(found, texts=texts), path, text=config.text, labelled=False)
+        items = dataset_of(replace(table, texts=texts), path, text=config.text, labelled=False)
         rows = np.arange(len(texts))
-        return replace(part, inputs=TextInputs(texts, tokenize(texts), rows, rows))
+        return replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
     trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
     vectors = _encoded(texts, config, trained, data_root)
-    return dataset_of(replace(found, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
+    return dataset_of(replace(table, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
 
 
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
-    found, texts = _read(config.path, config.text, config.levels)
+    table, texts = _read(config.path, config.text, config.levels)
     named = config.levels is not None
-    whole = dataset_of(replace(found, texts=texts), config.path, text=config.text, named=named)
-    return split_rows(whole, found, config), texts
+    items = dataset_of(replace(table, texts=texts), config.path, text=config.text, named=named)
+    return split_rows(items, table, config), texts
 
 
 def _read(path: Path, text: str, levels: Sequence[str] | None) -> tuple[Vectors, list[str]]:
     return read_texts(path, lambda texts: np.empty((len(texts), 0), np.float32), text=text, levels=levels, others=True)
 
 
-def _texts(part: Dataset) -> list[str]:
-    return [str(part.show(i)) for i in range(len(part))]
+def _texts(items: Dataset) -> list[str]:
+    return [str(items.show(i)) for i in range(len(items))]
 
 
 def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], data_root: Path) -> np.ndarray:
     """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
     if config.encoder is None:
         return fit_ngrams(trained)(texts)
-    file = data_root / KEPT / f"{_fingerprint(texts, config.encoder)}.npy"
+    file = data_root / CACHE / f"{_fingerprint(texts, config.encoder)}.npy"
     if file.is_file():
-        kept: np.ndarray = np.load(file, allow_pickle=False)
-        return kept
+        cached: np.ndarray = np.load(file, allow_pickle=False)
+        return cached
     vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
     sink = io.BytesIO()
     np.save(sink, vectors)
@@ -160,11 +160,11 @@ def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], 
 
 
 def _fingerprint(texts: Sequence[str], encoder: str) -> str:
-    """Of the texts and the encoder: of a folder also when its files were changed."""
+    """Hash of the texts and the encoder, of a folder also of when its files were changed."""
     folder = Path(encoder)
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
     known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([encoder, known, list(texts)]).encode()).hexdigest()[:32]
 
 
-ENTRY = Entry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")
+ENTRY = DatasetEntry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")

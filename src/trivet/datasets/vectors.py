@@ -12,17 +12,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trivet.datasets.config import Entry
+from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.splitting import ListedConfig, arranged, parts_of, split_items
+from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits, split_items
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import SPLIT, Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
 
 TEXT = "text"  # the column that pages show where none is named
 CHECKED = 2**28  # bytes of vectors up to which all are checked at the start; others when they are read
-PART = 2**24  # of the numbers that are checked at once
+CHUNK = 2**24  # of the numbers that are checked at once
 
 
 class VectorsConfig(ListedConfig):
@@ -53,13 +53,13 @@ class VectorInputs:
 
     Attributes:
         vectors: `(M, d)` floating point, shared by all subsets.
-        shown: what pages show of the M rows.
+        previews: what pages show of the M rows.
         rows: `(N,)` the rows that these inputs are.
         path: of the file, which errors name.
     """
 
     vectors: np.ndarray
-    shown: Sequence[str]
+    previews: Sequence[str]
     rows: np.ndarray
     path: Path
 
@@ -77,7 +77,7 @@ class VectorInputs:
         return torch.from_numpy(values)
 
     def show(self, index: int) -> str:
-        return self.shown[int(self.rows[index])]
+        return self.previews[int(self.rows[index])]
 
     def subset(self, index: np.ndarray) -> VectorInputs:
         return replace(self, rows=self.rows[index])
@@ -92,18 +92,18 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
         ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
     """
     vectors = _open(config.path, config.table, config.levels, config.text)
-    whole = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
-    return split_rows(whole, vectors, config)
+    items = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
+    return split_rows(items, vectors, config)
 
 
-def split_rows(whole: Dataset, vectors: Vectors, config: ListedConfig) -> Splits:
+def split_rows(items: Dataset, vectors: Vectors, config: ListedConfig) -> Splits:
     """The rows of a file as its column split or the settings divide them."""
-    level = choose_level(config.level, whole.labels)
-    given = parts_of(vectors.splits, config.path)
-    parts = split_items(
-        whole, level, given, split=config.split, holdout=config.holdout, seed=config.seed, place=config.path
+    level = choose_level(config.level, items.labels)
+    declared = column_subsets(vectors.splits, config.path)
+    subsets = split_items(
+        items, level, declared, split=config.split, holdout=config.holdout, seed=config.seed, location=config.path
     )
-    return arranged(whole, level, parts)
+    return make_splits(items, level, subsets)
 
 
 def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
@@ -113,10 +113,10 @@ def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
         ValueError: as `load_vectors`.
     """
     try:
-        found = _open(path, None, None, config.text)
+        table = _open(path, None, None, config.text)
     except ValueError:  # a column that nobody named may be at fault
-        found = _open(path, None, (), config.text)
-    return dataset_of(found, path, text=config.text_column, labelled=False)
+        table = _open(path, None, (), config.text)
+    return dataset_of(table, path, text=config.text_column, labelled=False)
 
 
 def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None) -> Vectors:
@@ -148,17 +148,17 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
         )
     count = len(vectors)
     if vectors.embeddings.nbytes <= CHECKED:
-        step = max(1, PART // max(1, vectors.embeddings.shape[1]))
+        step = max(1, CHUNK // max(1, vectors.embeddings.shape[1]))
         for start in range(0, count, step):
-            part = np.asarray(vectors.embeddings[start : start + step])
-            check_finite(part, vectors.rows[start : start + step], path)
+            chunk = np.asarray(vectors.embeddings[start : start + step])
+            check_finite(chunk, vectors.rows[start : start + step], path)
     labels, names = _labels(vectors, path)
     if not named:
         levels = sorted(names, key=lambda level: len(names[level]))
         labels, names = {level: labels[level] for level in levels}, {level: names[level] for level in levels}
     ids = tuple(vectors.names())
-    shown = ids if vectors.texts is None else vectors.texts
-    inputs = VectorInputs(vectors.embeddings, shown, np.arange(count), path)
+    previews = ids if vectors.texts is None else vectors.texts
+    inputs = VectorInputs(vectors.embeddings, previews, np.arange(count), path)
     columns = {name: tuple(values) for name, values in vectors.others.items()}
     if vectors.texts is not None and text not in labels:
         columns = {text: tuple(vectors.texts), **columns}
@@ -197,4 +197,6 @@ def check_finite(values: np.ndarray, rows: np.ndarray, path: Path) -> None:
         )
 
 
-ENTRY = Entry(VectorsConfig, load_vectors, description="vectors made elsewhere, with labels: npz, npy and csv, parquet")
+ENTRY = DatasetEntry(
+    VectorsConfig, load_vectors, description="vectors made elsewhere, with labels: npz, npy and csv, parquet"
+)

@@ -80,7 +80,7 @@ def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> 
         ValueError: if it does not take such images, its weights cannot be had or do not fit, or it has fewer stages
             than are to be frozen.
     """
-    make = _of_timm if config.name.startswith(TIMM) else _of_torchvision
+    make = _timm_network if config.name.startswith(TIMM) else _torchvision_network
     network, (mean, std), size, note = make(config, input_shape[0])
     frozen = _frozen(network, config)
     network = _pooled(network, config)
@@ -99,11 +99,11 @@ def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> 
             f"{config.name} must give one vector for an image: it gives {tuple(features.shape[1:])}; remove "
             "model.pooling, or use another network."
         )
-    for part in frozen:
-        part.requires_grad_(False)
-    still = [part for part in frozen if isinstance(part, nn.Module)]
-    if config.keeps_statistics:
-        still += [part for part in network.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for module in frozen:
+        module.requires_grad_(False)
+    still = [module for module in frozen if isinstance(module, nn.Module)]
+    if config.freezes_batch_norm:
+        still += [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     return Backbone(
         # A copy in another order of memory: the same numbers, up to 1.5 times as fast, most with depthwise layers.
         network.to(memory_format=torch.channels_last).train(),
@@ -117,21 +117,21 @@ def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> 
 def _colours(
     mean: tuple[float, ...] | None, std: tuple[float, ...] | None, *, channels: int, trained: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of colours, as they are; of grey images, their mean, if the network has learned anything."""
+    """Mean and deviation of colours as they are; of grey images their average, if the network is pretrained."""
     if mean is None or std is None or (channels != 3 and not (channels == 1 and trained)):
         return None, None
     known = torch.tensor(mean), torch.tensor(std)
     return known if channels == 3 else (known[0].mean()[None], known[1].mean()[None])
 
 
-class _Made(NamedTuple):
+class _Network(NamedTuple):
     network: nn.Module
     colours: tuple[tuple[float, ...] | None, tuple[float, ...] | None]
     size: int  # of the images it was made for
     note: str | None
 
 
-def _of_timm(config: BackboneConfig, channels: int) -> _Made:
+def _timm_network(config: BackboneConfig, channels: int) -> _Network:
     import timm  # here: it takes seconds to load
 
     name = config.name.removeprefix(TIMM)
@@ -147,13 +147,13 @@ def _of_timm(config: BackboneConfig, channels: int) -> _Made:
         except (TypeError, AssertionError) as error:  # what a network says that has no choice of pooling
             if not pooling:
                 raise
-            raise _pools_itself(config, str(error)) from None
+            raise _pooling_error(config, str(error)) from None
     note = None if config.weights is None else load_weights(network, config.weights)
     cfg = cast("dict[str, Any]", network.pretrained_cfg)
-    return _Made(network, (cfg.get("mean"), cfg.get("std")), cfg.get("input_size", (3, 224, 224))[-1], note)
+    return _Network(network, (cfg.get("mean"), cfg.get("std")), cfg.get("input_size", (3, 224, 224))[-1], note)
 
 
-def _of_torchvision(config: BackboneConfig, channels: int) -> _Made:
+def _torchvision_network(config: BackboneConfig, channels: int) -> _Network:
     from torchvision import models
 
     name = config.name.removeprefix(TORCHVISION)
@@ -161,52 +161,52 @@ def _of_torchvision(config: BackboneConfig, channels: int) -> _Made:
     halves = name in TRAINED_ON_HALVES
     options = {"aux_logits": False, "transform_input": False, "init_weights": True} if halves else {}
     network = models.get_model(name, weights=None, **options)
-    _cut(network)
+    _remove_classifier(network)
     if channels != 3:
-        _take(network, channels)
+        _replace_first_layer(network, channels)
     note = None
     if config.pretrained:
         try:
-            held = published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+            tensors = published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except Exception as error:  # the network and torch raise many kinds
             raise _not_loaded(config, error, "~/.cache/torch/hub") from None
-        fill(network, held, source=config.name)  # what it leaves out is the classifier
+        fill(network, tensors, source=config.name)  # what it leaves out is the classifier
     elif config.weights is not None:
         note = load_weights(network, config.weights)
     preset = published.transforms()
     mean, std = HALVES if halves else (tuple(preset.mean), tuple(preset.std))
-    return _Made(network, (mean, std), preset.crop_size[0], note)
+    return _Network(network, (mean, std), preset.crop_size[0], note)
 
 
-def _not_loaded(config: BackboneConfig, error: Exception, kept: str) -> ValueError:
+def _not_loaded(config: BackboneConfig, error: Exception, cache_folder: str) -> ValueError:
     reason = str(error).strip().partition("\n")[0]
     return ValueError(
         f"the pretrained weights of {config.name} could not be loaded ({type(error).__name__}: {reason}); set "
-        f"model.pretrained = false, set model.weights to a file, or copy {kept} from a machine that has them."
+        f"model.pretrained = false, set model.weights to a file, or copy {cache_folder} from a machine that has them."
     )
 
 
-def _cut(network: nn.Module) -> int:
+def _remove_classifier(network: nn.Module) -> int:
     """Take the last classifier, and dropout beside it, out of a network of torchvision; returns its inputs."""
-    place, last = next(
-        (place, part)
-        for place, part in reversed(list(network.named_modules()))
-        if (isinstance(part, nn.Linear) and part.out_features == 1000)
-        or (isinstance(part, nn.Conv2d) and part.out_channels == 1000)
+    path, last = next(
+        (path, module)
+        for path, module in reversed(list(network.named_modules()))
+        if (isinstance(module, nn.Linear) and module.out_features == 1000)
+        or (isinstance(module, nn.Conv2d) and module.out_channels == 1000)
     )
-    holder, _, name = place.rpartition(".")
+    holder, _, name = path.rpartition(".")
     parent = network.get_submodule(holder)
     setattr(parent, name, nn.Identity())
-    for key, part in parent.named_children():
-        if isinstance(part, nn.Dropout):
+    for key, module in parent.named_children():
+        if isinstance(module, nn.Dropout):
             setattr(parent, key, nn.Identity())
     return last.in_features if isinstance(last, nn.Linear) else last.in_channels
 
 
-def _take(network: nn.Module, channels: int) -> None:
+def _replace_first_layer(network: nn.Module, channels: int) -> None:
     """Let the first layer of a network take images of so many channels."""
-    place, first = next((place, part) for place, part in network.named_modules() if isinstance(part, nn.Conv2d))
-    holder, _, name = place.rpartition(".")
+    path, first = next((path, module) for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
+    holder, _, name = path.rpartition(".")
     made = nn.Conv2d(
         channels,
         first.out_channels,
@@ -237,9 +237,9 @@ def _num_features(name: str) -> int:
     if name.startswith(TORCHVISION):
         from torchvision import models
 
-        own = name.removeprefix(TORCHVISION)
-        options = {"aux_logits": False, "init_weights": False} if own in TRAINED_ON_HALVES else {}
-        return _cut(models.get_model(own, weights=None, **options))
+        library_name = name.removeprefix(TORCHVISION)
+        options = {"aux_logits": False, "init_weights": False} if library_name in TRAINED_ON_HALVES else {}
+        return _remove_classifier(models.get_model(library_name, weights=None, **options))
     import timm
 
     network = timm.create_model(name.removeprefix(TIMM), num_classes=0).eval()
@@ -258,16 +258,16 @@ def _pooled(network: nn.Module, config: BackboneConfig) -> nn.Module:
     pool = POOLING[config.pooling]()
     if config.name.startswith(TIMM):
         if getattr(network, "output_fmt", "NCHW") != "NCHW":
-            raise _pools_itself(config, "its maps have their channels last")
+            raise _pooling_error(config, "its maps have their channels last")
         return nn.Sequential(network, pool, nn.Flatten())
-    own = getattr(network, "avgpool", None)
-    if not isinstance(own, nn.AdaptiveAvgPool2d) or own.output_size not in (1, (1, 1)):
-        raise _pools_itself(config, "it has no layer avgpool of one output")
+    pool_layer = getattr(network, "avgpool", None)
+    if not isinstance(pool_layer, nn.AdaptiveAvgPool2d) or pool_layer.output_size not in (1, (1, 1)):
+        raise _pooling_error(config, "it has no layer avgpool of one output")
     network.avgpool = pool
     return network
 
 
-def _pools_itself(config: BackboneConfig, why: str) -> ValueError:
+def _pooling_error(config: BackboneConfig, why: str) -> ValueError:
     return ValueError(f"{config.name} pools its features itself ({why.rstrip('.')}): remove model.pooling.")
 
 
@@ -277,26 +277,26 @@ def stages(network: nn.Module) -> list[list[nn.Module]]:
     Its parts are its children; a list of stages, by its name, counts as each of these. What only scales and shifts,
     such as batch norm, belongs to the part before it.
     """
-    found: list[list[nn.Module]] = []
-    for part in _unfolded(network):
-        shapes = [values.ndim for values in part.parameters()]
-        if shapes and max(shapes) <= 1 and found:
-            found[-1].append(part)
+    groups: list[list[nn.Module]] = []
+    for module in _unfolded(network):
+        shapes = [values.ndim for values in module.parameters()]
+        if shapes and max(shapes) <= 1 and groups:
+            groups[-1].append(module)
         elif shapes:
-            found.append([part])
-    return found
+            groups.append([module])
+    return groups
 
 
 def _unfolded(network: nn.Module) -> Iterator[nn.Module]:
-    for name, part in network.named_children():
+    for name, module in network.named_children():
         if name in LISTS:
-            yield from _unfolded(part)
+            yield from _unfolded(module)
         else:
-            yield part
+            yield module
 
 
 def _frozen(network: nn.Module, config: BackboneConfig) -> list[nn.Module | nn.Parameter]:
-    """What is not trained: parts, and parameters that belong to none, such as the places of patches."""
+    """The modules that are not trained, and parameters that belong to none, such as positions of patches."""
     if config.freeze in ("none", "all"):  # all: what pools it, too
         return []
     known = stages(network)
@@ -306,9 +306,9 @@ def _frozen(network: nn.Module, config: BackboneConfig) -> list[nn.Module | nn.P
             f"model.freeze must be at most the number of stages: {config.name} has {len(known) - 1} after its first "
             f'layer, got {count}; use "all" for the whole of it.'
         )
-    inside = {id(values) for parts in known for part in parts for values in part.parameters()}
+    inside = {id(values) for stage in known for module in stage for values in module.parameters()}
     alone = [values for values in network.parameters() if id(values) not in inside]
-    return [*(part for parts in known[: count + 1] for part in parts), *alone]
+    return [*(module for stage in known[: count + 1] for module in stage), *alone]
 
 
 def _with_published_weights(name: str, channels: int, pooling: dict[str, Any]) -> nn.Module:

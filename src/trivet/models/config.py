@@ -48,7 +48,7 @@ class ModelConfig(NamedConfig):
 
     @classmethod
     def names(cls) -> Collection[str]:
-        """Of the networks of Trivet, but for backbones."""
+        """The names of the networks of Trivet, but for backbones."""
         return NAMES
 
     @classmethod
@@ -131,17 +131,17 @@ class BackboneConfig(ModelConfig):
 
     @property
     def begins_trained(self) -> bool:
-        """Whether the backbone has weights that were trained elsewhere."""
+        """True if the backbone has weights that were trained elsewhere."""
         return self.pretrained or self.weights is not None
 
     @property
-    def keeps_statistics(self) -> bool:
-        """Whether batch norm keeps its statistics in training."""
+    def freezes_batch_norm(self) -> bool:
+        """True if batch norm keeps its statistics in training."""
         return self.batch_norm == "frozen" if self.batch_norm is not None else self.begins_trained
 
     def stored(self) -> ModelConfig:
-        """Of a network that goes on as this one, whose weights are at hand."""
-        norm = "frozen" if self.keeps_statistics else "train"
+        """Settings of a network that continues this one, whose weights are at hand."""
+        norm = "frozen" if self.freezes_batch_norm else "train"
         return self.model_copy(update={"pretrained": False, "weights": None, "batch_norm": norm})
 
     @field_validator("freeze", mode="before")
@@ -174,26 +174,26 @@ class BackboneConfig(ModelConfig):
 
 
 def is_backbone(name: str) -> bool:
-    """Whether a network is one of timm or torchvision."""
+    """True for a network of timm or torchvision."""
     return name.startswith((TIMM, TORCHVISION))
 
 
 def check_backbone_name(name: str) -> None:
     """Raises ValueError, with the nearest names, if the library has no such network."""
-    library, _, own = name.partition(":")
+    library, _, network_name = name.partition(":")
     if f"{library}:" == TIMM:
         import timm  # here: it takes seconds to load, and most models need none of it
 
-        if timm.is_model(own):
+        if timm.is_model(network_name):
             return
         known, listed = timm.list_models(), "import timm; print(timm.list_models('*net*'))"
     else:
         from torchvision import models
 
         known = models.list_models(module=models)
-        if own in known:
+        if network_name in known:
             return
         listed = "from torchvision import models as m; print(m.list_models(module=m))"
-    close = difflib.get_close_matches(own, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(network_name, known, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(close)}? " if close else ""
-    raise ValueError(f'{library} has no model {own!r}; {guess}List them with: python -c "{listed}".')
+    raise ValueError(f'{library} has no model {network_name!r}; {guess}List them with: python -c "{listed}".')

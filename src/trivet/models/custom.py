@@ -7,11 +7,11 @@ from functools import cache
 import torch
 from torch import nn
 
-from trivet.config.base import derived_settings, own_settings
+from trivet.config.base import added_settings, derived_settings
 from trivet.config.plugins import python_object
 from trivet.models.config import ModelConfig
 
-GIVEN = ("input_shape", "embedding_dim")
+SUPPLIED = ("input_shape", "embedding_dim")
 
 
 def settings(reference: str) -> type[ModelConfig]:
@@ -25,7 +25,7 @@ def settings(reference: str) -> type[ModelConfig]:
 
 @cache  # one class for one reference, so that equal settings are equal
 def _settings(reference: str, network: type[nn.Module]) -> type[ModelConfig]:
-    return derived_settings(network, ModelConfig, given=GIVEN, types={"name": str}, name=reference)
+    return derived_settings(network, ModelConfig, exclude=SUPPLIED, types={"name": str}, name=reference)
 
 
 def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:
@@ -37,7 +37,7 @@ def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:
     network = python_object(config.name, kind="models", base=nn.Module)
     try:
         made: nn.Module = network(
-            input_shape=input_shape, embedding_dim=config.embedding_dim, **own_settings(config, ModelConfig)
+            input_shape=input_shape, embedding_dim=config.embedding_dim, **added_settings(config, ModelConfig)
         )
         with torch.no_grad():
             got = made.eval()(torch.zeros(2, *input_shape))

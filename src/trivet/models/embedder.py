@@ -70,8 +70,8 @@ class Embedder(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """As of any module, but for the parts that stay in evaluation mode."""
         super().train(mode)
-        for part in self.still:
-            part.eval()
+        for module in self.still:
+            module.eval()
         return self
 
     @property
@@ -90,7 +90,7 @@ class Embedder(nn.Module):
         """The network without the new last layer, on the same weights; None where there is no backbone."""
         if not self.on_backbone:
             return None
-        part = Embedder(
+        network = Embedder(
             cast("nn.Sequential", self.body)[0],
             input_shape=self.input_shape,
             normalize=self.normalize,
@@ -99,11 +99,11 @@ class Embedder(nn.Module):
             channels_last=self.channels_last,
             still=self.still,
         )
-        return part.train(self.training)
+        return network.train(self.training)
 
     @property
     def headless(self) -> bool:
-        """Whether embeddings are the features of the backbone."""
+        """True if embeddings are the features of the backbone."""
         return self.on_backbone and isinstance(cast("nn.Sequential", self.body)[-1], nn.Identity)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -116,8 +116,8 @@ class Embedder(nn.Module):
         # In one order of memory, that of the network: sums round differently in another.
         order = torch.channels_last if self.channels_last else torch.contiguous_format
         inputs = in_unit_range(inputs.contiguous(memory_format=order), self.mean.dtype)
-        seen = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
-        embeddings: Tensor = self.body(seen)
+        normalized = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
+        embeddings: Tensor = self.body(normalized)
         return unit_rows(embeddings) if self.normalize else embeddings
 
     @torch.no_grad()
@@ -138,16 +138,16 @@ class Embedder(nn.Module):
         was_training, device = self.training, next(self.parameters()).device
         self.eval()
         try:
-            parts = [
+            chunks = [
                 self(self.prepared(items[start : start + batch_size]).to(device)).float().cpu().numpy()
                 for start in range(0, len(items), batch_size)
             ]
         finally:
             self.train(was_training)
-        return np.concatenate(parts)
+        return np.concatenate(chunks)
 
     def prepared(self, items: Items) -> Tensor:
-        """What the network takes, `(B, ...)`, of B items; see `embed`."""
+        """Inputs `(B, ...)` of the network from B items; see `embed`."""
         return as_inputs(items, self.input_shape, self.resize)
 
 

@@ -24,15 +24,15 @@ from trivet.runtime.extras import load
 
 OUTPUT = "embeddings"
 IDS, MASK = "input_ids", "attention_mask"
-ONE_FILE = 2**30  # bytes of weights up to which an ONNX graph holds them itself; two of these are its limit
-SHOWN = 300  # characters of what a library says of an error
+EMBEDDED_WEIGHTS = 2**30  # bytes of weights up to which an ONNX graph holds them itself; two of these are its limit
+LONGEST = 300  # characters of what a library says of an error
 
 Feed = tuple[npt.NDArray[Any], ...]
 Runner = Callable[[Feed], npt.NDArray[np.float32]]
 
 
 class Graph(NamedTuple):
-    """What is exported.
+    """A network to export, with its inputs.
 
     Attributes:
         network: maps what `inputs` names to embeddings `(B, d)`.
@@ -61,7 +61,7 @@ class TextGraph(nn.Module):
         return unit_rows(embeddings) if self.normalize else embeddings
 
 
-def graph_of(model: Embedder) -> Graph:
+def make_graph(model: Embedder) -> Graph:
     """The graph of a model; images are numbers from 0 to 1, as `Embedder` takes them."""
     model, any_size = copy.deepcopy(model).eval().requires_grad_(False), torch.export.Dim.DYNAMIC
     if isinstance(model, TextEmbedder):
@@ -75,8 +75,8 @@ def graph_of(model: Embedder) -> Graph:
     return Graph(plain, (name,), (torch.rand(2, *model.input_shape),), ({0: any_size},))
 
 
-def feed_of(inputs: Tensor) -> Feed:
-    """What a graph takes of the inputs of a model: token ids with their mask, or numbers from 0 to 1."""
+def make_feed(inputs: Tensor) -> Feed:
+    """Inputs of a graph from those of a model: token ids with their mask, or numbers from 0 to 1."""
     if inputs.dtype == torch.int64:
         there = inputs >= 0
         length = int(there.sum(dim=1).max())
@@ -106,11 +106,13 @@ def write_onnx(graph: Graph, file: Path) -> None:
                 dynamo=True,
                 verbose=False,
             )
-            program.save(file, external_data=size > ONE_FILE)
+            program.save(file, external_data=size > EMBEDDED_WEIGHTS)
     except Exception as error:  # what a network can do wrong here, torch and onnxscript raise in many kinds
-        if found := re.search(r"No (?:ONNX function|decompositions?).*?OpOverload\(op='([^']+)'", _whole(error), re.S):
+        if missing := re.search(
+            r"No (?:ONNX function|decompositions?).*?OpOverload\(op='([^']+)'", _chained_text(error), re.S
+        ):
             raise ValueError(
-                f"ONNX must have every operator of the network: it has none for {found[1]}; use another network, or "
+                f"ONNX must have every operator of the network: it has none for {missing[1]}; use another network, or "
                 "--to torch-export."
             ) from None
         raise _untraced(error, "ONNX") from None
@@ -142,7 +144,7 @@ def onnx_runner(file: Path, inputs: Sequence[str]) -> Runner:
         session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     except Exception as error:  # the library raises kinds of its own
         raise ValueError(
-            f"onnxruntime must know every operator of the graph: {_said(error)}; install a newer onnxruntime."
+            f"onnxruntime must know every operator of the graph: {_first_cause(error)}; install a newer onnxruntime."
         ) from None
 
     def run(feed: Feed) -> npt.NDArray[np.float32]:
@@ -167,22 +169,22 @@ def torch_runner(file: Path) -> Runner:
 
 def _untraced(error: Exception, what: str) -> ValueError:
     return ValueError(
-        f"the network must be one that {what} can write for batches of any size: {_said(error)}; use another network, "
-        "or --to safetensors."
+        f"the network must be one that {what} can write for batches of any size: {_first_cause(error)}; use another "
+        "network, or --to safetensors."
     )
 
 
-def _said(error: Exception) -> str:
+def _first_cause(error: Exception) -> str:
     """The kind of an error, and the beginning of what it says, of the first that led to it."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {(lines or ['no reason given'])[0][:SHOWN].rstrip('.')}"
+    return f"{type(error).__name__}: {(lines or ['no reason given'])[0][:LONGEST].rstrip('.')}"
 
 
-def _whole(error: BaseException | None) -> str:
-    """What an error says, and all that led to it."""
-    return "" if error is None else f"{error}\n{_whole(error.__cause__)}"
+def _chained_text(error: BaseException | None) -> str:
+    """The messages of an error and of all its causes."""
+    return "" if error is None else f"{error}\n{_chained_text(error.__cause__)}"
 
 
 @contextlib.contextmanager

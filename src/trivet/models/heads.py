@@ -35,13 +35,13 @@ class Residual(nn.Module):
         self.register_buffer("base", None if d_in == d_out else torch.eye(d_out, d_in))
 
     def forward(self, features: Tensor) -> Tensor:
-        kept = features if self.base is None else features @ self.base.T
-        changed: Tensor = kept + self.change(features)
+        base = features if self.base is None else features @ self.base.T
+        changed: Tensor = base + self.change(features)
         return changed
 
     @property
     def fitted(self) -> bool:
-        """Whether the base follows from features, which `fit_base` must see."""
+        """True if the base follows from features, by `fit_base`."""
         return self.base is not None and len(self.base) < self.base.shape[1]
 
     def fit_base(self, features: Tensor) -> None:
@@ -63,7 +63,7 @@ class Projection(nn.Linear):
 
     @property
     def fitted(self) -> bool:
-        """Whether it begins as what follows from features, which `fit_base` must see."""
+        """True if its first weights follow from features, by `fit_base`."""
         return self.out_features < self.in_features
 
     def fit_base(self, features: Tensor) -> None:

@@ -16,7 +16,7 @@ Items = Sequence[Any] | npt.NDArray[Any] | Tensor
 
 
 def as_inputs(items: Items, shape: tuple[int, ...], resize: int | None) -> Tensor:
-    """What a network of inputs `(B, *shape)` takes of B images, which are bytes, or of B vectors.
+    """Inputs `(B, *shape)` of a network from B images, as bytes, or B vectors.
 
     Args:
         items: images, each a path, a picture of Pillow, or an array `(H, W)` or `(H, W, 3)` of bytes; or vectors.
@@ -61,22 +61,22 @@ def _images(items: Items, shape: tuple[int, ...], resize: int | None) -> Tensor:
     batch = np.empty((len(items), frame.channels, height, width), np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for place, item in enumerate(items):
+        for position, item in enumerate(items):
             source = Path(item) if isinstance(item, str) else item
             pixels = isinstance(source, np.ndarray) and source.dtype == np.uint8 and source.ndim in (2, 3)
             if not pixels and not isinstance(source, Path | Image.Image):
                 what = f"{source.dtype} {source.shape}" if isinstance(source, np.ndarray) else type(source).__name__
                 raise ValueError(
                     "an image must be a path, a picture of Pillow, or an array (H, W) or (H, W, 3) of bytes: item "
-                    f"{place} is {what}; convert it."
+                    f"{position} is {what}; convert it."
                 )
             try:
                 decoded = decode_image(source, size=frame.cover, channels=frame.channels)
             except Exception as error:  # Pillow's readers raise many kinds on broken files
                 name = f", {source}," if isinstance(source, Path) else ""
                 raise ValueError(
-                    f"items must be images that can be read: item {place}{name} cannot ({type(error).__name__}: "
+                    f"items must be images that can be read: item {position}{name} cannot ({type(error).__name__}: "
                     f"{error}); leave it out."
                 ) from None
-            batch[place] = decoded[:, top : top + height, left : left + width]
+            batch[position] = decoded[:, top : top + height, left : left + width]
     return torch.from_numpy(batch)

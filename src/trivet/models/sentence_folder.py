@@ -34,12 +34,12 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
     prefix = model.tokenizer.prefix
     prompts = {"prompts": {"trivet": prefix}, "default_prompt_name": "trivet"} if prefix else {}
     _json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
-    parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     modes = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    pooling = {f"pooling_mode_{mode}": one == model.encoder.pooling for one, mode in modes.items()}
+    pooling = {f"pooling_mode_{mode}": name == model.encoder.pooling for name, mode in modes.items()}
     _json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling})
     for layer, activation in _layers(model):
-        path = f"{len(parts)}_Dense"
+        path = f"{len(modules)}_Dense"
         out_features, in_features = layer["linear.weight"].shape
         _json(
             folder / path / "config.json",
@@ -51,13 +51,13 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
             },
         )
         (folder / path / "model.safetensors").write_bytes(serialised(layer))
-        parts.append((path, "Dense"))
+        modules.append((path, "Dense"))
     if model.normalize:
-        (folder / f"{len(parts)}_Normalize").mkdir()
-        parts.append((f"{len(parts)}_Normalize", "Normalize"))
+        (folder / f"{len(modules)}_Normalize").mkdir()
+        modules.append((f"{len(modules)}_Normalize", "Normalize"))
     listed = [
-        {"idx": place, "name": str(place), "path": path, "type": f"{MODULES}.{kind}"}
-        for place, (path, kind) in enumerate(parts)
+        {"idx": position, "name": str(position), "path": path, "type": f"{MODULES}.{kind}"}
+        for position, (path, kind) in enumerate(modules)
     ]
     _json(folder / "modules.json", listed)
 
@@ -71,11 +71,14 @@ def _layers(model: TextEmbedder) -> list[tuple[dict[str, torch.Tensor], str]]:
         change = head.change.weight.detach()
         base = torch.eye(*change.shape) if head.base is None else head.base
         return [({"linear.weight": (base + change).contiguous()}, IDENTITY)]
-    linear = [part for part in head.modules() if isinstance(part, nn.Linear)]
+    linear = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
     functions = [*[RELU] * (len(linear) - 1), IDENTITY]
     return [
-        ({f"linear.{name}": value.detach().clone().contiguous() for name, value in part.state_dict().items()}, function)
-        for part, function in zip(linear, functions, strict=True)
+        (
+            {f"linear.{name}": value.detach().clone().contiguous() for name, value in layer.state_dict().items()},
+            function,
+        )
+        for layer, function in zip(linear, functions, strict=True)
     ]
 
 

@@ -34,7 +34,7 @@ LARGEST, MOST_PIXELS = 2**28, 65536  # numbers of an input; of a side of an imag
 
 
 class Description(TypedDict):
-    """What `model.json` holds."""
+    """The content of `model.json`."""
 
     trivet: str
     input_shape: list[int]
@@ -117,14 +117,14 @@ def load_model(run: Path | str) -> Embedder:
 
 
 def _resize_of_run(folder: Path) -> int | None:
-    """What the settings of a run say, whose model is from before its description said so."""
+    """The setting `resize` of a run whose model has none in its description."""
     file = folder.parent / "config.toml"
     try:
         data = parse_toml(read_text(file, "settings", LARGEST_SETTINGS)).get("data")
     except (OSError, ValueError):
         return None
-    found = data.get("resize") if isinstance(data, dict) else None
-    return found if type(found) is int else None
+    value = data.get("resize") if isinstance(data, dict) else None
+    return value if type(value) is int else None
 
 
 def _new(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> Embedder:
@@ -139,9 +139,9 @@ def _check_sizes(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> N
     ):  # what is outside Trivet may not be made without memory
         return
     with torch.device("meta"):
-        own = {name: list(value.shape) for name, value in _new(config, shape, folder).state_dict().items()}
+        expected = {name: list(value.shape) for name, value in _new(config, shape, folder).state_dict().items()}
     with safe_open(folder / WEIGHTS, framework="pt") as file:
-        held = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
-    for name in own.keys() | held.keys():
-        if own.get(name) != held.get(name):
-            raise RuntimeError(f"{name} is {held.get(name)} where {own.get(name)} belongs")
+        stored = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
+    for name in expected.keys() | stored.keys():
+        if expected.get(name) != stored.get(name):
+            raise RuntimeError(f"{name} is {stored.get(name)} where {expected.get(name)} belongs")

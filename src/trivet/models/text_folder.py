@@ -16,7 +16,7 @@ from trivet.models.tokens import Tokenizer
 from trivet.runtime.extras import load
 from trivet.runtime.safe_read import read_json
 
-SHOWN = 200  # characters of what a library says of an error
+REASON_LENGTH = 200  # characters of what a library says of an error
 LONGEST = 512  # tokens of a text, where nothing says how many
 LARGEST, MOST_LAYERS = 2**27, 1000  # of a whole number of a configuration; some stand for "without end"
 UNSAFE = ("auto_map", "_attn_implementation", "attn_implementation", "quantization_config", "_name_or_path")
@@ -53,8 +53,8 @@ def find_text_folder(name: str) -> TextFolder:
     folder = Path(wanted).expanduser()
     if not folder.is_dir():
         if folder.is_absolute() or wanted.startswith((".", "~")) or wanted.count("/") > 1:
-            beside = [other.name for other in folder.parent.iterdir()] if folder.parent.is_dir() else []
-            close = difflib.get_close_matches(folder.name, beside, n=1)
+            siblings = [other.name for other in folder.parent.iterdir()] if folder.parent.is_dir() else []
+            close = difflib.get_close_matches(folder.name, siblings, n=1)
             guess = f"did you mean {folder.with_name(close[0])}?" if close else "check the path."
             raise ValueError(f"model.name must name a folder that exists: got {wanted}; {guess}")
         folder = _downloaded(wanted)
@@ -65,14 +65,15 @@ def find_text_folder(name: str) -> TextFolder:
                 "config.json; check the path."
             )
         return TextFolder(wanted, folder)
-    return _of_modules(wanted, folder)
+    return _read_modules(wanted, folder)
 
 
-def _of_modules(name: str, folder: Path) -> TextFolder:
+def _read_modules(name: str, folder: Path) -> TextFolder:
     """A sentence-transformers folder, in its present form or an older one."""
     try:
         modules = [
-            (str(one["type"]).rpartition(".")[2], folder / one["path"]) for one in _json(folder / "modules.json")
+            (str(module["type"]).rpartition(".")[2], folder / module["path"])
+            for module in _json(folder / "modules.json")
         ]
     except (KeyError, TypeError):
         raise ValueError(f"{folder / 'modules.json'} must list the modules of a network; save it again.") from None
@@ -83,32 +84,32 @@ def _of_modules(name: str, folder: Path) -> TextFolder:
             f"Normalize: {name} has {', '.join(kinds) or 'nothing'}; use another, or its vectors: data.encoder."
         )
     (_, transformer), (_, pooling) = modules[:2]
-    own = _optional(transformer / "sentence_bert_config.json")
-    whole = _optional(folder / "config_sentence_transformers.json")
-    prompts, chosen = whole.get("prompts") or {}, whole.get("default_prompt_name")
-    length = own.get("max_seq_length")
+    transformer_config = _optional(transformer / "sentence_bert_config.json")
+    model_config = _optional(folder / "config_sentence_transformers.json")
+    prompts, chosen = model_config.get("prompts") or {}, model_config.get("default_prompt_name")
+    length = transformer_config.get("max_seq_length")
     return TextFolder(
         name,
         transformer,
         _pooling(name, _json(pooling / "config.json")),
         length if isinstance(length, int) and length > 0 else None,
         str(prompts.get(chosen) or "") if isinstance(prompts, Mapping) and isinstance(chosen, str) else "",
-        own.get("do_lower_case") is True,
+        transformer_config.get("do_lower_case") is True,
     )
 
 
 def _pooling(name: str, config: Mapping[str, Any]) -> Pooling:
-    found = config.get("pooling_mode")
-    if found is None:
+    mode = config.get("pooling_mode")
+    if mode is None:
         old = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
         modes = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-        found = old.get(modes[0], modes[0]) if len(modes) == 1 else modes or "mean"
+        mode = old.get(modes[0], modes[0]) if len(modes) == 1 else modes or "mean"
     known: tuple[Pooling, ...] = get_args(Pooling)
-    for one in known:
-        if found in (one, [one]):
-            return one
+    for pooling in known:
+        if mode in (pooling, [pooling]):
+            return pooling
     raise ValueError(
-        f"the pooling must be one of {', '.join(known)}: {name} has {found}; use another model, or its vectors: "
+        f"the pooling must be one of {', '.join(known)}: {name} has {mode}; use another model, or its vectors: "
         "data.encoder."
     )
 
@@ -125,17 +126,19 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
     library = load("transformers")
     with quiet(library):
         try:
-            found = library.AutoTokenizer.from_pretrained(
+            tokenizer = library.AutoTokenizer.from_pretrained(
                 str(folder.transformer), local_files_only=True, trust_remote_code=False
             )
-            rules = load("tokenizers").Tokenizer.from_str(found.backend_tokenizer.to_str())  # a copy, which is changed
+            rules = load("tokenizers").Tokenizer.from_str(
+                tokenizer.backend_tokenizer.to_str()
+            )  # a copy, which is changed
         except Exception as error:  # the library raises many kinds
             raise _broken(folder, "tokenizer", error) from None
     if folder.lower:
-        parts = load("tokenizers.normalizers")
-        first = parts.Lowercase()
-        rules.normalizer = first if rules.normalizer is None else parts.Sequence([first, rules.normalizer])
-    length = max_tokens or min(LONGEST, int(found.model_max_length))
+        normalizers = load("tokenizers.normalizers")
+        first = normalizers.Lowercase()
+        rules.normalizer = first if rules.normalizer is None else normalizers.Sequence([first, rules.normalizer])
+    length = max_tokens or min(LONGEST, int(tokenizer.model_max_length))
     return Tokenizer(rules, max_tokens=length, prefix=prefix)
 
 
@@ -163,15 +166,19 @@ def architecture(values: Mapping[str, Any]) -> Any:
     library = load("transformers")
     if not isinstance(values, Mapping):
         raise ValueError("it is no table of settings")
-    kept = {key: value for key, value in values.items() if key not in UNSAFE}
-    wrong = [key for key, value in kept.items() if isinstance(value, int) and value > LARGEST]
-    if wrong or not isinstance(kept.get("num_hidden_layers", 1), int) or kept.get("num_hidden_layers", 1) > MOST_LAYERS:
+    settings = {key: value for key, value in values.items() if key not in UNSAFE}
+    wrong = [key for key, value in settings.items() if isinstance(value, int) and value > LARGEST]
+    if (
+        wrong
+        or not isinstance(settings.get("num_hidden_layers", 1), int)
+        or settings.get("num_hidden_layers", 1) > MOST_LAYERS
+    ):
         raise ValueError(f"its {(wrong or ['num_hidden_layers'])[0]} is no number of a network")
-    kind = kept.pop("model_type", None)
+    kind = settings.pop("model_type", None)
     if not isinstance(kind, str):
         raise ValueError("it has no model_type")
     try:
-        config = library.AutoConfig.for_model(kind, **kept)
+        config = library.AutoConfig.for_model(kind, **settings)
     except Exception as error:  # the library raises many kinds
         raise ValueError(" ".join(str(error).split())) from None
     if getattr(config, "is_encoder_decoder", False):
@@ -193,7 +200,7 @@ def read_network(folder: TextFolder, config: Any) -> nn.Module:
     library = load("transformers")
     with quiet(library):
         try:
-            network, told = library.AutoModel.from_pretrained(
+            network, loading = library.AutoModel.from_pretrained(
                 str(folder.transformer),
                 config=config,
                 use_safetensors=True,
@@ -203,12 +210,12 @@ def read_network(folder: TextFolder, config: Any) -> nn.Module:
             )
         except Exception as error:  # the library raises many kinds
             raise _broken(folder, "weights", error) from None
-    random = sorted(key for key in told["missing_keys"] if "pooler." not in key)
-    random += [str(one[0] if isinstance(one, tuple | list) else one) for one in told["mismatched_keys"]]
+    random = sorted(key for key in loading["missing_keys"] if "pooler." not in key)
+    random += [str(entry[0] if isinstance(entry, tuple | list) else entry) for entry in loading["mismatched_keys"]]
     if random:
-        shown = ", ".join(random[:4]) + (f" and {len(random) - 4} more" if len(random) > 4 else "")
+        names = ", ".join(random[:4]) + (f" and {len(random) - 4} more" if len(random) > 4 else "")
         raise ValueError(
-            f"the weights of {folder.name} must be those of the network in its config.json: {shown} are missing or of "
+            f"the weights of {folder.name} must be those of the network in its config.json: {names} are missing or of "
             "another shape; use a complete model."
         )
     return without_pooler(network.float())
@@ -233,19 +240,19 @@ def resolved_text(config: TextNetworkConfig) -> TextNetworkConfig:
     prefix = folder.prefix if config.prefix is None else config.prefix
     tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
     here = Path(folder.name).expanduser()
-    whole = {
+    resolved = {
         "name": TEXT + (str(here.resolve()) if here.is_dir() else folder.name),
         "embedding_dim": config.embedding_dim or width,
         "pooling": config.pooling or folder.pooling or "mean",
         "max_tokens": tokenizer.max_tokens,
         "prefix": prefix,
     }
-    if config.head == "none" and whole["embedding_dim"] != width:
+    if config.head == "none" and resolved["embedding_dim"] != width:
         raise ValueError(
             f'model.embedding_dim must be that of the network, {width}, with head = "none": got '
             f'{config.embedding_dim}; leave it out, or set model.head = "linear".'
         )
-    return config.model_copy(update=whole)
+    return config.model_copy(update=resolved)
 
 
 def _json(file: Path) -> Any:
@@ -260,9 +267,9 @@ def _optional(file: Path) -> Mapping[str, Any]:
     return values if isinstance(values, Mapping) else {}
 
 
-def _broken(folder: TextFolder, part: str, error: Exception) -> ValueError:
+def _broken(folder: TextFolder, component: str, error: Exception) -> ValueError:
     return ValueError(
-        f"the {part} of the text network {folder.name} cannot be used ({briefly(error)}); it must be an "
+        f"the {component} of the text network {folder.name} cannot be used ({briefly(error)}); it must be an "
         "encoder of texts that transformers knows, with model.safetensors and a fast tokenizer."
     )
 
@@ -270,22 +277,22 @@ def _broken(folder: TextFolder, part: str, error: Exception) -> ValueError:
 def briefly(error: Exception) -> str:
     """The kind of an error of another library, and its first sentence."""
     reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
-    return f"{type(error).__name__}: {reason if len(reason) <= SHOWN else f'{reason[:SHOWN]} ...'}"
+    return f"{type(error).__name__}: {reason if len(reason) <= REASON_LENGTH else f'{reason[:REASON_LENGTH]} ...'}"
 
 
 @contextlib.contextmanager
 def quiet(library: Any) -> Iterator[None]:
     """Without progress bars and warnings of transformers: what matters is raised."""
-    said = library.utils.logging
-    verbosity, bars = said.get_verbosity(), said.is_progress_bar_enabled()
-    said.set_verbosity(50)
-    said.disable_progress_bar()
+    logs = library.utils.logging
+    verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity(50)
+    logs.disable_progress_bar()
     try:
         yield
     finally:
-        said.set_verbosity(verbosity)
+        logs.set_verbosity(verbosity)
         if bars:
-            said.enable_progress_bar()
+            logs.enable_progress_bar()
 
 
 def _downloaded(name: str) -> Path:

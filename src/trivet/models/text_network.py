@@ -72,14 +72,14 @@ class TextEncoder(nn.Module):
             return ()
         if what == "all":
             return (self.requires_grad_(False),)
-        place, layers = _layers(self.network)
+        path, layers = _layers(self.network)
         count = 0 if isinstance(what, str) else what
         if count > len(layers):
             raise ValueError(f"model.freeze must be at most the number of layers, {len(layers)}: got {count}.")
-        top = place.partition(".")[0]
+        top = path.partition(".")[0]
         names = [name for name, _ in self.network.named_children()]
         before = [self.network.get_submodule(name) for name in names[: names.index(top)]]  # and nothing after them
-        return tuple(part.requires_grad_(False) for part in (*before, *layers[:count]))
+        return tuple(module.requires_grad_(False) for module in (*before, *layers[:count]))
 
 
 def pooled(tokens: Tensor, there: Tensor, pooling: Pooling) -> Tensor:
@@ -128,16 +128,16 @@ class TextEmbedder(Embedder):
     def backbone(self) -> TextEmbedder:
         """The network without the last layer, on the same weights."""
         body = nn.Sequential(self.encoder, nn.Identity())
-        part = TextEmbedder(body, self.tokenizer, normalize=self.normalize, still=self.still)
-        return part.train(self.training)
+        network = TextEmbedder(body, self.tokenizer, normalize=self.normalize, still=self.still)
+        return network.train(self.training)
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
-        """What the network takes: the token ids of texts."""
+        """The token ids of texts, which the network takes."""
         return self.tokenizer(texts).padded(np.arange(len(texts)))
 
     def prepared(self, items: Items) -> Tensor:
         """The token ids of texts; see `embed`."""
-        wrong = next((one for one in items if not isinstance(one, str)), None)
+        wrong = next((item for item in items if not isinstance(item, str)), None)
         if wrong is not None:
             raise ValueError(f"this model takes texts: got {type(wrong).__name__}; give a list of str.")
         return self.tokens(list(items))
@@ -154,12 +154,12 @@ class TextEmbedder(Embedder):
     def _by_length(self, inputs: Tensor) -> Tensor:
         lengths = (inputs >= 0).sum(dim=1)
         order = torch.argsort(lengths, stable=True)
-        parts = [self.body(inputs[rows, : int(lengths[rows[-1]])]) for rows in torch.split(order, AT_ONCE)]
-        return torch.cat(parts)[torch.argsort(order)]
+        chunks = [self.body(inputs[rows, : int(lengths[rows[-1]])]) for rows in torch.split(order, AT_ONCE)]
+        return torch.cat(chunks)[torch.argsort(order)]
 
 
 def tokenize_of(config: ModelConfig) -> Tokenize | None:
-    """What makes tokens of texts for the network of the settings; None for one that takes no tokens.
+    """The tokenizer of the network of the settings; None for one that takes no tokens.
 
     Raises:
         ValueError: if the tokenizer cannot be had.
@@ -184,22 +184,22 @@ def build_text(config: TextNetworkConfig) -> TextEmbedder:
     if not config.dropout:
         _without_dropout(shape)
     network = read_network(folder, shape)
-    model = _made(config, network, tokenizer)
-    _try(model, config)
+    model = _assemble(config, network, tokenizer)
+    _check_longest(model, config)
     if config.lora:
         _add_lora(network, config.lora)
     model.still = model.encoder.freeze(config.freeze)
     return model.train()
 
 
-def _made(config: TextNetworkConfig, network: nn.Module, tokenizer: Tokenizer) -> TextEmbedder:
+def _assemble(config: TextNetworkConfig, network: nn.Module, tokenizer: Tokenizer) -> TextEmbedder:
     encoder = TextEncoder(network, config.pooling or "mean")
     width: int = encoder.network.config.hidden_size
     head = make_head(config.head, width, config.embedding_dim, as_features=True)
     return TextEmbedder(nn.Sequential(encoder, head), tokenizer, normalize=config.normalize)
 
 
-def _try(model: TextEmbedder, config: TextNetworkConfig) -> None:
+def _check_longest(model: TextEmbedder, config: TextNetworkConfig) -> None:
     """ValueError unless the network takes a text of the most tokens."""
     begin = model.tokens(["a"])
     ids = begin[:, :1].expand(2, model.input_shape[0])
@@ -223,12 +223,12 @@ def _without_dropout(config: Any) -> None:
 
 def _layers(network: nn.Module) -> tuple[str, nn.ModuleList]:
     """The layers of a transformer, and what they are called."""
-    lists = [(name, part) for name, part in network.named_modules() if isinstance(part, nn.ModuleList)]
+    lists = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise ValueError(
             "model.freeze needs a transformer whose layers are a list: this one has none; use none or all."
         )
-    return max(lists, key=lambda one: sum(p.numel() for p in one[1].parameters()))
+    return max(lists, key=lambda entry: sum(p.numel() for p in entry[1].parameters()))
 
 
 def _add_lora(network: nn.Module, rank: int) -> None:
@@ -246,7 +246,7 @@ def _add_lora(network: nn.Module, rank: int) -> None:
         raise ValueError(
             "model.lora needs peft, which is not installed: run pip install 'trivet[lora]', or set model.lora = 0."
         ) from None
-    linear = {name.rpartition(".")[2] for name, part in network.named_modules() if isinstance(part, nn.Linear)}
+    linear = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     wanted = sorted(linear & {*ATTENTION})
     if not wanted:
         raise ValueError(
@@ -259,12 +259,12 @@ def _add_lora(network: nn.Module, rank: int) -> None:
 
 def merged(model: TextEmbedder) -> TextEmbedder:
     """The same network with its low-rank changes in its weights: a copy, or itself where there are none."""
-    if not any(hasattr(part, "get_base_layer") for part in model.modules()):
+    if not any(hasattr(module, "get_base_layer") for module in model.modules()):
         return model
     model = copy.deepcopy(model)
-    for name, part in list(model.named_modules()):
-        if hasattr(part, "get_base_layer"):
-            changed: Any = part
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "get_base_layer"):
+            changed: Any = module
             changed.merge()
             model.set_submodule(name, changed.get_base_layer())
     return model
@@ -279,7 +279,7 @@ def text_files(model: TextEmbedder) -> dict[str, str]:
 def stored_config(config: TextNetworkConfig, model: TextEmbedder) -> TextNetworkConfig:
     """The settings that a saved network is read by: nothing is trained, and the folder it is from is not needed."""
     width = model.encoder.network.config.hidden_size
-    whole = {
+    stored = {
         "embedding_dim": config.embedding_dim or width,
         "pooling": model.encoder.pooling,
         "max_tokens": model.tokenizer.max_tokens,
@@ -287,7 +287,7 @@ def stored_config(config: TextNetworkConfig, model: TextEmbedder) -> TextNetwork
         "freeze": "none",
         "lora": 0,
     }
-    return config.model_copy(update=whole)
+    return config.model_copy(update=stored)
 
 
 def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
@@ -307,4 +307,4 @@ def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
             f"{file} must be the configuration of a transformer ({briefly(error)}); save the model again."
         ) from None
     tokenizer = read_tokenizer(folder / TOKENIZER, max_tokens=config.max_tokens or 1, prefix=config.prefix or "")
-    return _made(config, without_pooler(network).float(), tokenizer)
+    return _assemble(config, without_pooler(network).float(), tokenizer)

@@ -19,7 +19,7 @@ def ngram_vectors(texts: Sequence[str], *, seed: int = 0) -> npt.NDArray[np.floa
 
 
 def fit_ngrams(texts: Sequence[str], *, seed: int = 0) -> Callable[[Sequence[str]], npt.NDArray[np.float32]]:
-    """What gives M texts vectors `(M, d)` of length 1 from their characters; d is 256, or less for few texts.
+    """Fit character n-grams: the result gives M texts vectors `(M, d)` of length 1; d is 256, or less for few texts.
 
     The counts n of each run of 2 to 5 characters within words, as 1 + log n, are weighted by how rare the run is
     (tf-idf), and projected on the d directions of largest singular value; weights and directions are those of the N
@@ -40,7 +40,7 @@ def fit_ngrams(texts: Sequence[str], *, seed: int = 0) -> Callable[[Sequence[str
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.utils.extmath import randomized_svd
 
-    blank = [place for place, one in enumerate(texts) if not one.strip()]
+    blank = [i for i, text in enumerate(texts) if not text.strip()]
     if blank or len(texts) < 2:
         got = f"text {blank[0]} (from 0) is; leave it out" if blank else f"got {len(texts)}; add some"
         raise ValueError(f"at least two texts are needed, none of them blank: {got}.")
@@ -70,13 +70,13 @@ def encoder_vectors(
     model = load_encoder(encoder)
     # The longest first, so that texts of a like length share a batch, and what is left to do is overrated.
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    parts = []
+    chunks = []
     for start in range(0, len(texts), AT_ONCE):
-        some = [texts[i] for i in order[start : start + AT_ONCE]]
-        parts.append(np.asarray(model.encode(some, show_progress_bar=False), np.float32))
+        chunk = [texts[i] for i in order[start : start + AT_ONCE]]
+        chunks.append(np.asarray(model.encode(chunk, show_progress_bar=False), np.float32))
         if progress is not None:
-            progress(start + len(some), len(texts))
-    vectors = np.concatenate(parts)
+            progress(start + len(chunk), len(texts))
+    vectors = np.concatenate(chunks)
     return vectors[np.argsort(order)]
 
 

@@ -33,10 +33,10 @@ class Tokens(NamedTuple):
     def padded(self, rows: np.ndarray) -> Tensor:
         """The texts at `rows (B,)`: `(B, L)` int64, L that of the longest of them, and -1 where a text has ended."""
         lengths = self.starts[rows + 1] - self.starts[rows]
-        places = np.arange(lengths.max(initial=0))
-        there = places < lengths[:, None]
+        columns = np.arange(lengths.max(initial=0))
+        there = columns < lengths[:, None]
         batch = np.full(there.shape, ENDED, np.int64)
-        batch[there] = self.ids[(self.starts[rows][:, None] + places)[there]]
+        batch[there] = self.ids[(self.starts[rows][:, None] + columns)[there]]
         return torch.from_numpy(batch)
 
 
@@ -71,9 +71,9 @@ class Tokenizer:
         """
         # One by one: the library's own batches start threads, and workers that are forked afterwards would say so.
         encoded = [self.rules.encode(self.prefix + text) for text in texts]
-        ids = [np.array(one.ids, np.int32) for one in encoded]
-        cut = sum(bool(one.overflowing) for one in encoded)
-        nothing = [place for place, one in enumerate(ids) if len(one) == 0]
+        ids = [np.array(encoding.ids, np.int32) for encoding in encoded]
+        cut = sum(bool(encoding.overflowing) for encoding in encoded)
+        nothing = [i for i, encoding in enumerate(ids) if len(encoding) == 0]
         if nothing:
             raise ValueError(
                 f"every text must have a token: text {nothing[0]} (from 0), {texts[nothing[0]][:40]!r}, has none that "

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 WRAPPED = ("state_dict", "model_state_dict", "model")  # entries of a torch file that hold the weights
-SHOWN = 4  # names in a sentence
+LISTED = 4  # names in a sentence
 
 
 def load_weights(network: nn.Module, path: Path) -> str | None:
@@ -39,7 +39,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         what = "is none" if path.exists() else "does not exist"
         raise ValueError(f"model.weights must be a file of weights: got {path}, which {what}; check the path.")
     try:
-        held: Any = (
+        content: Any = (
             load_file(path)
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
@@ -48,9 +48,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise _unreadable(path, error) from None
     except Exception as error:  # torch and its unpickler raise many kinds
         raise _unreadable(path, error) from None
-    while isinstance(held, Mapping) and (inner := next((key for key in WRAPPED if _is_mapping(held, key)), None)):
-        held = held[inner]
-    tensors = {key: value for key, value in held.items() if isinstance(value, Tensor)} if _is_mapping(held) else {}
+    while isinstance(content, Mapping) and (inner := next((key for key in WRAPPED if _is_mapping(content, key)), None)):
+        content = content[inner]
+    tensors = (
+        {key: value for key, value in content.items() if isinstance(value, Tensor)} if _is_mapping(content) else {}
+    )
     if not tensors:
         raise ValueError(f"a file of weights must hold tensors by name: {path} holds none; save a state_dict.")
     return tensors
@@ -64,50 +66,50 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     )
 
 
-def _is_mapping(held: Any, key: str | None = None) -> bool:
-    found = held if key is None else held.get(key)
-    return isinstance(found, Mapping)
+def _is_mapping(content: Any, key: str | None = None) -> bool:
+    value = content if key is None else content.get(key)
+    return isinstance(value, Mapping)
 
 
-def fill(network: nn.Module, held: Mapping[str, Tensor], *, source: str) -> str | None:
+def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> str | None:
     """As `load_weights`, from tensors that were read from `source`."""
-    own = network.state_dict()
-    prefix = _prefix(list(own), list(held), source)
-    found = {name: held[prefix + name] for name in own if prefix + name in held}
-    for name, value in found.items():
-        wanted = own[name].shape
+    state = network.state_dict()
+    prefix = _prefix(list(state), list(tensors), source)
+    matched = {name: tensors[prefix + name] for name in state if prefix + name in tensors}
+    for name, value in matched.items():
+        wanted = state[name].shape
         if value.ndim == len(wanted) == 4 and (*value.shape[:1], 1, *value.shape[2:]) == tuple(wanted):
-            found[name] = value.sum(dim=1, keepdim=True)
-    missing = [name for name in own if name not in found and not name.endswith(".num_batches_tracked")]
+            matched[name] = value.sum(dim=1, keepdim=True)
+    missing = [name for name in state if name not in matched and not name.endswith(".num_batches_tracked")]
     misfits = [
-        f"{name} is {list(value.shape)} where {list(own[name].shape)} belongs"
-        for name, value in found.items()
-        if value.shape != own[name].shape
+        f"{name} is {list(value.shape)} where {list(state[name].shape)} belongs"
+        for name, value in matched.items()
+        if value.shape != state[name].shape
     ]
-    broken = [name for name, value in found.items() if value.is_floating_point() and not bool(value.isfinite().all())]
+    broken = [name for name, value in matched.items() if value.is_floating_point() and not bool(value.isfinite().all())]
     problems = (
-        (missing, f"{len(missing)} of its {len(own)} tensors are missing"),
+        (missing, f"{len(missing)} of its {len(state)} tensors are missing"),
         (misfits, f"{len(misfits)} are of another shape"),
         (broken, f"{len(broken)} hold NaN or infinity"),
     )
-    said = [f"{what} ({_listed(names)})" for names, what in problems if names]
-    if said:
+    texts = [f"{what} ({_listed(names)})" for names, what in problems if names]
+    if texts:
         raise ValueError(
-            f"the weights of {source} must fit the backbone: {', '.join(said)}; give the weights of this very network, "
-            "or another model.name."
+            f"the weights of {source} must fit the backbone: {', '.join(texts)}; give the weights of this very "
+            "network, or another model.name."
         )
-    network.load_state_dict(found, strict=False)
-    rest = [name for name in held if name.removeprefix(prefix) not in found or not name.startswith(prefix)]
+    network.load_state_dict(matched, strict=False)
+    rest = [name for name in tensors if name.removeprefix(prefix) not in matched or not name.startswith(prefix)]
     if not rest:
         return None
     return f"{len(rest)} tensors of {source} are not of the backbone and were left out: {_listed(rest)}."
 
 
-def _prefix(own: list[str], held: list[str], source: str) -> str:
-    """What stands before the names of the network in a file: that with which most are found."""
-    known = set(held)
-    tried = {name.removesuffix(one) for one in own[:2] for name in held if name.endswith(one)}
-    counts = Counter({prefix: sum(prefix + one in known for one in own) for prefix in tried})
+def _prefix(names: list[str], stored: list[str], source: str) -> str:
+    """The prefix of the names of the network in a file: that with which most are there."""
+    known = set(stored)
+    tried = {name.removesuffix(name_of) for name_of in names[:2] for name in stored if name.endswith(name_of)}
+    counts = Counter({prefix: sum(prefix + name_of in known for name_of in names) for prefix in tried})
     (best, most), *others = counts.most_common(2) or [("", 0)]
     if most and any(count == most for _, count in others):
         first, second = sorted([best, others[0][0]])
@@ -119,4 +121,4 @@ def _prefix(own: list[str], held: list[str], source: str) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")

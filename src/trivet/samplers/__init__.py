@@ -1,4 +1,4 @@
-"""Which items share a batch, in how many pieces it is embedded, and which past ones it is compared with."""
+"""Items that share a batch, the pieces it is embedded in, and the past ones it is compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trivet.samplers.micro import embed_in_pieces, micro_batches
 from trivet.samplers.mined import MinedBatches
 from trivet.samplers.pk import Coverage, PKBatches
 from trivet.samplers.shuffled import BatchPlan, ShuffledBatches
-from trivet.samplers.subset import PartBatches
+from trivet.samplers.subset import SubsetBatches
 
 if TYPE_CHECKING:
     from trivet.samplers.config import BatchConfig
@@ -21,9 +21,9 @@ __all__ = [
     "CrossBatchMemory",
     "MinedBatches",
     "PKBatches",
-    "PartBatches",
     "References",
     "ShuffledBatches",
+    "SubsetBatches",
     "embed_in_pieces",
     "micro_batches",
 ]

@@ -50,9 +50,9 @@ class BatchConfig(Config):
     def _check(self) -> Self:
         fields = type(self).model_fields
         unused = ("num_classes", "samples_per_class", "balance")
-        given = [key for key in unused if getattr(self, key) != fields[key].default]
-        if self.size is not None and given:
-            raise ValueError(f"size shuffles all items, so {given[0]} has no effect: remove one of the two.")
+        changed = [key for key in unused if getattr(self, key) != fields[key].default]
+        if self.size is not None and changed:
+            raise ValueError(f"size shuffles all items, so {changed[0]} has no effect: remove one of the two.")
         if self.mined is not None and self.size is None:
             raise ValueError("mined needs size, the most items of a batch: set it too, such as batch.size = 128.")
         return self
@@ -74,5 +74,5 @@ class BatchConfig(Config):
 
     @property
     def in_classes(self) -> bool:
-        """Whether each class of a batch has a positive by design."""
+        """True if each class of a batch has a positive by design."""
         return self.size is None and self.samples_per_class > 1

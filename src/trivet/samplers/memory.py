@@ -185,10 +185,10 @@ class CrossBatchMemory(nn.Module):
     def _remember(self, batch: LocalBatch | Gathered) -> None:
         assert batch.ids is not None
         count = len(batch.labels)
-        places = (torch.arange(count, device=batch.labels.device) + self.added)[-self.size :] % self.size
-        self.stored_embeddings[places] = batch.embeddings[-self.size :].to(self.stored_embeddings)
-        self.stored_labels[places] = batch.labels[-self.size :]
-        self.stored_ids[places] = batch.ids[-self.size :]
+        slots = (torch.arange(count, device=batch.labels.device) + self.added)[-self.size :] % self.size
+        self.stored_embeddings[slots] = batch.embeddings[-self.size :].to(self.stored_embeddings)
+        self.stored_labels[slots] = batch.labels[-self.size :]
+        self.stored_ids[slots] = batch.ids[-self.size :]
         self.added.add_(count)
 
     def _check(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> Batch:

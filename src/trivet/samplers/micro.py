@@ -79,7 +79,7 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
     count = _length(inputs)
     if size is None or count <= size:
         return model(inputs)
-    again = _BuffersKept(_module_of(model))
+    again = _RestoredBuffers(_module_of(model))
 
     def embed(*tensors: Tensor) -> Tensor:
         embeddings = model(_with_tensors(inputs, (tensor.contiguous() for tensor in tensors)))
@@ -92,19 +92,19 @@ def embed_in_pieces(model: Embed, inputs: Any, size: int | None) -> Tensor:
         return embeddings
 
     number = math.ceil(count / size)
-    parts = [[tensor[start::number] for tensor in _tensors(inputs)] for start in range(number)]
+    slices = [[tensor[start::number] for tensor in _tensors(inputs)] for start in range(number)]
     pieces = [
         # The tensors are arguments of their own, as it is by them that `checkpoint` knows whose random state to keep.
         checkpoint(embed, *tensors, use_reentrant=False, context_fn=lambda: (nullcontext(), again))
-        for tensors in parts[:-1]
+        for tensors in slices[:-1]
     ]
-    pieces.append(embed(*parts[-1]))  # the way back begins with it, and is done with it before another comes
+    pieces.append(embed(*slices[-1]))  # the way back begins with it, and is done with it before another comes
     full = count // number  # rows that all pieces have
     in_order = torch.stack([piece[:full] for piece in pieces], dim=1).flatten(0, 1)
     return torch.cat([in_order, *(piece[full:] for piece in pieces)])
 
 
-class _BuffersKept:
+class _RestoredBuffers:
     """A context that leaves the buffers of a module as they were."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -127,7 +127,7 @@ def _module_of(model: Embed) -> nn.Module:
             f"model must be a module or a method of one, as its batch norm is to be seen: got {type(model).__name__}; "
             "put it into the forward of a torch.nn.Module."
         )
-    if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
+    if any(isinstance(module_of_model, DistributedDataParallel) for module_of_model in module.modules()):
         raise ValueError(
             "model must not be DistributedDataParallel, which counts its passes: got one; let the forward of a module "
             "call this with the model, and wrap that module in DistributedDataParallel."
@@ -149,8 +149,8 @@ def _tensors(inputs: Any) -> list[Tensor]:
     """The tensors that are cut, in order."""
     if isinstance(inputs, Tensor):
         return [inputs] if inputs.ndim else []
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, list | tuple) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
+    items = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, list | tuple) else ()
+    return [tensor for item in items for tensor in _tensors(item)]
 
 
 def _with_tensors(inputs: Any, tensors: Iterator[Tensor]) -> Any:
@@ -158,7 +158,7 @@ def _with_tensors(inputs: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(inputs, Tensor):
         return next(tensors) if inputs.ndim else inputs
     if isinstance(inputs, Mapping):
-        return {key: _with_tensors(part, tensors) for key, part in inputs.items()}
+        return {key: _with_tensors(item, tensors) for key, item in inputs.items()}
     if isinstance(inputs, list | tuple):
-        return type(inputs)([_with_tensors(part, tensors) for part in inputs])
+        return type(inputs)([_with_tensors(item, tensors) for item in inputs])
     return inputs

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from trivet.runtime.arrays import Integers
-from trivet.samplers.pk import check_place
+from trivet.samplers.pk import check_step
 
 
 class MinedBatches:
@@ -77,8 +77,8 @@ class MinedBatches:
         """The mined triplets `(T, 3)` of a batch as places in it, from 0; a loss takes their columns as `indices`."""
         batch, chosen = self.batch(epoch, step), self._chosen(epoch, step)
         order = np.argsort(batch)
-        places: Integers = order[np.searchsorted(batch[order], chosen)]
-        return places
+        positions: Integers = order[np.searchsorted(batch[order], chosen)]
+        return positions
 
     def __len__(self) -> int:
         """The number of batches in every epoch."""
@@ -97,12 +97,12 @@ class MinedBatches:
         Raises:
             ValueError: if it is below 0.
         """
-        check_place(epoch, 0, len(self))
+        check_step(epoch, 0, len(self))
         self._epoch = epoch
 
     def _chosen(self, epoch: int, step: int) -> Integers:
         """The triplets `(T, 3)` of a batch, pair by pair."""
-        check_place(epoch, step, len(self))
+        check_step(epoch, step, len(self))
         if self._planned is None or self._planned[0] != epoch:
             order = np.random.default_rng(np.random.SeedSequence((self._seed, epoch))).permutation(len(self._ends))
             self._planned = (epoch, order)

@@ -11,20 +11,20 @@ from torch import Tensor
 
 
 class Coverage(NamedTuple):
-    """What share of the items and of the classes an epoch shows at least once."""
+    """Shares of the items and of the classes that are in some batch of an epoch."""
 
     items: float
     classes: float
 
 
 class _Quotas(NamedTuple):
-    """How many classes of each group, of the finest level of groups, a step takes."""
+    """The number of classes of each group, of the finest level of groups, that a step takes."""
 
     groups: npt.NDArray[np.int64]  # (C,) the group of each class, 0 .. G - 1
     per_step: npt.NDArray[np.int64]  # (steps, G)
 
 
-class _Group:
+class _ClassGroup:
     """A group of classes, and those inside it, from which each step takes some classes.
 
     Args:
@@ -32,7 +32,7 @@ class _Group:
     """
 
     def __init__(self, chunks: npt.NDArray[np.int64]) -> None:
-        self.parts: list[_Group] = []
+        self.children: list[_ClassGroup] = []
         self.taken = 0  # classes in this step
         self._before = 0  # classes in all earlier steps
         self._classes = len(chunks)
@@ -41,30 +41,30 @@ class _Group:
 
     @property
     def lacking(self) -> bool:
-        """Whether the steps so far cannot have taken all chunks."""
+        """True if the steps so far cannot have taken all chunks."""
         return bool((self._room < self._need).any())
 
     def take(self, count: int) -> None:
         """Take so many classes, in even shares of the groups inside; what is over goes to the next ones in turn."""
         self.taken = count
-        if self.parts:
-            sizes = np.array([part._classes for part in self.parts])
+        if self.children:
+            sizes = np.array([child._classes for child in self.children])
             shares = np.zeros(len(sizes), np.int64)
             while left := count - int(shares.sum()):
-                open_parts = np.flatnonzero(shares < sizes)
-                each = left // len(open_parts)
+                unfilled = np.flatnonzero(shares < sizes)
+                each = left // len(unfilled)
                 if each:
-                    shares[open_parts] = np.minimum(shares[open_parts] + each, sizes[open_parts])
+                    shares[unfilled] = np.minimum(shares[unfilled] + each, sizes[unfilled])
                 else:
-                    shares[np.roll(open_parts, -self._before)[:left]] += 1
-            for part, share in zip(self.parts, shares.tolist(), strict=True):
-                part.take(share)
+                    shares[np.roll(unfilled, -self._before)[:left]] += 1
+            for child, share in zip(self.children, shares.tolist(), strict=True):
+                child.take(share)
         else:
             self._room += np.minimum(count, np.arange(1, self._classes + 1))
         self._before += count
 
 
-def check_place(epoch: int, step: int, steps: int) -> None:
+def check_step(epoch: int, step: int, steps: int) -> None:
     """Raise ValueError unless there is such an epoch, and such a step among the `steps` of each."""
     if epoch < 0 or not 0 <= step < steps:
         raise ValueError(f"epoch must be 0 or more and step 0 to {steps - 1}: got epoch {epoch}, step {step}.")
@@ -170,7 +170,7 @@ class PKBatches:
         self._seed = seed
         self._rank, self._world_size = rank, world_size
         self._class_of = inverse
-        self._quotas = None if groups is None else self._shared(_array(groups), labels)
+        self._quotas = None if groups is None else self._group_quotas(_array(groups), labels)
         if self._quotas is None:
             self._steps = int(max(-(-self._chunks.sum() // num_classes), self._chunks.max()))
         else:
@@ -196,7 +196,7 @@ class PKBatches:
             epoch: from 0.
             step: in the epoch, from 0 to `steps_per_epoch` - 1.
         """
-        check_place(epoch, step, self._steps)
+        check_step(epoch, step, self._steps)
         if self._planned is None or self._planned[0] != epoch:
             self._planned = (epoch, self._plan(epoch))
         return self._planned[1][step]
@@ -210,7 +210,7 @@ class PKBatches:
         epoch = self._epoch
         self._next = self._start
         for step in range(self._start, self._steps):
-            batch = self._part(self.batch(epoch, step))
+            batch = self._local_batch(self.batch(epoch, step))
             self._next = step + 1
             yield batch.tolist()
         self._epoch, self._start, self._next = epoch + 1, 0, 0
@@ -223,7 +223,7 @@ class PKBatches:
         Raises:
             ValueError: if there is no such place.
         """
-        check_place(epoch, step or 0, self._steps)
+        check_step(epoch, step or 0, self._steps)
         if epoch != self._epoch or step is not None:
             self._epoch, self._start, self._next = epoch, step or 0, step or 0
 
@@ -247,17 +247,17 @@ class PKBatches:
             raise ValueError(
                 f"the state must be of the same seed: got {state['seed']}, and these batches have {self._seed}."
             )
-        check_place(state["epoch"], state["step"], self._steps)
+        check_step(state["epoch"], state["step"], self._steps)
         self._epoch, self._start, self._next = state["epoch"], state["step"], state["step"]
 
     def coverage(self, epoch: int) -> Coverage:
         """The shares of items and classes that the batches of an epoch hold, counted from the batches themselves."""
-        seen = np.zeros(sum(len(items) for items in self._items), bool)
+        covered = np.zeros(sum(len(items) for items in self._items), bool)
         for step in range(self._steps):
-            seen[self.batch(epoch, step)] = True
-        return Coverage(float(seen.mean()), float(np.mean([seen[items].any() for items in self._items])))
+            covered[self.batch(epoch, step)] = True
+        return Coverage(float(covered.mean()), float(np.mean([covered[items].any() for items in self._items])))
 
-    def _part(self, batch: np.ndarray) -> np.ndarray:
+    def _local_batch(self, batch: np.ndarray) -> np.ndarray:
         """The items of the classes of this process; a batch lies class by class."""
         if self._world_size == 1:
             return batch
@@ -297,7 +297,7 @@ class PKBatches:
         lacking = min(self._samples_per_class - len(chunk), start)
         return np.concatenate((chunk, generator.choice(shuffled[:start], lacking, replace=False)))
 
-    def _shared(self, groups: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> _Quotas:
+    def _group_quotas(self, groups: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> _Quotas:
         """The quotas of as many steps as it takes until every chunk of every class can have been taken."""
         if groups.shape[:1] != labels.shape or groups.ndim > 2 or groups.size < len(labels):
             raise ValueError(
@@ -306,7 +306,7 @@ class PKBatches:
             )
         if not np.issubdtype(groups.dtype, np.integer):
             raise ValueError(f"groups must be integers: got {groups.dtype}; number the groups.")
-        tree = _Group(self._chunks)
+        tree = _ClassGroup(self._chunks)
         leaves = [tree]
         of = np.zeros(len(self._items), np.int64)
         for column in groups.reshape(len(labels), -1).T:
@@ -320,9 +320,9 @@ class PKBatches:
                 np.stack([of, np.unique(first, return_inverse=True)[1]]), axis=1, return_inverse=True
             )
             of = of.reshape(-1)
-            parents, leaves = leaves, [_Group(self._chunks[of == leaf]) for leaf in range(inside.shape[1])]
+            parents, leaves = leaves, [_ClassGroup(self._chunks[of == leaf]) for leaf in range(inside.shape[1])]
             for parent, leaf in zip(inside[0].tolist(), leaves, strict=True):
-                parents[parent].parts.append(leaf)
+                parents[parent].children.append(leaf)
         steps: list[npt.NDArray[np.int64]] = []
         while not steps or any(leaf.lacking for leaf in leaves):
             tree.take(self._num_classes)
@@ -330,21 +330,21 @@ class PKBatches:
         return _Quotas(of, np.array(steps))
 
     def _plan_shared(self, quotas: _Quotas, generator: np.random.Generator) -> list[np.ndarray]:
-        """Of each group the classes that have most chunks left, equal ones at random: so no chunk is left over."""
+        """Take of each group the classes with most chunks left, equal ones at random: so no chunk is left over."""
         shuffled = [generator.permutation(items) for items in self._items]
         left = self._chunks.copy()
         batches = []
         for quota in quotas.per_step:
             order = np.lexsort((generator.random(len(left)), -left))
             chosen = np.concatenate([order[quotas.groups[order] == group][:count] for group, count in enumerate(quota)])
-            parts = []
+            chunks = []
             for c in chosen.tolist():
                 if left[c] > 0:
-                    parts.append(self._chunk(shuffled[c], self._chunks[c] - left[c], generator))
+                    chunks.append(self._chunk(shuffled[c], self._chunks[c] - left[c], generator))
                     left[c] -= 1
                 else:
-                    parts.append(generator.permutation(self._items[c])[: self._samples_per_class])
-            batches.append(np.concatenate(parts))
+                    chunks.append(generator.permutation(self._items[c])[: self._samples_per_class])
+            batches.append(np.concatenate(chunks))
         assert not left.any()
         return batches
 

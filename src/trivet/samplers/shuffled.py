@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from trivet.runtime.arrays import Integers
-from trivet.samplers.pk import Coverage, check_place
+from trivet.samplers.pk import Coverage, check_step
 
 
 class PlannedBatches(Protocol):
@@ -71,12 +71,12 @@ class ShuffledBatches:
             epoch: from 0.
             step: in the epoch, from 0 to `steps_per_epoch` - 1.
         """
-        check_place(epoch, step, self.steps_per_epoch)
+        check_step(epoch, step, self.steps_per_epoch)
         if self._planned is None or self._planned[0] != epoch:
             order = np.random.default_rng(np.random.SeedSequence((self._seed, epoch))).permutation(self._items)
             self._planned = (epoch, order)
-        places = np.arange(step * self._size, (step + 1) * self._size) % self._items
-        taken: Integers = self._planned[1][places]
+        positions = np.arange(step * self._size, (step + 1) * self._size) % self._items
+        taken: Integers = self._planned[1][positions]
         return taken
 
     def coverage(self, epoch: int) -> Coverage:

@@ -9,7 +9,7 @@ from trivet.samplers.pk import Coverage
 from trivet.samplers.shuffled import PlannedBatches
 
 
-class PartBatches:
+class SubsetBatches:
     """The batches of a plan over some of the items, as positions among all of them.
 
     Args:
@@ -33,6 +33,6 @@ class PartBatches:
 
     def coverage(self, epoch: int) -> Coverage:
         """The shares of all N items, and of their classes, that the batches of an epoch hold."""
-        seen = np.unique(np.concatenate([self.batch(epoch, step) for step in range(self.steps_per_epoch)]))
-        classes = len(np.unique(self._labels[seen])) / len(np.unique(self._labels))
-        return Coverage(len(seen) / len(self._labels), classes)
+        covered = np.unique(np.concatenate([self.batch(epoch, step) for step in range(self.steps_per_epoch)]))
+        classes = len(np.unique(self._labels[covered])) / len(np.unique(self._labels))
+        return Coverage(len(covered) / len(self._labels), classes)

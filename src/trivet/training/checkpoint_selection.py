@@ -289,7 +289,7 @@ class CheckpointSelection:
             embeddings = np.zeros_like(embeddings)
             known = None if known is None else np.zeros_like(known)
         measures = list(dict.fromkeys((self.config.measure, RECALL)))
-        asked = self.items.asked(embeddings)
+        asked = self.items.evaluation_arguments(embeddings)
         if known is None:
             found = retrieve_levels(**asked, measures=measures if self.active else (RECALL,), distance=self._distance)
             own, recall = found[self.level], found

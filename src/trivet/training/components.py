@@ -20,7 +20,7 @@ from trivet.losses.engine import EmbeddingLoss
 from trivet.models import Embedder, build
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
-from trivet.samplers import BatchPlan, PartBatches, PKBatches, ShuffledBatches
+from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
 from trivet.training.checkpoint_selection import followed, make_choosing
 from trivet.training.config import RunConfig
 from trivet.training.distributed.process_group import ProcessGroup
@@ -72,7 +72,7 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     if config.needs_positives:
         rows = with_positive(rows, labels)
     plan = _plan(config, items.subset(rows), level)
-    return plan if len(rows) == len(items) else PartBatches(plan, rows, labels)
+    return plan if len(rows) == len(items) else SubsetBatches(plan, rows, labels)
 
 
 def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:

@@ -155,7 +155,7 @@ LossConfig = SerializeAsAny[StrategyConfig]
 def _derived(name: str, loss: type[EmbeddingLoss]) -> type[StrategyConfig]:
     types: dict[str, Any] = {"name": Literal[name], "positives": Selector, "negatives": Selector}
     types["reduction"] = Literal[loss.reductions]
-    model = derived_settings(loss, _WithoutRules, given=loss.not_settings, types=types, name=name)
+    model = derived_settings(loss, _WithoutRules, exclude=loss.not_settings, types=types, name=name)
     model.loss = loss
     return model
 
@@ -173,7 +173,7 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
     if name not in table and not is_reference(name):
         raise ValueError(f"{role} = {name!r} is not a strategy; {nearest(name, table)}")
     rule = table[name] if name in table else python_object(name, kind=role, base=base)
-    model = derived_settings(rule, _Options, given=(), types={})
+    model = derived_settings(rule, _Options, exclude=(), types={})
     for key in options:
         if key not in model.model_fields:
             known = nearest(key, model.model_fields) if model.model_fields else "it has none."

@@ -13,12 +13,12 @@ from trivet.datasets import Dataset
 from trivet.io.table import open_rows
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
-from trivet.samplers import MinedBatches, PartBatches
+from trivet.samplers import MinedBatches, SubsetBatches
 
 ROLES = ("anchor", "positive", "negative")
 
 
-def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: int) -> PartBatches:
+def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: int) -> SubsetBatches:
     """Batches of the mined triplets whose three items are among these and have the classes that make them triplets.
 
     Each has as many pairs of an anchor and a positive, with all mined negatives of each, as `size` items hold.
@@ -47,7 +47,7 @@ def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: in
             f"set {2 + most} or more, or mine fewer."
         )
     plan = MinedBatches(places, size=min(size // (2 + most), len(counts)), seed=seed)
-    return PartBatches(plan, np.arange(len(items)), labels)
+    return SubsetBatches(plan, np.arange(len(items)), labels)
 
 
 def check_mined(path: Path, train: Dataset, level: str) -> str:

@@ -76,10 +76,10 @@ def test_a_run_is_measured_by_the_protocol_of_its_data(run: Path) -> None:
     assert table["place"] == list(held_out.columns["place"])
     points = np.array(table["embedding"])
     measured = {row["name"]: row["levels"]["person"] for row in record["evaluation"]["unseen"]}
-    by_protocol = evaluate(**held_out.asked(points), measures=("recall@1", "map"))["person"]
+    by_protocol = evaluate(**held_out.evaluation_arguments(points), measures=("recall@1", "map"))["person"]
     assert measured["trained"]["items"] == 12
     assert measured["trained"]["map"] == pytest.approx(by_protocol.mean()["map"])
-    raw = evaluate(**held_out.asked(raw_inputs(held_out.inputs)), measures=("map",))
+    raw = evaluate(**held_out.evaluation_arguments(raw_inputs(held_out.inputs)), measures=("map",))
     assert measured["raw inputs"]["map"] == pytest.approx(raw["person"].mean()["map"])
     for query in record["neighbours"]["unseen"]["queries"]:
         number = int(query["id"].split()[1])

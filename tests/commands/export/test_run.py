@@ -19,7 +19,7 @@ from trivet.commands.export import run as export
 from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.models import load_model
-from trivet.models.graphs import Graph, feed_of, graph_of, write_onnx, write_torch
+from trivet.models.graphs import Graph, make_feed, make_graph, write_onnx, write_torch
 from trivet.models.sentence_folder import write_sentence_folder
 from trivet.training.config import RunConfig
 
@@ -61,7 +61,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small_texts = pytest.importorskip("small_texts")
+    small_texts = pytest.importorskip("tests.small_texts")
     folder = tmp_path_factory.mktemp("texts")
     data = {"name": "texts", "path": str(small_texts.texts_file(folder / "texts.csv"))}
     model = {"name": f"text:{small_texts.text_network(folder / 'network', length=9, prompt='my ')}", "head": "linear"}
@@ -116,7 +116,7 @@ def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, te
 @pytest.mark.parametrize("head", ["none", "linear", "residual", "mlp"])
 def test_sentence_transformers_embed_as_the_network(pooling: str, head: str, tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    small_texts = pytest.importorskip("small_texts")
+    small_texts = pytest.importorskip("tests.small_texts")
     from trivet.models import ModelConfig, TextEmbedder, build
 
     name = f"text:{small_texts.text_network(tmp_path / 'network', length=9, lower=True, prompt='my ')}"
@@ -157,9 +157,9 @@ def test_a_difference_ends_with_one_and_leaves_nothing(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def wrong(inputs: Tensor) -> Any:
-        return tuple(values[::-1].copy() for values in feed_of(inputs))
+        return tuple(values[::-1].copy() for values in make_feed(inputs))
 
-    monkeypatch.setattr(export, "feed_of", wrong)
+    monkeypatch.setattr(export, "make_feed", wrong)
     code, out, err = call(f"export {images} --to torch-export -o {tmp_path / 'out'}", monkeypatch, capsys)
     assert (code, out) == (1, "")
     assert "trivet: what is exported must embed as the run does: the largest difference is " in err
@@ -289,10 +289,10 @@ def test_backbones_and_heads_become_graphs_for_any_batch(name: str, tmp_path: Pa
 
     shape = (12,) if name == "residual" else (3, 32, 32)
     model = build(ModelConfig.parse({"name": name, "embedding_dim": 8}, source="settings"), shape, seed=0).eval()
-    graph = graph_of(model)
+    graph = make_graph(model)
     write_onnx(graph, tmp_path / "model.onnx")
     run = onnx_runner(tmp_path / "model.onnx", graph.inputs)
     for size in (1, 3):
         inputs = torch.rand(size, *shape)
         with torch.no_grad():
-            assert run(feed_of(inputs)) == pytest.approx(model(inputs).numpy(), abs=1e-5)
+            assert run(make_feed(inputs)) == pytest.approx(model(inputs).numpy(), abs=1e-5)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
-from trivet.datasets.preview import Shown
+from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
@@ -95,7 +95,7 @@ class Items:
     embeddings: npt.NDArray[Any]
     fold: Integers | None
     distance: Metric
-    show: Callable[[int], Shown] | None = None
+    show: Callable[[int], Preview] | None = None
     texts: Sequence[str] | None = None
     content: Sequence[Hashable] | None = None
     notes: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ import numpy as np
 import trivet
 from trivet.commands.audit.items import Items, Request, items_of
 from trivet.commands.audit.record import AuditRecord
-from trivet.datasets.preview import as_json
+from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import class_numbers
@@ -409,13 +409,13 @@ def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) 
     def item(i: int) -> dict[str, Any]:
         nonlocal spent
         if i not in faces and spent < FACES:
-            face = as_json(items.show and items.show(i))
+            face = preview_record(items.show and items.show(i))
             text = face["text"]
             if text is not None and len(text) > LONGEST:
                 face["text"] = text[:LONGEST] + "…"
             faces[i] = face
             spent += sum(len(part) for part in face.values() if part is not None)
-        return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, as_json(None))}
+        return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, preview_record(None))}
 
     def beside(i: int) -> list[dict[str, Any]]:
         near, apart = found.neighbours[i, :PAGE_NEIGHBOURS], found.neighbour_distances[i, :PAGE_NEIGHBOURS]

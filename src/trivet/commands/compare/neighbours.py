@@ -11,7 +11,7 @@ import numpy as np
 
 from trivet.commands.compare.runs import Run
 from trivet.datasets import Dataset
-from trivet.datasets.preview import as_json
+from trivet.datasets.preview import preview_record
 from trivet.io.embedding_table import Vectors
 from trivet.metrics import neighbours
 from trivet.runtime.arrays import Floats, Integers
@@ -63,7 +63,11 @@ def shared_gallery(
 
     def item(vectors: Vectors, name: str, row: int) -> dict[str, Any]:
         shown = dataset.show(place[name]) if dataset is not None and name in place else None
-        return {"id": name, **as_json(shown), "labels": {at: str(column[row]) for at, column in vectors.labels.items()}}
+        return {
+            "id": name,
+            **preview_record(shown),
+            "labels": {at: str(column[row]) for at, column in vectors.labels.items()},
+        }
 
     queries = []
     for position, why in steps(_chosen(seen), "neighbours"):

@@ -22,7 +22,7 @@ from trivet.collapse import fine_coarse_index
 from trivet.commands.demo.page import write_demo_report
 from trivet.commands.demo.record import DemoRecord
 from trivet.datasets import Dataset, DigitsConfig, Splits, load
-from trivet.datasets.preview import as_json
+from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
 from trivet.losses import TripletLoss
 from trivet.metrics import evaluate, recall_at_k
@@ -206,7 +206,7 @@ def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
         "index": fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
         FINE: dataset.labels[FINE].tolist(),
         COARSE: dataset.labels[COARSE].tolist(),
-        "thumbnails": [as_json(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
+        "thumbnails": [preview_record(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
     }
 
 

@@ -14,7 +14,7 @@ import torch
 from trivet.collapse import SamplingStrategy
 from trivet.commands.evaluate.measure_run import run_references
 from trivet.datasets import Dataset, Splits, load
-from trivet.datasets.preview import Shown
+from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
@@ -61,7 +61,7 @@ class Subject:
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
-    show: Callable[[int], Shown] | None = None
+    show: Callable[[int], Preview] | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.commands.diagnose.inputs import Request, Subject, subjects, unpaired
 from trivet.commands.evaluate.measure_run import plane_coordinates
-from trivet.datasets.preview import as_json, called
+from trivet.datasets.preview import item_title, preview_record
 from trivet.io.embedding_table import class_numbers
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.metrics import neighbours
@@ -306,8 +306,8 @@ def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
     return {
         "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
         "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
-        "ids": [called(subject.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
-        "thumbnails": [] if subject.show is None else [as_json(one)["thumbnail"] for one in shown],
+        "ids": [item_title(subject.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
+        "thumbnails": [] if subject.show is None else [preview_record(one)["thumbnail"] for one in shown],
     }
 
 
@@ -331,7 +331,7 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
         names = {level: str(column[i]) for level, column in subject.labels.items()}
         return {
             "id": subject.ids[i],
-            **as_json(subject.show and subject.show(i)),
+            **preview_record(subject.show and subject.show(i)),
             "labels": names,
         }
 

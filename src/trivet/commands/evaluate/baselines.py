@@ -42,7 +42,7 @@ def baseline_retrieval(
         embeddings: `(N, d)` of the items.
         folder: where files are kept; None for nowhere. One that cannot be written is left alone.
     """
-    asked = dataset.asked(embeddings)
+    asked = dataset.evaluation_arguments(embeddings)
     pairs = len(asked["embeddings"]) * len(asked.get("gallery", embeddings))
     if folder is None or pairs * embeddings.shape[1] < WORTH:
         return retrieve_levels(**asked, measures=measures, distance=distance)

@@ -14,7 +14,7 @@ from trivet.collapse import fine_coarse_index
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT, compare, comparison_json
 from trivet.commands.evaluate.baselines import baseline_retrieval
 from trivet.datasets import Dataset
-from trivet.datasets.preview import as_json, called
+from trivet.datasets.preview import item_title, preview_record
 from trivet.distances import unit_rows
 from trivet.metrics import Retrieval, evaluate, nearest_pairs, neighbours, retrieve_levels
 from trivet.metrics.intervals import intervals_json
@@ -71,7 +71,7 @@ def measure_splits(
         embeddings = embed(model, dataset.inputs, reporter(f"embedding {name}"))
         keep(name, embeddings)
         by_level = evaluate(
-            **dataset.asked(embeddings),
+            **dataset.evaluation_arguments(embeddings),
             measures=config.measures,
             nmi_plus_multiple=config.nmi_plus,
             seed=seed,
@@ -169,7 +169,9 @@ def at_prefixes(
             for name, rows in {"trained": embeddings, **others}.items()
             if rows.shape[1] >= prefix
         }
-        own = retrieve_levels(**dataset.asked(cut.pop("trained")), measures=ranking, distance=config.distance)
+        own = retrieve_levels(
+            **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
+        )
         found = {name: baseline_retrieval(rows, dataset, ranking, config.distance, kept) for name, rows in cut.items()}
         sections.append(
             {
@@ -223,8 +225,8 @@ def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, 
     return {
         "coordinates": plane_coordinates(embeddings[sample], seed=seed),
         "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
-        "ids": [called(dataset.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
-        "thumbnails": [as_json(one)["thumbnail"] for one in shown],
+        "ids": [item_title(dataset.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
+        "thumbnails": [preview_record(one)["thumbnail"] for one in shown],
     }
 
 
@@ -282,7 +284,7 @@ def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) 
 
     def item(i: int) -> dict[str, Any]:
         labels = {key: values[i] for key, values in names.items()}
-        return {"id": dataset.ids[i], **as_json(dataset.show(i)), "labels": labels}
+        return {"id": dataset.ids[i], **preview_record(dataset.show(i)), "labels": labels}
 
     def near(query: int) -> list[dict[str, Any]]:
         rows = np.concatenate([[query], _retrievable(dataset, query)])

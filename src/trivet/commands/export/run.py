@@ -24,8 +24,8 @@ from trivet.models.graphs import (
     OUTPUT,
     Feed,
     Runner,
-    feed_of,
-    graph_of,
+    make_feed,
+    make_graph,
     onnx_runner,
     torch_runner,
     write_onnx,
@@ -147,7 +147,7 @@ def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, fol
     """Write the files of the form; how that was checked, and the largest difference."""
     say(f"writing {to}")
     if to in ("onnx", "torch-export"):
-        graph = graph_of(model)
+        graph = make_graph(model)
         if to == "onnx":
             write_onnx(graph, folder / ONNX)
             runner, by = onnx_runner(folder / ONNX, graph.inputs), "onnxruntime"
@@ -156,7 +156,7 @@ def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, fol
             runner, by = torch_runner(folder / TORCH), "torch.export.load"
         if isinstance(model, TextEmbedder):
             (folder / TOKENIZER).write_text(model.tokenizer.to_json(), encoding="utf-8")
-        worst = _difference([_run(runner, feed_of(sample.inputs[rows])) for rows in _batches(sample)], sample)
+        worst = _difference([_run(runner, make_feed(sample.inputs[rows])) for rows in _batches(sample)], sample)
     elif to == "safetensors":
         save(model, config, model.input_shape, folder)
         again, by = load_model(folder), "trivet.models.load_model"

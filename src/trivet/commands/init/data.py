@@ -163,7 +163,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> Found:
         raise
     first = next(iter(listing.names.values()))
     if (
-        len(first) == 1 and len(listing.names) > 1 and labels is None and not listing.parts
+        len(first) == 1 and len(listing.names) > 1 and labels is None and not listing.subsets
     ):  # a folder around the folders of the classes
         return _folder(path / first[0], labels)
     data = {"name": "folder", "root": str(path)} | ({} if labels is None else {"levels": list(labels)})
@@ -174,7 +174,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> Found:
     named = labels is not None or len(levels) == 1
     guessed = "" if named else f"The folders within each other are levels, called {' > '.join(levels)}, coarse first."
     return _with_images(
-        Found("folder", data, len(listing.ids), levels, main, bool(listing.parts), guessed=guessed), listing
+        Found("folder", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed), listing
     )
 
 
@@ -196,7 +196,7 @@ def _table(rows: Table, image: str, labels: Sequence[str] | None) -> Found:
     if isinstance(first, Path) and not first.exists() and first.relative_to(_folder_of(rows.path)).exists():
         data["root"] = "."  # paths that begin where trivet was started
         listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
-    found = Found("table", data, len(listing.ids), levels, main, bool(listing.parts), guessed=guessed)
+    found = Found("table", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed)
     return _with_images(found, listing)
 
 
@@ -346,7 +346,7 @@ def _with_images(found: Found, listing: Listing) -> Found:
             grey &= image.mode in GREY
     if not sides:
         raise ValueError(
-            f"images must be readable: none of {len(some)} that were looked at in {listing.place} is, first "
+            f"images must be readable: none of {len(some)} that were looked at in {listing.location} is, first "
             f"{listing.ids[places[0]]} ({broken[0]})."
         )
     images = Images(len(some), {places[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)

@@ -19,7 +19,7 @@ from trivet.commands.search.page import write_sheet
 from trivet.commands.search.record import SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
-from trivet.datasets.preview import Shown, as_json
+from trivet.datasets.preview import Preview, preview_record
 from trivet.io.atomic_files import recover
 from trivet.io.embedding_source import check_embeddings, is_text, read_errors
 from trivet.io.npz_files import read_array
@@ -323,10 +323,10 @@ class IndexFolder:
 
         def shown(query: Query) -> dict[str, Any]:
             one = pictures.of_query(query) if pictures else None
-            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **as_json(one)}
+            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **preview_record(one)}
 
         def neighbour(item: Neighbour) -> dict[str, Any]:
-            return item.as_json() | as_json(pictures.of_item(item.id, item.split) if pictures else None)
+            return item.as_json() | preview_record(pictures.of_item(item.id, item.split) if pictures else None)
 
         record = {
             "trivet": trivet.__version__,
@@ -359,7 +359,7 @@ class _Pictures:
         self._positions: dict[tuple[str, str], int] = {}
         self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
 
-    def of_query(self, query: Query) -> Shown | None:
+    def of_query(self, query: Query) -> Preview | None:
         if query.kind == "image":
             return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
         if query.row is None:
@@ -367,7 +367,7 @@ class _Pictures:
         item = self._folder._read_items([query.row])[query.row]
         return self.of_item(item["id"], item["split"])
 
-    def of_item(self, id: str, split: str | None) -> Shown | None:
+    def of_item(self, id: str, split: str | None) -> Preview | None:
         assert split is not None, "an index of a run must have the split of each item"
         path = self._config.path_of(id)
         if path is not None:  # a few files instead of the whole data set

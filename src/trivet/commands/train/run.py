@@ -92,7 +92,7 @@ def train(
     with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
-            say(splits.found)
+            say(splits.summary)
         parts = Components(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
@@ -167,7 +167,7 @@ def resume(
     with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
-            say(splits.found)
+            say(splits.summary)
         parts = Components(config, splits, world)
         if world is not None:
             _meet(world, parts)
