@@ -12,13 +12,13 @@ import warnings
 from typing import Any
 
 import torch
+from tests import test_launches
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as pretend
 
-import test_launches
 from trivet.collapse import CollapseMonitor
 from trivet.distances import device
 from trivet.label_noise import picks
