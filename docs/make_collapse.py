@@ -22,8 +22,8 @@ MARKERS = "os^Dv<>PX*"
 
 def embeddings() -> dict[str, tuple[Array, Array, Array]]:
     """Title -> points in the plane, digit, and the label trained on."""
-    sys.path.insert(0, str(DOCS.parent / "benchmarks"))
-    from fates import trained  # of the benchmarks, which are no package
+    sys.path.insert(0, str(DOCS.parent / "studies"))
+    from fates import trained  # of the studies, which are no package
 
     points, labels, _ = trained(0, d=2, classes=8, samples=4)
     shrunk, _, _ = trained(0, d=2, classes=8, samples=4, noise=0.3)

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 from trivet.io.atomic_files import write_atomic
 from trivet.reports.figure import BLUE, ORANGE, encode, panels, style
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "label_noise.json"
+RESULTS = Path(__file__).parents[1] / "studies" / "results" / "label_noise.json"
 PICTURES = Path(__file__).parent / "label_noise"
 RUNS = {
     "noisy": "20 % of the labels wrong",

@@ -1,6 +1,6 @@
 """Damaged files: whatever was changed, a reader gives what is there or says in one sentence what is wrong.
 
-Here the readers alone, on some changes; `benchmarks/damage.py` runs the commands on many.
+Here the readers alone, on some changes; `tests/hostile/damage.py` runs the commands on many.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import gzip
 import json
 import os
 import random
-import runpy
 import struct
 import sys
 import tracemalloc
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save as tensors
+from tests.hostile.damage import DAMAGES, SETTINGS, prepare
 
 from trivet.commands.index.run import make_index
 from trivet.commands.main import main
@@ -44,8 +44,6 @@ from trivet.training.checkpoint import read_progress
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
 
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "damage.py"))
-DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = BENCHMARK["DAMAGES"]
 CHECKPOINT = "run/checkpoints/step-00000006.safetensors"
 RECORD: Any = {
     "status": "finished",
@@ -98,7 +96,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     here = Path.cwd()
-    BENCHMARK["prepare"](folder)
+    prepare(folder)
     os.chdir(here)
     for kind, name in (("exact", "found"), ("hnsw", "hnsw"), ("ivf", "ivf")):
         make_index(folder / "e.npz", folder / name, kind=kind)  # type: ignore[arg-type]
@@ -182,7 +180,7 @@ def test_nesting_ends_in_a_sentence(deep: int, tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=r"^\S+ must be a TOML file|^\S+: "):
             RunConfig.read(path)
-    (tmp_path / "s.toml").write_text(BENCHMARK["SETTINGS"])
+    (tmp_path / "s.toml").write_text(SETTINGS)
     for change in (f"training.steps={'[' * deep}{']' * deep}", "a" + ".a" * deep + "=1"):
         with pytest.raises(ValueError, match=r"--set|steps"):
             RunConfig.read(tmp_path / "s.toml", [change])

@@ -62,7 +62,7 @@ class Written(unittest.TestCase):
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
     return importlib.import_module("peer_tests")
 
 
@@ -135,7 +135,7 @@ def test_the_adapters_are_what_the_migration_page_names(peer: ModuleType) -> Non
 
 
 def test_the_migration_page_counts_as_the_results(peer: ModuleType) -> None:
-    results = (ROOT / "benchmarks" / "results" / "peer_tests.md").read_text()
+    results = (ROOT / "studies" / "results" / "peer_tests.md").read_text()
     page = (ROOT / "docs" / "coming_from.md").read_text().split("### Its own tests")[1].split("| test of |")[0]
     words = {
         "passed": "passed",

@@ -55,7 +55,7 @@ CUB: dict[str, Any] = {
     },
     "evaluation": AT_THE_END,
 }
-# Sentences as a sentence encoder gives them, and a residual head on them; see benchmarks/encoded_texts.py.
+# Sentences as a sentence encoder gives them, and a residual head on them; see studies/encoded_texts.py.
 CLINC: dict[str, Any] = {
     "data": {
         "name": "vectors",

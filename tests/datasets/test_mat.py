@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import random
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import pytest
 import scipy.sparse
 from scipy.io import savemat
 from tests import miniatures
+from tests.hostile.damage import DAMAGES
 
 from trivet.datasets.archives import Tree
 from trivet.datasets.mat import Mat
 
-DAMAGES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "damage.py"))["DAMAGES"]
 VALUES: dict[str, Any] = {
     "numbers": np.arange(6.0).reshape(2, 3),
     "few": np.array([[1, 2]], np.uint8),

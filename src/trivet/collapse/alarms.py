@@ -21,7 +21,7 @@ EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler"
 SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
 """What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
 
-_CHOSEN = "chosen on the selection runs of benchmarks/gauntlet.py"
+_CHOSEN = "chosen on the selection runs of studies/gauntlet.py"
 ALARMS: dict[str, Threshold] = {
     "risk": Threshold(0.8, "risk", "at least, at two consecutive checks: the network is about to collapse", _CHOSEN),
     "healthy": Threshold(0.5, "risk", "below: not suspicious, so a repair may return here", "our choice"),

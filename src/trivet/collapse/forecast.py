@@ -45,7 +45,7 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
     """The probability that a run ends with a collapsed network, from the looks of a monitor so far.
 
     A logistic model of five measures, learned from short runs of small networks of which about a third collapsed
-    (benchmarks/gauntlet.py); it says how runs went that looked like this one, and knows nothing of its settings.
+    (studies/gauntlet.py); it says how runs went that looked like this one, and knows nothing of its settings.
 
     Args:
         series: name -> values, one for each look, as `CollapseMonitor.series`.

@@ -106,7 +106,7 @@ def count_modes(points: Array, *, seed: int = 0, significance: float = SIGNIFICA
     that is emptier. Without this second condition flat shapes would be cut to pieces. The parts are treated in the same
     way, each with its share n_part / n of `significance`.
 
-    Scale, rotation and shift change nothing. Measured over 200 trials (benchmarks/diagnosis.py), for n of 40, 100 and
+    Scale, rotation and shift change nothing. Measured over 200 trials (studies/diagnosis.py), for n of 40, 100 and
     400 and d of 2 to 128, with equal standard deviations or such that fall like 1/k: one Gaussian gives one mode in at
     least 95 %, and two of equal size whose means lie 4 standard deviations apart along the longest axis give two in at
     least 90 %, but for equal deviations 85 % at n = 40, d = 32, 38 % at n = 40, d = 128 and 88 % at n = 100, d = 128.
@@ -177,7 +177,7 @@ def mode_sharing(embeddings: Array, labels: Array, modes: ClassModes) -> float |
     The share of their squared lengths that lies in the space of another class is averaged over all ordered pairs of
     classes. It is about 1 where the same thing differs in each class, such as the device that took a picture, and small
     where classes are made of unrelated things: at most 0.32 in 52 unions of classes of real data sets
-    (benchmarks/diagnosis.py, reference-modes).
+    (studies/diagnosis.py, reference-modes).
 
     Args:
         embeddings: `(N, d)` floating point.

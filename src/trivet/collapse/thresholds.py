@@ -17,9 +17,9 @@ class Threshold:
     origin: str
 
 
-_KNOWN = "set in advance, kept after the first half of the benchmark cases (benchmarks/diagnosis.py)"
+_KNOWN = "set in advance, kept after the first half of the benchmark cases (studies/diagnosis.py)"
 _LATER = "set after both halves of the benchmark cases were measured, for cases that neither contains"
-_TRAINED = "chosen on all trained runs, with and without easy positives; none held out (benchmarks/diagnosis.py)"
+_TRAINED = "chosen on all trained runs, with and without easy positives; none held out (studies/diagnosis.py)"
 _OURS = "our choice"
 _RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
 THRESHOLDS: dict[str, Threshold] = {
@@ -71,14 +71,14 @@ THRESHOLDS: dict[str, Threshold] = {
         "reference_mode_index",
         "at least: classes are made of unrelated things, whose merging is a loss",
         "the square root of 2, for two things in a class; 1.25 was tried first, and one of two good networks that an "
-        "earlier rule accused had 1.28 (benchmarks/diagnosis.py, reference-modes)",
+        "earlier rule accused had 1.28 (studies/diagnosis.py, reference-modes)",
     ),
     "sharing": Threshold(
         0.5,
         "reference_mode_sharing",
         "at least: the same thing parts every class, such as a device; its merging may be no loss",
         "between the 0.32 of 52 unions and the 0.88 of 84 sets of items as if from two devices "
-        "(benchmarks/diagnosis.py, reference-modes); " + _LATER,
+        "(studies/diagnosis.py, reference-modes); " + _LATER,
     ),
     "closer": Threshold(
         0.5, "mode_index", "below: whether something was lost within the classes is open", "our choice, " + _LATER

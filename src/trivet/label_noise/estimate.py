@@ -174,7 +174,7 @@ def estimate_noise(
     The fifth is taken of all classes together, for classes that the embedding knows badly are nowhere sure. Mistakes
     that are rarer in the classes it knows best are thus above the lower end, as are those made where classes meet.
     Not seen at all: mistakes in whole groups of like items, and those a network was trained on and has memorised.
-    Measured in benchmarks/label_noise.py.
+    Measured in studies/label_noise.py.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2, best of a network that was not trained on these labels, or

@@ -1,0 +1,54 @@
+"""Vectors of CLINC150 and BANKING77 by a sentence encoder, for the stand-ins of `trivet reproduce`.
+
+    TRIVET_DATA=... python studies/encoded_texts.py FOLDER_OF_THE_ENCODER FOLDER_OF_WEIGHTS
+
+Writes clinc150_minilm.npz and banking77_minilm.npz into the folder that `trivet reproduce --models` is given. The
+encoder is all-MiniLM-L6-v2, a folder of sentence-transformers (extra `text`). Of every second class the training texts
+are trained on; of the other classes the test texts are evaluated.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Rows = list[tuple[str, ...]]  # a text, and its classes, the coarse one first
+
+
+def main() -> None:
+    from sentence_transformers import SentenceTransformer
+
+    encoder, folder = SentenceTransformer(sys.argv[1]), Path(sys.argv[2])
+    root = Path(os.environ["TRIVET_DATA"])
+    domains = json.loads((root / "clinc150" / "domains.json").read_text())
+    domain = {intent: name for name, intents in domains.items() for intent in intents}
+    texts = json.loads((root / "clinc150" / "data_full.json").read_text())
+    clinc = {part: [(text, domain[intent], intent) for text, intent in texts[part]] for part in ("train", "test")}
+    banking = {}
+    for part in ("train", "test"):
+        with (root / "banking77" / f"{part}.csv").open(newline="", encoding="utf-8") as file:
+            banking[part] = [(row["text"], row["category"]) for row in csv.DictReader(file)]
+    write(folder / "clinc150_minilm.npz", encoder, clinc, ("domain", "intent"))
+    write(folder / "banking77_minilm.npz", encoder, banking, ("intent",))
+
+
+def write(path: Path, encoder: Any, parts: dict[str, Rows], levels: Sequence[str]) -> None:
+    classes = sorted({row[-1] for row in parts["train"]})
+    trained = set(classes[::2])
+    rows = [(*row, "train") for row in parts["train"] if row[-1] in trained]
+    rows += [(*row, "test") for row in parts["test"] if row[-1] not in trained]
+    vectors = encoder.encode([row[0] for row in rows], batch_size=128, show_progress_bar=True)
+    columns = {name: np.array([row[place] for row in rows]) for place, name in enumerate(("text", *levels, "split"))}
+    np.savez(path, embeddings=vectors.astype(np.float32), **columns)
+    print(f"{path}: {len(rows)} texts, {len(trained)} of {len(classes)} classes trained on")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1045 @@
+"""Is the guard right and in time, and does it repair? Runs of networks that begin pretrained, and of others.
+
+    TRIVET_DATA=... .venv/bin/python studies/guard.py --runs FOLDER --vectors FOLDER --weights FILE \\
+        --encoder FOLDER --parts estimate
+    ... --of learn --parts watch repair     # runs by which rules are chosen
+    ... --of test --parts watch repair      # judged once, when all else is final
+    ... --of later --parts watch repair     # the second test, likewise
+
+FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
+`clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
+run leaves a file; what is there is not trained again, so any part can be stopped at any time. --share 1/2 makes every
+other run, for two processes.
+
+A run combines a task, which has its network, with a plain setting. Each is trained once under two monitors: one sees
+the batches alone, the other asks a probe besides. So both are judged on the same runs, the old way beside the new. What
+became of a run is told by items that no monitor sees, see `fate`. All tasks and settings of the test, and the rules of
+`fate`, were written down before any of them was trained. The data, networks, batches and values of its settings are
+others than those of the runs that rules are chosen on; 36 of its 65 runs are expected to be harmed or to collapse.
+
+After that test the rules were changed once more, by its runs and those of `learn`. Its results stand as they were. The
+second test, `later`, is of other tasks and settings, among them a sentence encoder that is fine-tuned from end to end.
+It, too, was written down before any of its runs was trained; 37 of the 64 are expected to be harmed or to collapse. The
+earlier benchmark is `gauntlet.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import os
+import platform
+import random
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trivet.collapse.alarms import SERIES, Judge
+from trivet.collapse.monitor import CollapseMonitor, Event
+from trivet.collapse.probe import Look, Probe, look
+from trivet.collapse.significance import compare, recall_by_chance
+from trivet.commands.train.pre_run_forecast import foresee
+from trivet.datasets import Dataset, Splits, find_root
+from trivet.distances import as_classes
+from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import Components
+from trivet.training.config import RunConfig, resolved
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import NotFiniteError, fit
+from trivet.training.run_folder import RunFolder
+from trivet.training.trainer import Trainer
+
+JUDGED = 600  # items by which a fate is told, of at most 60 classes of the finest level
+PROBE = 200  # items of the probe
+HARM = 0.05  # of recall@1 below the best plain setting of the task: the run lost something
+LOST = 0.05  # of recall@1, below the best of the run so far
+NARROW = 0.1  # relative spread, below which items lie in a narrow cone
+TIGHT = 0.5  # distances inside classes over those between them: below, the classes of a coarse task are tight
+NEAR = 0.03  # of recall@1 below the best plain setting of the task: a repaired run counts as equally good
+WORSE = 0.01  # of recall@1 that a healthy run may lose by a guard
+EARLY = 0.05  # of the steps, within which nobody can warn in time, and after which the forecast is judged
+HARMED = ("network-collapse", "class-collapse", "harm")
+GOALS = {"recall": 0.95, "false": 0.05, "in time": 0.8, "auroc": 0.93, "repaired": 0.8}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Data with a network.
+
+    Attributes:
+        rate: the learning rate of a setting with rate 1.
+        batches: (classes, items of each) of a small and of a large batch.
+        noise: share of wrong labels.
+        coarse: trained on a level that has a finer one.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    rate: float
+    steps: int
+    batches: tuple[tuple[int, int], tuple[int, int]]
+    noise: float = 0.0
+    coarse: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The settings of a run apart from its task; `harms`: whether it was expected to, before it was trained."""
+
+    name: str
+    loss: Mapping[str, Any]
+    harms: bool
+    rate: float = 1.0  # times that of the task
+    large: bool = False
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _triplet(positives: str, negatives: str, margin: float = 0.2, **more: Any) -> dict[str, Any]:
+    return {"name": "triplet", "positives": positives, "negatives": negatives, "margin": margin, **more}
+
+
+_TRANSFORMER = {"name": f"python:{Path(__file__).with_name('small_transformer.py')}:SmallTransformer"}
+_LITE = {"name": "timm:tf_efficientnet_lite0", "weights": "{weights}", "embedding_dim": 64}
+_NCA = {"name": "nca", "positives": "easy", "negatives": "hard"}
+_BARE = {"model": {"normalize": False}}
+LEARN: dict[Task, tuple[Setting, ...]] = {}
+TEST: dict[Task, tuple[Setting, ...]] = {}
+
+_SCRATCH = (
+    Setting("batch-hard", _triplet("hard", "hard"), True, large=True),
+    Setting("batch-hard, rate x 20", _triplet("hard", "hard"), True, rate=20),
+    Setting("margin 0, 4 dimensions", _triplet("hard", "hard", 0.0, distance="euclidean"), True, large=True,
+            model={"embedding_dim": 4, "normalize": False}),
+    Setting("first order", _NCA, False, large=True),
+    Setting("first order, rate x 5", _NCA, False, rate=5),
+    Setting("n-pair", {"name": "n-pair"}, False),
+    Setting("proxies", {"name": "proxy-nca"}, False, large=True),
+    Setting("margin, rate x 30", {"name": "margin"}, True, rate=30),
+    Setting("contrastive", {"name": "contrastive", "margin": 0.5}, False, large=True),
+    Setting("easy positives, semi-hard", _triplet("easy", "semihard"), False, large=True),
+)  # fmt: skip
+_BEGUN = (
+    Setting("batch-hard, rate x 30", _triplet("hard", "hard"), True, rate=30),
+    Setting("easy positives, semi-hard, rate x 100", _triplet("easy", "semihard"), True, rate=100),
+    Setting("margin, rate x 100", {"name": "margin"}, True, rate=100),
+    Setting("margin 0, 4 dimensions", _triplet("hard", "hard", 0.0, distance="euclidean"), True, large=True,
+            model={"embedding_dim": 4, "normalize": False}),
+    Setting("first order, rate x 10", _NCA, False, rate=10),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, False, large=True),
+    Setting("proxies", {"name": "proxy-nca"}, False),
+    Setting("easy positives, semi-hard", _triplet("easy", "semihard"), False, large=True),
+)  # fmt: skip
+LEARN |= {
+    Task(
+        "mnist, 20 % wrong",
+        {"name": "mnist", "level": "digit"},
+        {"name": "mlp", "embedding_dim": 32},
+        rate=1e-3,
+        steps=300,
+        batches=((5, 4), (6, 16)),
+        noise=0.2,
+    ): _SCRATCH,
+    Task(
+        "mnist, parity",
+        {"name": "mnist", "level": "parity"},
+        {"name": "mlp", "embedding_dim": 16},
+        rate=1e-3,
+        steps=300,
+        batches=((2, 10), (2, 40)),
+        coarse=True,
+    ): _SCRATCH,
+    Task(
+        "sentences, transformer",
+        {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"]},
+        {**_TRANSFORMER, "embedding_dim": 32},
+        rate=1e-3,
+        steps=250,
+        batches=((8, 4), (12, 6)),
+    ): _SCRATCH,
+    Task(
+        "banking, residual head",
+        {"name": "vectors", "path": "{vectors}/banking77_minilm.npz", "levels": ["intent"]},
+        {"name": "residual", "embedding_dim": 384},
+        rate=1e-4,
+        steps=250,
+        batches=((8, 4), (16, 8)),
+    ): _BEGUN,
+    Task(
+        "cifar, EfficientNet",
+        {"name": "folder", "root": "{runs}/cifar-begun", "image_size": 64},
+        _LITE,
+        rate=3e-5,
+        steps=60,
+        batches=((6, 4), (8, 4)),
+    ): (
+        *_BEGUN,
+        Setting("batch norm trained", _triplet("easy", "semihard"), True, model={"batch_norm": "train"}),
+        Setting(
+            "batch norm trained, rate x 10",
+            {"name": "multi-similarity", "threshold": 1.0},
+            True,
+            rate=10,
+            model={"batch_norm": "train"},
+        ),
+    ),
+    Task(
+        "mnist, ResNet-18",
+        {"name": "mnist", "level": "digit"},
+        {"name": "timm:resnet18", "embedding_dim": 32},
+        rate=1e-3,
+        steps=80,
+        batches=((5, 4), (6, 6)),
+    ): _SCRATCH[:8],
+}
+
+_TEST_SCRATCH = (
+    Setting("batch-hard, margin 0.3, rate x 3", _triplet("hard", "hard", 0.3), True, rate=3, large=True),
+    Setting("batch-hard, rate x 40", _triplet("hard", "hard"), True, rate=40),
+    Setting("hard positives, random negatives", _triplet("hard", "random"), True, large=True),
+    Setting("margin 0, 6 dimensions", _triplet("hard", "hard", 0.0, distance="euclidean"), True, large=True,
+            model={"embedding_dim": 6, "normalize": False}),
+    Setting("margin, hard positives, rate x 20", {"name": "margin", "positives": "hard"}, True, rate=20),
+    Setting("first order, rate x 3", _NCA, False, rate=3, large=True),
+    Setting("first order, hard positives", {**_NCA, "positives": "hard"}, True),
+    Setting("n-pair, large batches", {"name": "n-pair"}, False, large=True),
+    Setting("proxies, rate x 3", {"name": "proxy-nca"}, False, rate=3),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, False, large=True),
+    Setting("easy positives, violating", _triplet("easy", "violating", 0.3), False, large=True),
+)  # fmt: skip
+_TEST_BEGUN = (
+    Setting("batch-hard, rate x 50", _triplet("hard", "hard"), True, rate=50, large=True),
+    Setting("random, semi-hard, rate x 200", _triplet("random", "semihard"), True, rate=200),
+    Setting("margin, rate x 200", {"name": "margin"}, True, rate=200),
+    Setting("batch-hard, 3 dimensions", _triplet("hard", "hard"), True, model={"embedding_dim": 3}),
+    Setting("hard positives, random negatives, rate x 30", _triplet("hard", "random"), True, rate=30, large=True),
+    Setting("contrastive, rate x 100", {"name": "contrastive", "margin": 0.8}, True, rate=100),
+    Setting("first order, rate x 5", _NCA, False, rate=5, large=True),
+    Setting("n-pair", {"name": "n-pair"}, False, large=True),
+    Setting("proxies, rate x 5", {"name": "proxy-nca"}, False, rate=5),
+    Setting("random, semi-hard", _triplet("random", "semihard"), False),
+    Setting("easy positives, violating", _triplet("easy", "violating", 0.1), False, large=True),
+)  # fmt: skip
+TEST |= {
+    Task(
+        "clinc, residual head",
+        {"name": "vectors", "path": "{vectors}/clinc150_minilm.npz", "levels": ["intent"]},
+        {"name": "residual", "embedding_dim": 256},
+        rate=2e-4,
+        steps=200,
+        batches=((10, 3), (20, 6)),
+    ): _TEST_BEGUN,
+    Task(
+        "clinc, domains, residual head",
+        {
+            "name": "vectors",
+            "path": "{vectors}/clinc150_minilm.npz",
+            "levels": ["domain", "intent"],
+            "level": "domain",
+        },
+        {"name": "residual", "embedding_dim": 384},
+        rate=2e-4,
+        steps=200,
+        batches=((6, 5), (10, 12)),
+        coarse=True,
+    ): _TEST_BEGUN,
+    Task(
+        "clinc, texts, transformer",
+        {"name": "vectors", "path": "{runs}/clinc-words.npz", "levels": ["intent"]},
+        {**_TRANSFORMER, "embedding_dim": 48, "words": 1500, "dropout": 0.2},
+        rate=1e-3,
+        steps=300,
+        batches=((10, 4), (20, 5)),
+    ): _TEST_SCRATCH,
+    Task(
+        "cub-50, EfficientNet",
+        {"name": "folder", "root": "{runs}/cub", "image_size": 64, "split": "class-disjoint", "folds": 5},
+        _LITE,
+        rate=3e-5,
+        steps=70,
+        batches=((7, 4), (10, 4)),
+    ): (
+        *_TEST_BEGUN[:3],
+        Setting("batch norm trained", _triplet("random", "semihard"), True, model={"batch_norm": "train"}),
+        Setting("batch norm trained, first order", _NCA, True, rate=5, model={"batch_norm": "train"}),
+        *_TEST_BEGUN[5:],
+    ),
+    Task(
+        "cifar, ResNet-18",
+        {"name": "folder", "root": "{runs}/cifar", "image_size": 32},
+        {"name": "timm:resnet18", "embedding_dim": 24},
+        rate=5e-4,
+        steps=100,
+        batches=((8, 4), (10, 5)),
+    ): _TEST_SCRATCH[:10],
+    Task(
+        "fashion, groups, 10 % wrong",
+        {"name": "fashion-mnist", "level": "group"},
+        {"name": "conv3", "embedding_dim": 16},
+        rate=1e-3,
+        steps=250,
+        batches=((4, 5), (4, 20)),
+        noise=0.1,
+        coarse=True,
+    ): _TEST_SCRATCH,
+}
+
+_LATER_SCRATCH = (
+    Setting("batch-hard, margin 0.5", _triplet("hard", "hard", 0.5), True, large=True),
+    Setting("batch-hard, rate x 10", _triplet("hard", "hard", 0.1), True, rate=10),
+    Setting("random positives, hard negatives, rate x 30", _triplet("random", "hard"), True, rate=30, large=True),
+    Setting("margin 0, 5 dimensions", _triplet("hard", "semihard", 0.0, distance="euclidean"), True,
+            model={"embedding_dim": 5, "normalize": False}),
+    Setting("margin, rate x 40", {"name": "margin"}, True, rate=40, large=True),
+    Setting("first order, hard positives, rate x 3", {**_NCA, "positives": "hard"}, True, rate=3, large=True),
+    Setting("n-pair, rate x 30", {"name": "n-pair"}, True, rate=30),
+    Setting("supervised contrastive", {"name": "supcon"}, False, large=True),
+    Setting("arcface, rate x 3", {"name": "arcface"}, False, rate=3),
+    Setting("circle", {"name": "circle"}, False, large=True),
+    Setting("easy positives, semi-hard, rate x 2", _triplet("easy", "semihard", 0.1), False, rate=2, large=True),
+)  # fmt: skip
+_LATER_BEGUN = (
+    Setting("batch-hard, rate x 40", _triplet("hard", "hard"), True, rate=40, large=True),
+    Setting("random, semi-hard, rate x 100", _triplet("random", "semihard"), True, rate=100),
+    Setting("margin, rate x 100", {"name": "margin"}, True, rate=100),
+    Setting("contrastive, rate x 50", {"name": "contrastive", "margin": 0.6}, True, rate=50),
+    Setting("random positives, hard negatives, rate x 30", _triplet("random", "hard"), True, rate=30, large=True),
+    Setting("first order, hard positives, rate x 20", {**_NCA, "positives": "hard"}, True, rate=20),
+    Setting("first order, rate x 3", _NCA, False, rate=3, large=True),
+    Setting("n-pair", {"name": "n-pair"}, False, large=True),
+    Setting("arcface, rate x 3", {"name": "arcface"}, False, rate=3),
+    Setting("supervised contrastive", {"name": "supcon"}, False, large=True),
+    Setting("random, semi-hard", _triplet("random", "semihard"), False),
+    Setting("easy positives, violating", _triplet("easy", "violating", 0.3), False, large=True),
+)  # fmt: skip
+_ENCODER = {"name": "text:{encoder}", "max_tokens": 32}
+LATER: dict[Task, tuple[Setting, ...]] = {
+    Task(
+        "clinc, MiniLM",
+        {"name": "texts", "path": "{runs}/clinc.csv", "levels": ["intent"]},
+        _ENCODER,
+        rate=2e-5,
+        steps=80,
+        batches=((8, 4), (16, 4)),
+    ): _LATER_BEGUN,
+    Task(
+        "clinc, domains, MiniLM",
+        {"name": "texts", "path": "{runs}/clinc.csv", "levels": ["domain", "intent"], "level": "domain"},
+        _ENCODER,
+        rate=2e-5,
+        steps=80,
+        batches=((5, 6), (8, 8)),
+        coarse=True,
+    ): (*_LATER_BEGUN[:4], *_LATER_BEGUN[7:9], _LATER_BEGUN[-1]),
+    Task(
+        "cub-50, vectors, residual head",
+        {"name": "vectors", "path": "{runs}/cub-vectors.npz", "levels": ["class"], "folds": 5},
+        {"name": "residual", "embedding_dim": 512},
+        rate=2e-4,
+        steps=250,
+        batches=((8, 4), (12, 6)),
+    ): _LATER_BEGUN,
+    Task(
+        "omniglot, alphabets",
+        {"name": "omniglot", "level": "alphabet"},
+        {"name": "conv3", "embedding_dim": 48},
+        rate=1e-3,
+        steps=250,
+        batches=((6, 6), (10, 10)),
+        coarse=True,
+    ): _LATER_SCRATCH,
+    Task(
+        "fashion, items, 30 % wrong",
+        {"name": "fashion-mnist", "level": "item"},
+        {"name": "mlp", "embedding_dim": 24},
+        rate=1e-3,
+        steps=300,
+        batches=((5, 6), (7, 12)),
+        noise=0.3,
+    ): _LATER_SCRATCH,
+    Task(
+        "cifar, 40 % wrong, conv3",
+        {"name": "folder", "root": "{runs}/cifar", "image_size": 32},
+        {"name": "conv3", "embedding_dim": 40},
+        rate=1e-3,
+        steps=200,
+        batches=((8, 4), (10, 8)),
+        noise=0.4,
+    ): _LATER_SCRATCH,
+}
+SETS = {"learn": LEARN, "test": TEST, "later": LATER}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    of: str
+    number: int
+    task: Task
+    setting: Setting
+
+    def config(self, places: Mapping[str, str]) -> RunConfig:
+        task, setting = self.task, self.setting
+        classes, samples = task.batches[setting.large]
+        data, model = (
+            {key: value.format(**places) if isinstance(value, str) else value for key, value in part.items()}
+            for part in (task.data, {**task.model, **setting.model})
+        )
+        loss = dict(setting.loss)
+        config = RunConfig.parse(
+            {
+                "seed": self.number,
+                "data": data,
+                "model": model,
+                "loss": loss,
+                "batch": {"num_classes": classes, "samples_per_class": samples},
+                "training": {"steps": task.steps, "learning_rate": task.rate * setting.rate, "checkpoint_every": 50},
+                "guard": {"probe": PROBE},
+            },
+            source=f"{task.name}, {setting.name}",
+        )
+        return resolved(config)
+
+
+def _runs() -> tuple[Run, ...]:
+    found: list[Run] = []
+    for name, tasks in SETS.items():
+        for task, settings in tasks.items():
+            found += [Run(name, len(found) + number, task, setting) for number, setting in enumerate(settings)]
+    return tuple(found)
+
+
+RUNS = _runs()
+
+
+# The data that are made: sentences of made words, CLINC150 as word numbers, and folders of images.
+
+
+def prepare(runs: Path, vectors: Path, weights: Path) -> None:
+    """Make what is not there yet."""
+    runs.mkdir(parents=True, exist_ok=True)
+    for name, make in (
+        ("sentences.npz", _sentences),
+        ("clinc-words.npz", lambda path: _clinc_words(path, vectors)),
+        ("clinc.csv", lambda path: _clinc_texts(path, vectors)),
+        ("cub", _cub),
+        ("cub-vectors.npz", lambda path: _cub_vectors(path, weights)),
+        ("cifar", lambda path: _cifar(path, 300, 60, first=0)),
+        ("cifar-begun", lambda path: _cifar(path, 400, 60, first=300)),
+    ):
+        if not (runs / name).exists():
+            make(runs / name)
+
+
+def _sentences(path: Path) -> None:
+    """24 topics of six words; a sentence has two of them and two to six fillers."""
+    draw = random.Random(0)
+    rows, topics = [], []
+    for item in range(4000):
+        topic = item % 24
+        words = [1 + 6 * topic + word for word in draw.sample(range(6), 2)]
+        words += [145 + draw.randrange(40) for _ in range(draw.randint(2, 6))]
+        draw.shuffle(words)
+        rows.append(words + [0] * (8 - len(words)))
+        topics.append(topic)
+    split = np.where(np.arange(4000) < 2800, "train", "test")
+    np.savez(path, embeddings=np.array(rows, np.float32), topic=np.array(topics), split=split)
+
+
+def _clinc_words(path: Path, vectors: Path) -> None:
+    """The texts of 40 intents as numbers of their words, the 1,499 most frequent ones of the training texts."""
+    with np.load(vectors / "clinc150_minilm.npz", allow_pickle=False) as file:
+        texts, intents, splits = file["text"], file["intent"], file["split"]
+    kept = np.isin(intents, np.random.default_rng(0).permutation(np.unique(intents))[:40])
+    texts, intents, splits = texts[kept], intents[kept], splits[kept]
+    counts: dict[str, int] = {}
+    for text in texts[splits == "train"]:
+        for word in str(text).split():
+            counts[word] = counts.get(word, 0) + 1
+    known = {
+        word: 1 + place for place, word in enumerate(sorted(counts, key=lambda word: (-counts[word], word))[:1499])
+    }
+    rows = np.zeros((len(texts), 12), np.float32)
+    for row, text in zip(rows, texts, strict=True):
+        numbers = [known[word] for word in str(text).split() if word in known][:12]
+        row[: len(numbers)] = numbers
+    np.savez(path, embeddings=rows, intent=intents, split=splits)
+
+
+def _clinc_texts(path: Path, vectors: Path) -> None:
+    """The texts of the vectors: those to test are of other intents than those to train on."""
+    with np.load(vectors / "clinc150_minilm.npz", allow_pickle=False) as file, path.open("w", newline="") as target:
+        columns = ("text", "domain", "intent", "split")
+        writer = csv.writer(target)
+        writer.writerow(columns)
+        writer.writerows(zip(*(file[name].tolist() for name in columns), strict=True))
+
+
+def _cub(path: Path) -> None:
+    """30 images of each of the 50 classes."""
+    archive = zipfile.ZipFile(find_root(None) / "cub" / "CUB_200_2011_first50_128px.zip")
+    _unpack(archive, path, 30, lambda name: Path(name).parent.name, lambda name: name.endswith(".jpg"))
+
+
+def _cub_vectors(path: Path, weights: Path) -> None:
+    """What EfficientNet-Lite0 makes of the same images; those to test are of the classes not trained on."""
+    data = {"name": "folder", "root": str(path.with_name("cub")), "image_size": 96, "split": "class-disjoint"}
+    model = {"name": "timm:tf_efficientnet_lite0", "weights": str(weights), "head": "none", "embedding_dim": 1280}
+    config = RunConfig.parse({"data": data, "model": model, "loss": {"name": "triplet"}}, source="vectors of CUB")
+    splits = load_splits(config, None)
+    network = Components(config, splits).model
+    given = {"train": splits.train, "test": next(iter(splits.evaluation.values()))}
+    made = {name: embed(network, dataset.inputs) for name, dataset in given.items()}
+    classes = [dataset.labels[splits.level] for dataset in given.values()]
+    names = np.repeat(list(made), [len(rows) for rows in made.values()])
+    np.savez(path, embeddings=np.concatenate(list(made.values())), split=names, **{"class": np.concatenate(classes)})
+
+
+def _cifar(path: Path, train: int, test: int, *, first: int) -> None:
+    """So many images of each class to train on, from the first on, and to test."""
+    archive = zipfile.ZipFile(find_root(None) / "cifar-n" / "cifar10_jpg_train20k_test10k.zip")
+    for part, most in (("train", train), ("test", test)):
+        inside = partial(_is_image_of, part)
+        _unpack(archive, path / part, most, lambda name: Path(name).parent.name, inside, first=first)
+
+
+def _is_image_of(part: str, name: str) -> bool:
+    return name.endswith(".jpg") and f"/{part}/" in name
+
+
+def _unpack(
+    archive: zipfile.ZipFile,
+    path: Path,
+    most: int,
+    label: Callable[[str], str],
+    inside: Callable[[str], bool],
+    *,
+    first: int = 0,
+) -> None:
+    counts: dict[str, int] = {}
+    for name in sorted(filter(inside, archive.namelist())):
+        counts[label(name)] = counts.get(label(name), 0) + 1
+        if first < counts[label(name)] <= first + most:
+            place = path / label(name) / Path(name).name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(archive.read(name))
+
+
+# A run.
+
+
+@cache
+def _loaded(settings: str) -> Splits:
+    return load_splits(RunConfig.parse({**json.loads(settings), "loss": {"name": "triplet"}}, source="data"), None)
+
+
+def splits_of(run: Run, config: RunConfig) -> Splits:
+    """The data of a run, with its wrong labels."""
+    settings = {"data": config.data.model_dump(mode="json", exclude_none=True)}
+    if config.model.name.startswith("text:"):  # its tokenizer makes the inputs
+        settings["model"] = config.model.model_dump(mode="json", exclude_none=True)
+    splits = _loaded(json.dumps(settings))
+    if not run.task.noise:
+        return splits
+    draw = np.random.default_rng(run.number)
+    labels = splits.train.labels[splits.level].copy()
+    classes = np.unique(labels)
+    wrong = draw.permutation(len(labels))[: round(run.task.noise * len(labels))]
+    place = np.searchsorted(classes, labels[wrong])
+    labels[wrong] = classes[(place + draw.integers(1, len(classes), len(wrong))) % len(classes)]
+    return replace(splits, train=replace(splits.train, labels={**splits.train.labels, splits.level: labels}))
+
+
+def judged_items(splits: Splits) -> Dataset:
+    """Items that no monitor sees: of the evaluation split that no step is chosen by."""
+    name = next(name for name in splits.evaluation if name not in ("validation", "val"))
+    dataset = splits.evaluation[name]
+    finest, draw = list(dataset.labels.values())[-1], np.random.default_rng(0)
+    kept = draw.permutation(np.unique(finest))[:60]
+    rows = np.flatnonzero(np.isin(finest, kept))
+    return dataset.subset(np.sort(draw.permutation(rows)[:JUDGED]))
+
+
+def _classes(dataset: Dataset, level: str) -> tuple[np.ndarray, np.ndarray | None]:
+    numbers = [as_classes(labels, count=len(dataset)).numpy() for labels in dataset.labels.values()]
+    at = list(dataset.labels).index(level)
+    return numbers[at], numbers[-1] if at < len(numbers) - 1 else None
+
+
+class Both:
+    """Two monitors of one training: one of the batches alone, one that asks a probe, as each look does for replays."""
+
+    def __init__(self, classes: np.ndarray, fine: np.ndarray | None, steps: int) -> None:
+        self.alone, self.probed = CollapseMonitor(steps=steps), CollapseMonitor(steps=steps)
+        self.looks: dict[int, Look] = {}
+        self._classes, self._fine = classes, fine
+
+    def begin(self, probe: Probe, *, step: int) -> None:
+        self.probed.begin(probe, step=step)
+
+    def update(self, *given: Any, probe: Probe | None = None, **others: Any) -> list[Event]:
+        before = len(self.probed.series["step"])
+        self.alone.update(*given, **others)
+        self.probed.update(*given, probe=probe, **others)
+        if probe is not None and len(self.probed.series["step"]) > before:
+            step = others["step"]
+            start = self.probed.probing.reference if not self.looks else None  # before a pass moved batch norm
+            self.looks[step] = start or look(step, probe()[0], self._classes, self._fine)
+        return []
+
+
+def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
+    """Train under both monitors; items that neither sees show, at intervals, what becomes of the run."""
+    config = run.config(places)
+    splits = splits_of(run, config)
+    parts = Components(config, splits)
+    assert parts.held_out is not None, f"{run.task.name} has too few items for a probe"
+    items = judged_items(splits)
+    classes, fine = _classes(items, splits.level)
+    steps = config.training.num_steps
+    looks_at = {0, 1, 2, 4, 7, 10, 15, 20, 25, *range(30, steps, 10 if steps <= 150 else 20), steps}
+    looks: list[Look] = []
+
+    def judge(step: int) -> None:
+        if step in looks_at:
+            looks.append(look(step, embed(parts.model, items.inputs), classes, fine))
+
+    began = time.process_time()
+    judge(0)
+    task = parts.task(lambda: judge(task.step))
+    both = Both(*_classes(parts.held_out.items, splits.level), steps)
+    task.monitor = both  # type: ignore[assignment]  # it has the two methods that a step calls
+    finite = True
+    try:
+        fit(task, parts.batches_from(0))
+    except NotFiniteError:
+        finite = False
+        judge(steps)
+    return {
+        "of": run.of,
+        "number": run.number,
+        "task": run.task.name,
+        "setting": run.setting.name,
+        "expected": run.setting.harms,
+        "steps": steps,
+        "batch": config.batch.batch_size,
+        "coarse": run.task.coarse,
+        "classes": [classes.tolist(), None if fine is None else fine.tolist()],
+        "finite": finite,
+        "looks": [one.as_json() for one in looks],
+        "alone": both.alone.as_json(),
+        "probed": both.probed.as_json(),
+        "probe": {
+            "classes": both.probed.probing.state_dict()["classes"],
+            "fine": both.probed.probing.state_dict()["fine"],
+            "looks": [one.as_json() for one in both.looks.values()],
+        },
+        "seconds": time.process_time() - began,
+    }
+
+
+# What became of it.
+
+
+def fate(traced: Mapping[str, Any], best: float) -> str:
+    """The outcome of a run on items that no monitor sees; `best` is the recall@1 of the best plain run of its task.
+
+    network-collapse: a narrow cone, half as wide as at the start or less, and at least 5 points below the best; or not
+    finite. class-collapse: on a coarse task, tight classes, at least 5 points below the best and 5 below the run's own
+    best, by the finest level. harm: neither, and worse than at the start beyond doubt, see `Comparison.worse`, or no
+    better than chance. harmless: a narrow cone that cost less than 5 points; such runs are not counted. Otherwise
+    healthy, however well it did.
+    """
+    start, end = (Look.from_json(traced["looks"][place]) for place in (0, -1))
+    own = max(Look.from_json(one).score for one in traced["looks"])
+    lost = best - end.score >= HARM
+    if not traced["finite"]:
+        return "network-collapse"
+    if end.relative_spread < NARROW and end.relative_spread < 0.5 * start.relative_spread:
+        return "network-collapse" if lost else "harmless"
+    if traced["coarse"] and lost and own - end.score >= LOST and end.within_between < TIGHT:
+        return "class-collapse"
+    coarse, fine = (None if one is None else np.array(one) for one in traced["classes"])
+    assert coarse is not None
+    hits = [(end.hits, start.hits, coarse)] + ([] if fine is None else [(end.fine_hits, start.fine_hits, fine)])
+    worse = [compare(now, then, labels, reference="start", level="").worse for now, then, labels in hits]
+    _, high = recall_by_chance(end.nearest, np.arange(len(end.nearest)), coarse)
+    return "harm" if any(worse) or end.recall <= high else "healthy"
+
+
+def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
+    """The first look 5 points of recall@1 below the best before it; for good: it never recovers."""
+    best, found = 0.0, None
+    for one in map(Look.from_json, traced["looks"]):
+        if best - one.score < LOST:
+            found = None if for_good else found
+        elif found is None:
+            found = one.step
+        best = max(best, one.score)
+    return found
+
+
+class Replay(Judge):
+    """The judge of a monitor, whose probe shows what it showed when the run was trained."""
+
+    def __init__(self, looks: Mapping[int, Look], steps: int) -> None:
+        super().__init__(steps)
+        self._looks = looks
+
+    def ask(self, probe: Probe, step: int) -> None:
+        self.probing.take(self._looks[step])
+
+
+def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The events that the rules as they are now give on what a run left, look by look."""
+    series = {
+        name: [float("nan") if value is None else value for value in values]
+        for name, values in traced["probed"]["series"].items()
+    }
+    looks = {one["step"]: Look.from_json(one) for one in traced["probe"]["looks"]}
+    classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
+    judge = Replay(looks, int(series["step"][-1]) + 1)
+    probing = judge.probing
+    probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
+    probing.take(next(iter(looks.values())))
+    done = 0
+    for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
+        step = int(row[0])
+        for _ in range(step + 1 - done):
+            probing.count(traced["batch"])
+            judge.updates += 1
+        done = step + 1
+        judge.look(row)
+        finite = np.isfinite([judge.series[name][-1] for name in ("norm", "loss")]).all()
+        judge.judge(step, not_finite=not finite, probe=tuple)
+    return [event.as_json() for event in judge.events]
+
+
+def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same with "fate", "best" of the task and "end"."""
+    best: dict[str, float] = {}
+    ends = [Look.from_json(traced["looks"][-1]).score for traced in traces]
+    for traced, end in zip(traces, ends, strict=True):
+        best[traced["task"]] = max(best.get(traced["task"], 0.0), end)
+    return [
+        {**traced, "fate": fate(traced, best[traced["task"]]), "best": best[traced["task"]], "end": end}
+        for traced, end in zip(traces, ends, strict=True)
+    ]
+
+
+def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
+    """How a monitor did: "alone" by the batches, "probed" as it was, or "replayed" by the rules as they are now."""
+    from sklearn.metrics import roc_auc_score
+
+    rows = []
+    for traced in traces:
+        events = replayed(traced) if which == "replayed" else traced[which]["events"]
+        alarms = [event for event in events if event["kind"] in HARMED or event["kind"] == "not-finite"]
+        first = min(alarms, key=lambda event: event["step"], default=None)
+        series = traced["alone"]["series"]
+        early = max(at for at, step in enumerate(series["step"]) if step <= max(20, EARLY * traced["steps"]))
+        rows.append(
+            {name: traced[name] for name in ("number", "task", "setting", "expected", "fate", "best", "end", "steps")}
+            | {
+                "called": None if first is None else first["kind"],
+                "at": None if first is None else first["step"],
+                "lost_at": lost_at(traced, for_good=False),
+                "lost_for_good_at": lost_at(traced, for_good=True),
+                "risk": series["risk"][early] or 0.0,
+                "cost": (traced["probed"]["probe"] or {}).get("cost"),
+            }
+        )
+    harmed = [row for row in rows if row["fate"] in HARMED]
+    healthy = [row for row in rows if row["fate"] == "healthy"]
+    called = [row for row in harmed if row["called"]]
+    slow = [row for row in harmed if _slow(row)]
+    in_time = [row for row in harmed if _in_time(row)]
+    targets = [row["fate"] == "network-collapse" for row in rows if row["fate"] != "harmless"]
+    risks = [row["risk"] for row in rows if row["fate"] != "harmless"]
+    return {
+        "runs": rows,
+        "harmed": len(harmed),
+        "healthy": len(healthy),
+        "harmless": sum(row["fate"] == "harmless" for row in rows),
+        "called": len(called),
+        "right_kind": sum(row["called"] == row["fate"] for row in called),
+        "false": sum(row["called"] is not None for row in healthy),
+        "slow": len(slow),
+        "in_time": len(in_time),
+        "auroc": float(roc_auc_score(targets, risks)) if len(set(targets)) > 1 else None,
+        "cost": None if which == "alone" else float(np.mean([row["cost"] for row in rows])),
+    }
+
+
+def _slow(row: Mapping[str, Any]) -> bool:
+    """Whether a run that was harmed had not lost 5 points for good within the first 5 % of its steps."""
+    lost = row["lost_for_good_at"]
+    return row["fate"] in HARMED and (lost is None or lost > EARLY * row["steps"])
+
+
+def _in_time(row: Mapping[str, Any]) -> bool:
+    """Whether such a run was called before it had."""
+    lost = row["lost_for_good_at"]
+    return _slow(row) and row["called"] is not None and (lost is None or row["at"] < lost)
+
+
+def foretold(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
+    """What a run says of itself before its first step."""
+    config = run.config(places)
+    return {"number": run.number, **foresee(Components(config, splits_of(run, config)))}
+
+
+def repair(run: Run, places: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Train the same run under a guard that repairs, and measure the items that no monitor sees at the end."""
+    values = run.config(places).model_dump(mode="json", exclude_none=True)
+    config = RunConfig.parse(values | {"guard": {"action": "repair", "probe": PROBE}}, source="repair")
+    splits = splits_of(run, config)
+    path = folder / f"repair-{run.number:03d}"
+    with RunFolder(path).new(config, force=True):
+        parts = Components(config, splits)
+        job = Trainer(RunFolder(path), parts, lambda *_: None)
+        with suppress(NotFiniteError):  # nothing was left to repair it
+            job.fit()
+        items = judged_items(splits)
+        end = look(job.task.step, embed(parts.measured, items.inputs), *_classes(items, splits.level))
+        for file in RunFolder(path).checkpoints():
+            file.unlink()
+    guard = parts.guard.as_json()
+    return {"number": run.number, "end": end.score, "guard": guard, "probe": parts.guard.monitor.probing.as_json()}
+
+
+def once(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """What a file holds, which is made first if it is not there."""
+    if not path.exists():
+        began = time.process_time()
+        text = json.dumps(make())
+        path.with_suffix(".part").write_text(text)
+        path.with_suffix(".part").replace(path)
+        print(f"{path.name}: {time.process_time() - began:.1f} s", flush=True)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]:
+    """Core seconds of each task's runs, from eight steps of the first and of the last one."""
+    found: dict[str, float] = {}
+    for task in dict.fromkeys(run.task for run in runs):
+        own = [run for run in runs if run.task == task]
+        seconds = []
+        for run in {own[0].number: own[0], own[-1].number: own[-1]}.values():
+            config = run.config(places)
+            splits = splits_of(run, config)
+            parts = Components(config, splits)
+            assert parts.held_out is not None
+            items = judged_items(splits)
+            batches = parts.batches_from(0)
+            batches.steps = 8
+            task_made = parts.task(lambda: None)
+            task_made.monitor = None
+            began = time.process_time()
+            fit(task_made, batches)
+            step = (time.process_time() - began) / 8
+            began = time.process_time()
+            parts.held_out.asked(parts.model, cosine=False)()
+            probe = time.process_time() - began
+            began = time.process_time()
+            embed(parts.model, items.inputs)
+            look_at = time.process_time() - began
+            steps = config.training.num_steps
+            seconds.append(steps * step + (12 + steps / 10) * (probe + 0.02) + (9 + steps / 15) * (look_at + 0.05))
+        found[task.name] = float(np.mean(seconds))
+        print(f"{task.name}: {len(own)} runs of {found[task.name]:.0f} s", flush=True)
+    return found
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
+
+
+def report(results: Mapping[str, Any]) -> str:
+    """The results as a page of text."""
+    lines = ["# The guard: runs that collapse, lose what they began with, or learn", "", results["command"], ""]
+    lines += [results["environment"], ""]
+    lines += [
+        "The rules were chosen on the learning runs, and final before any run of a test was trained. Between the two "
+        "tests they were changed: the numbers of the first, and of the learning runs, are by the rules of then. What "
+        "was tried, what was missed and why, and the gauntlet's test beside these, is in the "
+        "[notes](collapse_notes.md#probe).",
+        "",
+    ]
+    names = {"alone": "batches alone (before)", "replayed": "batches and probe"}
+    for of in results["watch"]:
+        found = results["watch"][of]
+        one = found["replayed"]
+        lines += [
+            f"## {of.capitalize()}",
+            "",
+            f"{len(one['runs'])} runs: {one['harmed']} harmed or collapsed, {one['healthy']} healthy, "
+            f"{one['harmless']} harmless narrow cones, which are not counted.",
+            "",
+            "| | goal | " + " | ".join(names.values()) + " |",
+            "|---|---|---|---|",
+        ]
+        cells: list[tuple[str, str, Callable[[Any], str]]] = [
+            ("harmed or collapsed runs called", ">= 95 %", lambda h: _share(h["called"], h["harmed"])),
+            ("false alarms", "<= 5 %", lambda h: _share(h["false"], h["healthy"])),
+            ("kind right, of those called", "", lambda h: _share(h["right_kind"], h["called"])),
+            (
+                "called before 5 points were lost for good, of those that took longer than 5 % of the steps",
+                ">= 80 %",
+                lambda h: _share(h["in_time"], h["slow"]),
+            ),
+            (
+                "AUROC of the forecast of a network collapse after 5 % of the steps, at least 20",
+                ">= 0.93",
+                lambda h: "" if h["auroc"] is None else f"{h['auroc']:.3f}",
+            ),
+            (
+                "cost of the probe over that of the steps, mean of the runs",
+                "<= 2 %",
+                lambda h: "" if h["cost"] is None else f"{100 * h['cost']:.1f} %",
+            ),
+        ]
+        lines += [
+            f"| {name} | {goal} | " + " | ".join(cell(found[one]) for one in names) + " |" for name, goal, cell in cells
+        ]
+        repairs = {row["number"]: row for row in results.get("repair", {}).get(of, [])}
+        if repairs:
+            bad = [row for row in one["runs"] if row["fate"] in HARMED and row["number"] in repairs]
+            good = [row for row in one["runs"] if row["fate"] == "healthy" and row["number"] in repairs]
+            called = [row for row in bad if row["called"] is not None]
+            mended = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in called)
+            near = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in bad)
+            better = sum(repairs[row["number"]]["end"] > row["end"] for row in bad)
+            worse = sum(repairs[row["number"]]["end"] < row["end"] - WORSE for row in good)
+            left = [row["number"] for row in one["runs"] if row["number"] not in repairs]
+            if left:
+                lines.append(f"| repairs that were not trained, and are not counted | | | {len(left)} |")
+            lines += [
+                "| repaired, within 3 points of the best plain setting of the same network | >= 80 % | | "
+                f"{_share(near, len(bad))} |",
+                f"| the same, of those called | | | {_share(mended, len(called))} |",
+                f"| better than without repair | | | {_share(better, len(bad))} |",
+                f"| healthy runs made worse by more than a point | none | | {_share(worse, len(good))} |",
+            ]
+        of_all = len(one["runs"])
+        told = {row["number"]: row for row in results.get("foretold", {}).get(of, [])}
+        if told:
+            rows = [row for row in one["runs"] if row["number"] in told and row["fate"] != "harmless"]
+            hit = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] in HARMED)
+            soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
+            miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
+            harmed, slow = sum(row["fate"] in HARMED for row in rows), sum(map(_slow, rows))
+            lines += [
+                f"| runs asked before their first step | all | | {_share(len(told), of_all)} |",
+                f"| foretold before the first step, of those harmed | | | {_share(hit, harmed)} |",
+                f"| foretold, of those healthy | | | {_share(miss, sum(row['fate'] == 'healthy' for row in rows))} |",
+                f"| foretold, or called in time, of those that took longer | | | {_share(soon, slow)} |",
+            ]
+        lines += [
+            "",
+            "| task | setting | expected | outcome | recall@1 | best | alone | probed | lost for good at | repaired |",
+        ]
+        lines.append("|---|---|---|---|---|---|---|---|---|---|")
+        for before, row in zip(found["alone"]["runs"], one["runs"], strict=True):
+            calls = ["" if r["called"] is None else f"{r['called']} at {r['at']}" for r in (before, row)]
+            fixed = repairs.get(row["number"])
+            lines.append(
+                f"| {row['task']} | {row['setting']} | {'harm' if row['expected'] else ''} | {row['fate']} | "
+                f"{row['end']:.3f} | {row['best']:.3f} | {calls[0]} | {calls[1]} | "
+                f"{'' if row['lost_for_good_at'] is None else row['lost_for_good_at']} | "
+                f"{'' if fixed is None else format(fixed['end'], '.3f')} |"
+            )
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of what runs leave, and of data that are made")
+    parser.add_argument("--vectors", type=Path, required=True, help="folder of the MiniLM vectors")
+    parser.add_argument("--weights", type=Path, required=True, help="weights of EfficientNet-Lite0")
+    parser.add_argument("--encoder", type=Path, default=Path(), help="folder of MiniLM; for the runs of `later` only")
+    parser.add_argument("--parts", nargs="+", choices=["estimate", "watch", "foretell", "repair"], required=True)
+    parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of runs; judges nothing")
+    parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2; judges nothing")
+    parser.add_argument(
+        "--made", action="store_true", help="train nothing: judge what is there, and say how much it is"
+    )
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "guard.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    prepare(options.runs, options.vectors, options.weights)
+    places = {name: str(getattr(options, name).resolve()) for name in ("runs", "vectors", "weights", "encoder")}
+    part, parts = map(int, options.share.split("/"))
+    runs = [run for run in RUNS if run.of in options.of and (not options.only or run.number in options.only)]
+    if "estimate" in options.parts:
+        seconds = estimate(runs, places)
+        for of in options.of:
+            total = sum(seconds[run.task.name] for run in runs if run.of == of)
+            print(f"{of}: {sum(run.of == of for run in runs)} runs, {total / 60:.0f} core minutes to watch")
+        return
+    mine = runs[part - 1 :: parts]
+    if options.made:
+        mine = [run for run in mine if (options.runs / f"run-{run.number:03d}.json").exists()]
+    traces = [once(options.runs / f"run-{run.number:03d}.json", lambda run=run: trace(run, places)) for run in mine]
+    if options.only or parts > 1:
+        bad = {traced["number"] for traced in traces}
+        if "foretell" in options.parts:
+            for run in mine:
+                once(options.runs / f"foretold-{run.number:03d}.json", lambda run=run: foretold(run, places))
+        if "repair" in options.parts:
+            for run, traced in zip(mine, traces, strict=True):
+                if replayed(traced) and run.number in bad:
+                    once(
+                        options.runs / f"repaired-{run.number:03d}.json",
+                        lambda run=run: repair(run, places, options.runs),
+                    )
+        return
+    results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/guard.py --runs ... --parts ...`"
+    results["environment"] = (
+        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, "
+        f"{platform.machine()} CPU, {os.cpu_count()} cores, one thread."
+    )
+    for of in options.of:
+        own = with_fates([traced for traced in traces if traced["of"] == of])
+        calls = {traced["number"]: bool(replayed(traced)) for traced in own}
+
+        def there(kind: str, number: int) -> bool:
+            return not options.made or (options.runs / f"{kind}-{number:03d}.json").exists()
+
+        results.setdefault("watch", {})[of] = {which: judged(own, which) for which in ("alone", "probed", "replayed")}
+        if "foretell" in options.parts:
+            results.setdefault("foretold", {})[of] = [
+                once(options.runs / f"foretold-{n:03d}.json", lambda n=n: foretold(RUNS[n], places))
+                for n in calls
+                if there("foretold", n)
+            ]
+        if "repair" in options.parts:  # a run without an event is the same with a guard
+            results.setdefault("repair", {})[of] = [
+                once(options.runs / f"repaired-{n:03d}.json", lambda n=n: repair(RUNS[n], places, options.runs))
+                if calls[n]
+                else {"number": n, "end": end, "guard": None}
+                for n, end in ((traced["number"], traced["end"]) for traced in own)
+                if not calls[n] or there("repaired", n)
+            ]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=1) + "\n")
+    options.output.with_suffix(".md").write_text(report(results))
+
+
+if __name__ == "__main__":
+    main()

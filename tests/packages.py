@@ -1,0 +1,268 @@
+"""The sdist and the wheel, built and tried in clean virtual environments, with the lowest and the newest dependencies.
+
+    python tests/packages.py                          # 3.11, 3.12 and 3.13, as far as uv finds them
+    python tests/packages.py --pythons 3.13 --tests   # and the whole suite, from the sdist
+
+Needs uv (on PyPI) and, for the types, pyright, which needs node. Each environment gets the wheel alone and runs the
+example of the README; then the wheel with its extras, and `trivet demo`, `init`, `train`, `export` as a user would run
+them; then mypy and pyright read a program of a user. Lowest: of every dependency that pyproject.toml names, the lowest
+version with a wheel for this Python that the others allow. Every result is written as soon as it is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "build" / "packages.json"
+EXTRAS = ("train", "use", "export", "sweep")
+SHOWN = ("torch", "numpy", "scipy", "torchvision", "lightning", "timm", "scikit-learn", "pyarrow", "pydantic", "onnx")
+
+PHOTOS = """
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+digits = load_digits()
+for number in range(600):
+    folder = Path("photos") / str(digits.target[number])
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((15 * digits.images[number]).astype(np.uint8)).save(folder / f"{number}.png")
+np.savez("vectors.npz", embeddings=digits.data, digit=digits.target)
+"""
+
+TYPED = """
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import trivet
+from trivet.samplers import CrossBatchMemory, PKBatches
+from trivet.collapse import CollapseMonitor, Diagnosis, Event
+from trivet.metrics import LevelResult, evaluate
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        made: Tensor = self.last(rows)
+        return made
+
+
+def train(labels: Tensor) -> list[Event]:
+    network, monitor = Network(), CollapseMonitor()
+    loss: trivet.TripletLoss = trivet.TripletLoss(positives="easy", negatives="semihard", normalize=True)
+    margin = trivet.MarginLoss(num_classes=8)
+    memory = CrossBatchMemory(embedding_dim=4, size=256)
+    optimizer = torch.optim.Adam([*network.parameters(), *margin.parameters()])
+    events: list[Event] = []
+    for batch in PKBatches(labels, num_classes=4, samples_per_class=4, seed=0):
+        rows, classes = network(torch.randn(len(batch), 8)), labels[batch]
+        value: Tensor = loss(rows, classes) + margin(rows, classes)
+        optimizer.zero_grad()
+        torch.autograd.backward([value])
+        optimizer.step()
+        memory.add(rows.detach(), classes, torch.tensor(batch))
+        events += monitor.update(rows.detach(), classes)
+    return events
+
+
+def judge(points: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[LevelResult, Diagnosis]:
+    classes = np.arange(len(points)) % 8
+    return evaluate(points, {"class": classes})["class"], trivet.diagnose(points, classes)
+
+
+assert isinstance(train(torch.arange(64) % 8), list)
+judge(np.random.default_rng(0).normal(size=(64, 4)))
+triplets = trivet.mine(torch.randn(16, 4), torch.arange(16) % 4, positives="easy", negatives="hard")
+anchor: Tensor = triplets.anchor
+"""
+
+COMMANDS = (
+    "trivet --version",
+    "trivet demo --force",
+    "trivet init photos",
+    "trivet train trivet.toml --set training.steps=20 --output runs/photos",
+    "trivet export runs/photos --to onnx -o exported",
+    "trivet train --vectors vectors.npz --labels digit --set training.steps=20 --output runs/vectors",
+    "trivet evaluate vectors.npz --labels digit --report page.html",
+    "trivet diagnose vectors.npz --labels digit",
+)
+
+
+class StepError(Exception):
+    """A step that did not end well, with the last lines it printed."""
+
+
+def run(*command: str | Path, folder: Path, bin: Path | None = None) -> str:
+    path = f"{bin}{os.pathsep}{os.environ['PATH']}" if bin else os.environ["PATH"]
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "UV_LINK_MODE": "hardlink"}
+    environment.pop("PYTHONPATH", None)
+    made = subprocess.run(
+        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        lines = (made.stdout + made.stderr).strip().splitlines()[-3:]
+        raise StepError(f"{' '.join(map(str, command[:3]))}: {' / '.join(lines)}")
+    return made.stdout
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """The wheel and the sdist of what is committed; the wheel is built from the sdist, as an index would."""
+    run("git", "archive", "--output", folder / "source.tar", "HEAD", folder=ROOT)
+    with tarfile.open(folder / "source.tar") as archive:
+        archive.extractall(folder / "source", filter="data")
+    run("uv", "build", "--out-dir", folder / "dist", folder / "source", folder=folder)
+    run(
+        "uv", "tool", "run", "--quiet", "twine", "check", "--strict", *(folder / "dist").glob("trivet-*"), folder=folder
+    )
+    (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
+    return wheel, sdist
+
+
+def named_dependencies(extras: tuple[str, ...]) -> tuple[str, ...]:
+    """What pyproject.toml asks for, with these extras; extras of its own apart."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    return tuple(one for one in named if not one.startswith("trivet["))
+
+
+def environment(folder: Path, python: str, resolution: str, wheel: Path, extras: tuple[str, ...]) -> Path:
+    """The folder of programs of a new environment with the wheel and its extras."""
+    run("uv", "venv", "--quiet", "--python", python, folder, folder=folder.parent)
+    wanted = f"trivet[{','.join(extras)}] @ {wheel.as_uri()}" if extras else f"trivet @ {wheel.as_uri()}"
+    direct = named_dependencies(extras) if resolution == "lowest-direct" else ()  # else the wheel alone were direct
+    interpreter = ("--python", folder / "bin" / "python")
+    options = (*interpreter, "--resolution", resolution, "--only-binary", ":all:")
+    run("uv", "pip", "install", "--quiet", *options, wanted, *direct, folder=folder.parent)
+    run("uv", "pip", "check", *interpreter, folder=folder.parent)
+    return folder / "bin"
+
+
+def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, tests: bool) -> dict[str, str]:
+    """What became of each step: "passed", or what went wrong."""
+    work = folder / "work"
+    work.mkdir()
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for name, text in {"example.py": example, "photos.py": PHOTOS, "typed.py": TYPED}.items():
+        (work / name).write_text(text)
+    found: dict[str, str] = {}
+
+    def step(name: str, *command: str | Path, bin: Path) -> None:
+        begun = time.monotonic()
+        try:
+            run(*command, folder=work, bin=bin)
+            found[name] = "passed"
+        except StepError as failure:
+            found[name] = str(failure)
+        print(f"{python} {resolution} {name}: {found[name]}, {time.monotonic() - begun:.0f} s", flush=True)
+
+    alone = environment(folder / "alone", python, resolution, wheel, ())
+    step("wheel alone: README", "python", "example.py", bin=alone)
+    whole = environment(folder / "whole", python, resolution, wheel, EXTRAS)
+    listed = json.loads(run("uv", "pip", "list", "--format", "json", "--python", whole / "python", folder=folder))
+    versions = {one["name"]: one["version"] for one in listed}
+    found["versions"] = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
+    step("typed program", "python", "typed.py", bin=whole)
+    types = ("--python-executable", whole / "python")
+    step("mypy --strict", "uv", "tool", "run", "--quiet", "mypy", "--strict", *types, "typed.py", bin=whole)
+    step("pyright", "uv", "tool", "run", "--quiet", "pyright", "--pythonpath", whole / "python", "typed.py", bin=whole)
+    run("python", "photos.py", folder=work, bin=whole)
+    for command in COMMANDS:
+        step(" ".join(command.split()[:3]), *command.split(), bin=whole)
+    if tests:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder, filter="data")
+        (source,) = folder.glob("trivet-*")
+        shutil.rmtree(source / "src")  # what is tested is the wheel
+        interpreter = ("--python", whole / "python")
+        helpers = (
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "hypothesis",
+            "filelock",
+            "accelerate",
+            "transformers>=5",
+        )
+        run("uv", "pip", "install", "--quiet", *interpreter, *helpers, folder=folder)
+        chosen = ("-q", "--numprocesses", "2", "--timeout", "900", "tests")
+        begun = time.monotonic()
+        try:
+            last = run("python", "-m", "pytest", *chosen, folder=source, bin=whole).strip().splitlines()[-1]
+            found["tests"] = f"passed: {last}"
+        except StepError as failure:
+            found["tests"] = str(failure)
+        print(f"{python} {resolution} tests: {found['tests']}, {time.monotonic() - begun:.0f} s", flush=True)
+    return found
+
+
+def table(results: dict[str, dict[str, str]]) -> list[str]:
+    """One row for each step, one column for each environment."""
+    steps = list(dict.fromkeys(step for one in results.values() for step in one if step != "versions"))
+    lines = [f"| step | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
+    lines += [f"| {step} | {' | '.join(one.get(step, '') for one in results.values())} |" for step in steps]
+    lines += ["", *(f"- {name}: {one['versions']}." for name, one in results.items())]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--pythons", nargs="+", default=["3.11", "3.12", "3.13"], help="versions or interpreters")
+    parser.add_argument("--resolutions", nargs="+", default=["lowest-direct", "highest"])
+    parser.add_argument("--tests", action="store_true", help="run the suite of the sdist against the wheel, too")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if shutil.which("uv") is None:
+        parser.error("uv must be on the path: pip install uv")
+    results: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        wheel, sdist = build(folder)
+        for python in options.pythons:
+            for resolution in options.resolutions:
+                place = folder / f"{len(results)}"
+                place.mkdir()
+                name = f"{Path(python).parents[1].name if '/' in python else python}, {resolution.partition('-')[0]}"
+                try:
+                    results[name] = tried(python, resolution, wheel, sdist, place, options.tests)
+                except StepError as failure:
+                    results[name] = {"installed": str(failure), "versions": "none"}
+                    print(f"{name}: {failure}", flush=True)
+                shutil.rmtree(place)
+                date = datetime.now(UTC).date().isoformat()
+                options.output.parent.mkdir(exist_ok=True)
+                options.output.write_text(json.dumps({"date": date, "results": results}, indent=1) + "\n")
+                head = [
+                    "# The packages in clean environments",
+                    "",
+                    f"Written by `tests/packages.py` on {date}.",
+                    "",
+                ]
+                options.output.with_suffix(".md").write_text("\n".join([*head, *table(results)]) + "\n")
+    sys.exit(
+        not all(
+            value.startswith("passed") for one in results.values() for step, value in one.items() if step != "versions"
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
