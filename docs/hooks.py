@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,17 @@ def reference(modules: list[str]) -> dict[str, str]:
         "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`.\n\n| module | |\n|---|---|\n"
     )
     return {"reference/index.md": head + "".join(rows), **pages}
+
+
+def on_config(config: Any) -> Any:
+    """Write the pages of the papers' experiments where they are missing or older than the runs."""
+    runs, pages = "studies/results/reproduce", "docs/reproduce"
+    front = ROOT / pages / "README.md"
+    written = front.stat().st_mtime if front.is_file() else 0.0
+    if any(file.stat().st_mtime > written for file in (ROOT / runs).glob("*.jsonl")):
+        command = [sys.executable, "-m", "trivet", "reproduce", "all", "--as-is", "-o", runs, "--pages", pages]
+        subprocess.run(command, cwd=ROOT, check=True)
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -183,3 +183,12 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     assert run("list", "xu2024", "--json") == 0
     few = json.loads(capsys.readouterr().out)["experiments"]
     assert [row["key"] for row in few] == [f"xu2024-{letter}" for letter in "ABCDE"]
+
+
+@pytest.mark.parametrize("paper", catalogue.PAPERS)
+def test_all_runs_of_the_repository_are_still_found_by_their_settings(paper: str) -> None:
+    folder = Path(__file__).parents[2] / "studies" / "results" / "reproduce"
+    every = catalogue.experiments(paper)
+    known = store_of(folder, every[0], "here").rows()
+    missing = {one.key: sum(run.key not in known for run in planned(one, "here", None)) for one in every}
+    assert not any(missing.values()), f"settings, measures or steps have new names: rename them in {folder}: {missing}"
