@@ -144,8 +144,8 @@ def test_nothing_is_read_back_once_a_step_has_begun(name: str, monkeypatch: pyte
 
 def test_nothing_is_brought_back_from_a_device() -> None:
     """Of a device of its own type, where also a copy to the CPU is seen."""
-    worker = Path(__file__).with_name("pretended_device_worker.py")
-    run = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.pretended_device_worker"]
+    run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert list(found) == [*LOSSES, *(f"{name}, not moved" for name in UNMOVED), *WATCHED]
