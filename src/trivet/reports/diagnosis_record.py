@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypedDict
 
 from trivet.reports.history_record import History
-from trivet.reports.shared_records import PlaneMap, Query, TripletScatter
+from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
 
 
-class Verdict(TypedDict):
+class VerdictRecord(TypedDict):
     """A finding, see `trivet.collapse.Verdict`."""
 
     kind: str
@@ -19,7 +19,7 @@ class Verdict(TypedDict):
     changes: list[str]
 
 
-class Compared(TypedDict):
+class RecallComparison(TypedDict):
     """Recall@1 beside that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
 
     reference: str
@@ -33,7 +33,7 @@ class Compared(TypedDict):
     outcome: str
 
 
-class Ranked(TypedDict):
+class RankingComparison(TypedDict):
     """MAP@R beside that of a reference, see `trivet.collapse.significance.Ranking`."""
 
     reference: str
@@ -47,7 +47,7 @@ class Ranked(TypedDict):
     worse: bool
 
 
-class Lost(TypedDict):
+class LostClass(TypedDict):
     """A class that lost, see `trivet.collapse.measures.ClassLoss`."""
 
     number: int
@@ -56,7 +56,7 @@ class Lost(TypedDict):
     reference_recall: float
 
 
-class Diagnosed(TypedDict):
+class DiagnosisMeasures(TypedDict):
     """Measures of an embedding, see `trivet.collapse.measures.Measures`; None for what was not measured."""
 
     items: int | None
@@ -78,9 +78,9 @@ class Diagnosed(TypedDict):
     recall: float | None
     chance: float | None
     chance_high: float | None
-    comparisons: list[Compared]
-    lost: list[Lost]
-    rankings: list[Ranked]
+    comparisons: list[RecallComparison]
+    lost: list[LostClass]
+    rankings: list[RankingComparison]
     copies: float | None
     class_spread: float | None
     modes: float | None
@@ -100,7 +100,7 @@ class Diagnosed(TypedDict):
     sampling: dict[str, float | None] | None
 
 
-class Diagnosis(TypedDict):
+class DiagnosisSummary(TypedDict):
     """The verdicts on one embedding: all that `trivet diagnose --json` prints of it."""
 
     name: str
@@ -110,13 +110,13 @@ class Diagnosis(TypedDict):
     items: int | None
     dimension: int | None
     reference: str | None
-    verdicts: list[Verdict]
-    measures: Diagnosed
+    verdicts: list[VerdictRecord]
+    measures: DiagnosisMeasures
     notes: list[str]
 
 
-class Threshold(TypedDict):
-    """What a rule compares a measure with, see `trivet.collapse.Threshold`."""
+class ThresholdRecord(TypedDict):
+    """A threshold of a rule, see `trivet.collapse.Threshold`."""
 
     name: str
     value: float
@@ -149,20 +149,20 @@ class ClassTable(TypedDict):
     rows: list[list[str | float | None]]
 
 
-class DiagnosisSection(Diagnosis):
+class DiagnosisSection(DiagnosisSummary):
     """A diagnosis with all that a page shows of it."""
 
-    thresholds: list[Threshold]
+    thresholds: list[ThresholdRecord]
     histograms: Histograms | None
     spectrum: Spectrum | None
     classes: ClassTable | None
-    scatter: TripletScatter | None
+    scatter: ScatterRecord | None
     map: PlaneMap | None
-    queries: dict[str, list[Query]]
+    queries: dict[str, list[QueryRecord]]
 
 
 class DiagnosisRecord(TypedDict):
-    """What the page of `trivet diagnose` shows."""
+    """Contents of the page of `trivet diagnose`."""
 
     sections: list[DiagnosisSection]
     warnings: list[str]

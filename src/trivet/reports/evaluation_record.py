@@ -18,8 +18,8 @@ class Approximation(TypedDict):
     recall_queries: int | None
 
 
-class Protocol(TypedDict):
-    """What was asked of what, and what was left out: `kind` is "self-retrieval" or "query-gallery"."""
+class ProtocolRecord(TypedDict):
+    """Queries, gallery and exclusions: `kind` is "self-retrieval" or "query-gallery"."""
 
     kind: str
     queries: int | None
@@ -31,7 +31,7 @@ class Protocol(TypedDict):
     approximate: Approximation | None
 
 
-class Clustered(TypedDict):
+class ClusteringRecord(TypedDict):
     """The k-means behind NMI and AMI."""
 
     clusters: int | None
@@ -41,7 +41,7 @@ class Clustered(TypedDict):
     seconds: float | None
 
 
-class Folds(TypedDict):
+class FoldsRecord(TypedDict):
     """A measure in parts that share no class: the mean with its Student-t interval, and the values."""
 
     mean: float | None
@@ -49,8 +49,8 @@ class Folds(TypedDict):
     values: list[float]
 
 
-class Rejection(TypedDict):
-    """How well queries of no known class are told from the others."""
+class RejectionRecord(TypedDict):
+    """Detection of queries of no known class."""
 
     auroc: float | None
     fpr_at_95_tpr: float | None
@@ -62,7 +62,7 @@ class Rejection(TypedDict):
 
 
 class EvaluationRecord(TypedDict):
-    """Of one embedding; everything by label level but the rejection."""
+    """Evaluation of one embedding; everything by label level but the rejection."""
 
     trivet: str
     created: str
@@ -71,21 +71,21 @@ class EvaluationRecord(TypedDict):
     items: int | None
     dimension: int | None
     distance: str
-    protocol: Protocol
+    protocol: ProtocolRecord
     resamples: int | None
     seed: int | None
     evaluation: Levels
     macro: dict[str, dict[str, float | None]]
     intervals: dict[str, Intervals]
     macro_intervals: dict[str, Intervals]
-    clustering: dict[str, Clustered]
-    folds: dict[str, dict[str, Folds]]
+    clustering: dict[str, ClusteringRecord]
+    folds: dict[str, dict[str, FoldsRecord]]
     folds_missing: dict[str, str]
-    rejection: Rejection | None
+    rejection: RejectionRecord | None
     seconds: float | None
 
 
-class Difference(TypedDict):
+class DifferenceRecord(TypedDict):
     """An embedding less the first, on the same queries, with paired intervals."""
 
     of: str
@@ -103,6 +103,6 @@ class ComparisonRecord(TypedDict):
     """One embedding, or several side by side: level -> measure -> a row for each but the first."""
 
     results: list[EvaluationRecord]
-    differences: dict[str, dict[str, list[Difference]]]
+    differences: dict[str, dict[str, list[DifferenceRecord]]]
     per_class: list[dict[str, list[ClassRow]]]
     command: str

@@ -24,7 +24,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#3
 BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK, YELLOW = COLOURS
 DIVERGING = "RdBu_r"  # told apart by the colour-blind too; centre it at 0
 SEQUENTIAL = "cividis"
-Part = dict[str, Any]  # columns: arrays and numbers that broadcast with each other
+Columns = dict[str, Any]  # columns: arrays and numbers that broadcast with each other
 WIDTH = 7.0  # inches of a figure over the whole width; text in it is 9 points
 
 _STYLE: Any = {  # matplotlib spells out every key in its type
@@ -97,11 +97,11 @@ def direct_label(axes: Axes, x: float, y: float, text: str, colour: str, **optio
 
 def encode(picture: Picture, kind: Literal["png", "svg"]) -> bytes:
     """The picture as a file: the same picture, the same bytes."""
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
     with style():
-        picture.savefig(held, format=kind, dpi=160, metadata=metadata)
-    return held.getvalue()
+        picture.savefig(buffer, format=kind, dpi=160, metadata=metadata)
+    return buffer.getvalue()
 
 
 def table(numbers: Mapping[str, Sequence[Any]]) -> bytes:
@@ -117,12 +117,12 @@ def columns(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str
     return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
-def tidy(parts: Sequence[Part]) -> dict[str, list[Any]]:
+def tidy(blocks: Sequence[Columns]) -> dict[str, list[Any]]:
     """The parts one below the other, a column for each name that occurs; a column that a part lacks is empty there."""
-    names = list(dict.fromkeys(name for part in parts for name in part))
+    names = list(dict.fromkeys(name for block in blocks for name in block))
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    for part in parts:
-        arrays = dict(zip(part, np.broadcast_arrays(*part.values()), strict=True))
+    for block in blocks:
+        arrays = dict(zip(block, np.broadcast_arrays(*block.values()), strict=True))
         count = next(iter(arrays.values())).size
         for name in names:
             columns[name] += arrays[name].ravel().tolist() if name in arrays else [None] * count

@@ -1,4 +1,4 @@
-"""From JSON to records: keys that an older or shorter record lacks are filled in here, once."""
+"""Records from JSON: missing keys are filled in here, once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def complete(kind: type[T], values: Mapping[str, Any]) -> T:
         {}
     """
     hashable: Any = kind
-    whole: T = _record(hashable)(values)
-    return whole
+    completed: T = _record(hashable)(values)
+    return completed
 
 
 @cache
@@ -49,14 +49,14 @@ def _record(kind: Any) -> Fill:
 
 
 def _fill(hint: Any) -> Fill | None:
-    """How a value of this type is completed; None where it holds no record and stays as it is."""
+    """Completion of values of this type; None where they hold no record and stay as they are."""
     if is_typeddict(hint):
         return _record(hint)
-    parts = get_args(hint)
-    if NoneType in parts:
-        inner = next((fill for part in parts if (fill := _fill(part)) is not None), None)
+    arguments = get_args(hint)
+    if NoneType in arguments:
+        inner = next((fill for argument in arguments if (fill := _fill(argument)) is not None), None)
         return inner and (lambda value: None if value is None else inner(value))
-    fill = _fill(parts[-1]) if get_origin(hint) in (list, dict) else None
+    fill = _fill(arguments[-1]) if get_origin(hint) in (list, dict) else None
     if fill is None:
         return None
     if get_origin(hint) is list:

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from trivet.reports.page import Pictures, same_length
-from trivet.reports.shared_records import Item, PlaneMap, Query, TripletScatter
+from trivet.reports.shared_records import ItemRecord, PlaneMap, QueryRecord, ScatterRecord
 
 MOST_DOTS = 2000
 MOST_PICTURES = 1_500_000  # characters of the pictures of all maps of a page; that of every dot would weigh too much
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it can be drawn."""
+    """True for a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def thin(count: int, most: int) -> list[int]:
-    """At most `most` indices, evenly spread, with the first and the last."""
+    """Indices, at most `most`, evenly spread, with the first and the last."""
     if count <= most:
         return list(range(count))
     return [round(k * (count - 1) / (most - 1)) for k in range(most)]
@@ -37,60 +37,65 @@ def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str
     Raises:
         ValueError: if the parts of one differ in length.
     """
-    return {split: _embedding_map(split, part, pictures, MOST_PICTURES // len(maps)) for split, part in maps.items()}
+    return {
+        split: _embedding_map(split, plane_map, pictures, MOST_PICTURES // len(maps))
+        for split, plane_map in maps.items()
+    }
 
 
-def _embedding_map(split: str, part: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
-    lengths = {f"{name} coordinates": len(places) for name, places in part["coordinates"].items()}
-    lengths |= {f"{level} labels": len(names) for level, names in part["labels"].items()}
+def _embedding_map(split: str, plane_map: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
+    lengths = {f"{name} coordinates": len(points) for name, points in plane_map["coordinates"].items()}
+    lengths |= {f"{level} labels": len(names) for level, names in plane_map["labels"].items()}
     lengths |= {
-        name: len(series) for name, series in (("ids", part["ids"]), ("thumbnails", part["thumbnails"])) if series
+        name: len(series)
+        for name, series in (("ids", plane_map["ids"]), ("thumbnails", plane_map["thumbnails"]))
+        if series
     }
     same_length(f"the parts of the map of {split}", lengths)
     count = next(iter(lengths.values()), 0)
     return {
-        "coordinates": part["coordinates"],
-        "levels": {level: _classes(names) for level, names in part["labels"].items()},
-        "ids": part["ids"] or [str(i) for i in range(count)],
-        "thumbnails": pictures.some(part["thumbnails"], most) or [None] * count,
+        "coordinates": plane_map["coordinates"],
+        "levels": {level: _classes(names) for level, names in plane_map["labels"].items()},
+        "ids": plane_map["ids"] or [str(i) for i in range(count)],
+        "thumbnails": pictures.some(plane_map["thumbnails"], most) or [None] * count,
     }
 
 
 def _classes(labels: Sequence[str]) -> dict[str, Any]:
     """Class names in reading order ("2" before "10"), and the class of each point."""
     names = sorted(set(labels), key=_reading_order)
-    place = {name: c for c, name in enumerate(names)}
-    return {"names": names, "classes": [place[label] for label in labels]}
+    positions = {name: c for c, name in enumerate(names)}
+    return {"names": names, "classes": [positions[label] for label in labels]}
 
 
 def _reading_order(name: str) -> list[tuple[int, str]]:
-    return [(len(part.lstrip("0")) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
+    return [(len(chunk.lstrip("0")) if chunk.isdecimal() else 0, chunk) for chunk in re.split(r"(\d+)", name)]
 
 
-def triplet_dots(where: str, part: TripletScatter) -> dict[str, Any]:
-    """At most `MOST_DOTS` marks of a triplet scatter, and counts of all.
+def triplet_dots(where: str, scatter: ScatterRecord) -> dict[str, Any]:
+    """Marks of a triplet scatter, at most `MOST_DOTS`, and counts of all.
 
     Raises:
         ValueError: if its series differ in length.
     """
-    s_ap, s_an = part["s_ap"], part["s_an"]
-    ids = part["ids"] or [str(i) for i in range(len(s_ap))]
+    s_ap, s_an = scatter["s_ap"], scatter["s_an"]
+    ids = scatter["ids"] or [str(i) for i in range(len(s_ap))]
     same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})
-    whole = [(ap, an, id) for ap, an, id in zip(s_ap, s_an, ids, strict=True) if is_number(ap) and is_number(an)]
-    shown = [whole[k] for k in thin(len(whole), MOST_DOTS)]
+    complete = [(ap, an, id) for ap, an, id in zip(s_ap, s_an, ids, strict=True) if is_number(ap) and is_number(an)]
+    drawn = [complete[k] for k in thin(len(complete), MOST_DOTS)]
     return {
-        **{name: [one[column] for one in shown] for column, name in enumerate(("s_ap", "s_an", "ids"))},
-        "items": len(whole),
-        "without": len(ids) - len(whole),
-        "wrong": sum(an > ap for ap, an, _ in whole),
+        **{name: [dot[column] for dot in drawn] for column, name in enumerate(("s_ap", "s_an", "ids"))},
+        "items": len(complete),
+        "without": len(ids) - len(complete),
+        "wrong": sum(an > ap for ap, an, _ in complete),
     }
 
 
-def gallery(level: str, queries: Sequence[Query], pictures: Pictures) -> list[dict[str, Any]]:
+def gallery(level: str, queries: Sequence[QueryRecord], pictures: Pictures) -> list[dict[str, Any]]:
     """The queries, with each neighbour judged by the class of its query at a level."""
 
-    def item(one: Item) -> dict[str, Any]:
-        return {**one, "picture": pictures.place(one["thumbnail"])}
+    def item(entry: ItemRecord) -> dict[str, Any]:
+        return {**entry, "picture": pictures.number(entry["thumbnail"])}
 
     return [
         item(query)

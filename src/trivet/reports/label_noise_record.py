@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from trivet.reports.shared_records import Estimate
+from trivet.reports.shared_records import EstimateRecord
 
 
 class Skew(TypedDict):
@@ -13,20 +13,20 @@ class Skew(TypedDict):
     picks: int | None
     active: int | None
     relative: list[float | None]
-    skew: Estimate | None
-    easy_skew: Estimate | None
-    wrong_skew: Estimate | None
-    active_wrong_skew: Estimate | None
-    positive_skew: Estimate | None
-    negative_skew: Estimate | None
-    gamma: Estimate | None
+    skew: EstimateRecord | None
+    easy_skew: EstimateRecord | None
+    wrong_skew: EstimateRecord | None
+    active_wrong_skew: EstimateRecord | None
+    positive_skew: EstimateRecord | None
+    negative_skew: EstimateRecord | None
+    gamma: EstimateRecord | None
 
 
 class Tolerance(TypedDict):
     """The share of wrong labels that a strategy tolerates, `by` its skew or by gamma, and that of `uniform` picking."""
 
     by: str
-    rate: Estimate
+    rate: EstimateRecord
     uniform: float
 
 
@@ -37,9 +37,9 @@ Phase = TypedDict(
         "to": int,
         "picks": int | None,
         "active": int | None,
-        "skew": Estimate | None,
-        "wrong_skew": Estimate | None,
-        "gamma": Estimate | None,
+        "skew": EstimateRecord | None,
+        "wrong_skew": EstimateRecord | None,
+        "gamma": EstimateRecord | None,
         "tolerance": Tolerance | None,
     },
 )

@@ -127,7 +127,7 @@ class Shares:
         return finite(self.values.get(name))
 
     def chance(self, name: str) -> float | None:
-        """What an embedding that maps everything to one point scores."""
+        """Score of an embedding that maps everything to one point."""
         if name.startswith("tar@far="):
             return float(name.removeprefix("tar@far="))
         return finite(self.values.get(f"chance_{name}", CHANCE.get(name)))
@@ -141,7 +141,7 @@ class Shares:
         return interval(self._intervals.get(name, {}).get(over))
 
     def macro_interval(self, name: str) -> Sequence[float] | None:
-        """That of the mean of the classes."""
+        """The interval of the mean of the classes."""
         return interval(self._macro_intervals.get(name, {}).get("classes"))
 
     def widest(self, name: str) -> tuple[str, Sequence[float]] | None:
@@ -163,7 +163,7 @@ def interval(ends: Sequence[Any] | None) -> Sequence[float] | None:
 
 
 def together(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Each name of any list once, in the order in which they come."""
+    """Names of all lists, each once, in their order."""
     return list(dict.fromkeys(name for names in lists for name in names))
 
 
@@ -177,10 +177,10 @@ def named(measure: str | None) -> str:
     return NAMES.get(measure or "", measure or "")
 
 
-def between(ends: Sequence[Any] | None, shown: Callable[[float | None], str] = percent) -> str:
+def between(ends: Sequence[Any] | None, render: Callable[[float | None], str] = percent) -> str:
     """An interval in words."""
     known = interval(ends)
-    return MISSING if known is None else f"{shown(known[0])} to {shown(known[1])}"
+    return MISSING if known is None else f"{render(known[0])} to {render(known[1])}"
 
 
 def by_chance(measure: str, share: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What all pages share: template, plot data, security policy, writing."""
+"""Writing of pages: template, plot data, security policy."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ class Pictures:
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
 
-    def place(self, uri: str | None) -> int | None:
+    def number(self, uri: str | None) -> int | None:
         """The number of a picture; None where there is none, or it is no inline one."""
         return self.places.setdefault(uri, len(self.places)) if uri is not None and image(uri) else None
 
     def some(self, uris: Sequence[str | None], most: int) -> list[int | None]:
         """The numbers of so many pictures that they take at most `most` characters, evenly spread; None for others."""
         size = sum(map(len, {uri for uri in uris if uri} - self.places.keys()))
-        kept = len(uris) if size <= most else len(uris) * most // size
+        count = len(uris) if size <= most else len(uris) * most // size
         return [
-            self.place(uri) if (i + 1) * kept // len(uris) > i * kept // len(uris) else None
+            self.number(uri) if (i + 1) * count // len(uris) > i * count // len(uris) else None
             for i, uri in enumerate(uris)
         ]
 
@@ -180,8 +180,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (percent, points, decimal, number, noun, duration, moment, words, value, image):
-        environment.filters[show.__name__] = show
+    for filter_of in (percent, points, decimal, number, noun, duration, moment, words, value, image):
+        environment.filters[filter_of.__name__] = filter_of
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from trivet.reports.diagnosis_record import Compared, DiagnosisSection
+from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.from_json import complete
 from trivet.reports.history_record import History
 from trivet.reports.label_noise_record import CleaningLook, LabelNoise
 from trivet.reports.monitor_record import Guard, Monitor
-from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, TripletScatter
+from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord
 from trivet.runtime.safe_read import check_types
 
 
@@ -103,7 +103,7 @@ class Evaluated(TypedDict):
 
 
 class ChosenCompared(TypedDict):
-    """A measure by which a step was chosen, beside that of a reference; interval and outcome as of `Compared`."""
+    """A measure by which a step was chosen, beside that of a reference; the rest as in `RecallComparison`."""
 
     measure: str
     reference: str
@@ -122,7 +122,7 @@ class AtPrefix(TypedDict):
 
     prefix: int
     evaluated: list[Evaluated]
-    comparisons: dict[str, list[Compared]]
+    comparisons: dict[str, list[RecallComparison]]
 
 
 class CollapseIndex(TypedDict):
@@ -193,12 +193,12 @@ class RunRecord(TypedDict):
     choosing: Choice | None
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]
-    comparisons: dict[str, dict[str, list[Compared]]]
+    comparisons: dict[str, dict[str, list[RecallComparison]]]
     chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]]
     prefixes: dict[str, list[AtPrefix]]
     collapse: dict[str, CollapseIndex]
     maps: dict[str, PlaneMap]
-    scatter: dict[str, dict[str, TripletScatter]]
+    scatter: dict[str, dict[str, ScatterRecord]]
     neighbours: dict[str, Gallery]
     diagnosis: dict[str, DiagnosisSection]
     forecast: ForecastRecord | None

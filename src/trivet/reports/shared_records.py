@@ -17,14 +17,14 @@ Levels = dict[str, Measures]
 """Label level -> its measures."""
 
 
-class Estimate(TypedDict):
+class EstimateRecord(TypedDict):
     """A number with its 95 % interval; None for what is not finite."""
 
     value: float | None
     interval: list[float | None]
 
 
-class Item(TypedDict):
+class ItemRecord(TypedDict):
     """An item that is shown, by its thumbnail, a data URI, or its text; its labels are level -> class name."""
 
     id: str
@@ -33,24 +33,24 @@ class Item(TypedDict):
     labels: dict[str, str]
 
 
-class Neighbour(Item):
+class NeighbourRecord(ItemRecord):
     """An item near a query, by cosine similarity."""
 
     similarity: float | None
 
 
-class Query(Item):
+class QueryRecord(ItemRecord):
     """An item with its neighbours, nearest first; `why` it was chosen, a sentence."""
 
     why: str
-    neighbours: list[Neighbour]
+    neighbours: list[NeighbourRecord]
 
 
 class Gallery(TypedDict):
     """Queries, judged at a label level."""
 
     level: str
-    queries: list[Query]
+    queries: list[QueryRecord]
 
 
 class PlaneMap(TypedDict):
@@ -62,8 +62,8 @@ class PlaneMap(TypedDict):
     thumbnails: list[str | None]
 
 
-class TripletScatter(TypedDict):
-    """Of each item the similarity to its nearest positive and to its nearest negative."""
+class ScatterRecord(TypedDict):
+    """Similarity of each item to its nearest positive and to its nearest negative."""
 
     s_ap: list[float | None]
     s_an: list[float | None]

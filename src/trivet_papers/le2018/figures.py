@@ -22,8 +22,8 @@ from trivet.reports.figure import (
     PINK,
     RED,
     SKY,
+    Columns,
     Figure,
-    Part,
     direct_label,
     in_percent,
     legend_above,
@@ -101,7 +101,7 @@ def figures(
 def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.random.Generator) -> Figure:
     """How often pairs are wrong: by the formulas, by the print, and counted among drawn labels."""
     p = np.linspace(0, 1, grid)
-    parts: list[Part] = []
+    parts: list[Columns] = []
     for number in classes:
         for source, at, rates in (
             ("corrected", p, theory.pair_noise_rates(p, number)),
@@ -168,7 +168,7 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
 def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure:
     """Up to which noise rate Q is at least 0: by the number of classes, the weights and the skew of the sampling."""
     p = np.linspace(0, 1, grid)
-    by_rate: list[Part] = [
+    by_rate: list[Columns] = [
         {
             "panel": "a",
             "num_classes": number,
@@ -181,7 +181,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
     many = {"panel": "a", "num_classes": np.inf, "weight": 0.0, "noise_rate": p, "q": theory.skewed_risk_factor(p, 1)}
     sizes = np.unique(np.geomspace(2, 1000, grid).round())
     weights = [(np.nan, 1 / sizes), *((s, theory.negative_weight(sizes, s)) for s in (*samples, np.inf))]
-    by_size: list[Part] = [
+    by_size: list[Columns] = [
         {
             "panel": "b",
             "num_classes": sizes,
@@ -193,7 +193,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         for s, weight in weights
     ]
     skews = np.geomspace(*SKEWS, grid)
-    by_skew: list[Part] = [
+    by_skew: list[Columns] = [
         {
             "panel": "c",
             "num_classes": np.inf,
@@ -203,7 +203,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         }
         for least in (0.0, 0.5)
     ]
-    implied: Part = {
+    implied: Columns = {
         "panel": "c, marks",
         "num_classes": np.inf,
         "skew": theory.implied_skew(BREAKS),
@@ -323,12 +323,12 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
 def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure:
     """What is left of the clean risk under 1-1 sampling: exact, in the limit of large classes, and the paper's Q."""
     p = np.linspace(0, 1, grid)
-    parts: list[Part] = []
+    parts: list[Columns] = []
     for number in classes:
         rates = theory.pair_noise_rates(p, number)
         limit = theory.risk_factors(rates, theory.negative_weight(number, np.inf)).smallest
         paper = theory.risk_factors(rates, 1 / number).smallest
-        shared: Part = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
+        shared: Columns = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
         parts += [
             shared
             | {"samples_per_class": s, "factor": theory.one_to_one_factor(p, num_classes=number, samples_per_class=s)}

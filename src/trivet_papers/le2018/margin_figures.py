@@ -17,8 +17,8 @@ from trivet.reports.figure import (
     ORANGE,
     RED,
     SKY,
+    Columns,
     Figure,
-    Part,
     in_percent,
     legend_above,
     panels,
@@ -41,7 +41,7 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
     edges = [edge for edge in (beta - margin, beta + margin) if 0 < edge < 2]
     d = np.union1d(np.linspace(0, 2, grid), edges)
     bounds = np.array([0.0, *edges, 2.0])
-    parts: list[Part] = []
+    parts: list[Columns] = []
     for positive in (True, False):
         true, wrong = (
             theory.hinged_margin_loss(d, np.full(d.shape, flag), margin=margin, beta=beta)
@@ -108,7 +108,7 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
     number = classes[-1]
     p = np.linspace(0, 1, grid)
     multipliers = theory.residual_multipliers(p, number, positive_skew=1 / gamma, negative_skew=1.0)
-    by_rate: list[Part] = [
+    by_rate: list[Columns] = [
         {
             "panel": "a",
             "num_classes": number,
@@ -123,7 +123,7 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
         for name, values in multipliers._asdict().items()
     ]
     gammas = np.linspace(0.02, 0.98, grid)
-    by_gamma: list[Part] = []
+    by_gamma: list[Columns] = []
     for name, t, extreme in (("extreme", 1, True), ("extreme", -1, True), ("equal", -1, False)):
         values = np.empty(grid)
         for k, share in enumerate(gammas):

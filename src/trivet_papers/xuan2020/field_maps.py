@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
 from trivet.collapse.dynamics import DIRECTIONS, VectorField, directions
-from trivet.reports.figure import BLUE, DIVERGING, GREEN, PINK, RED, Part
+from trivet.reports.figure import BLUE, DIVERGING, GREEN, PINK, RED, Columns
 from trivet.runtime.arrays import Floats
 
 WAYS = dict(zip(DIRECTIONS, zip((RED, BLUE, GREEN, PINK), ("//", "", "..", "xx"), strict=True), strict=True))
@@ -24,7 +24,7 @@ STEPS = 5  # of colour on each side of 0
 S_AP, S_AN = "similarity to the positive, $S_{ap}$", "similarity to the negative, $S_{an}$"
 
 
-def field_columns(field: VectorField, **parameters: Any) -> Part:
+def field_columns(field: VectorField, **parameters: Any) -> Columns:
     """A field with its parameters, for `tidy`."""
     cells = {"s_ap": field.s_ap, "s_an": field.s_an[:, None]}
     return parameters | cells | {"change_ap": field.change_ap, "change_an": field.change_an}

@@ -22,7 +22,7 @@ from trivet.collapse import dynamics
 from trivet.io.embedding_table import class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.mining import NegativeName, PositiveName
-from trivet.reports.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Figure, Part, label_outer, panels, style, tidy
+from trivet.reports.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Columns, Figure, label_outer, panels, style, tidy
 from trivet.runtime.arguments import check_count, check_name
 from trivet_papers.xuan2020 import field_maps
 from trivet_papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
@@ -120,7 +120,7 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         (numbers,), _ = class_numbers(column)
         what = f"{read.name}, classes {name}"
         rows, classes = torch.from_numpy(np.array(read.embeddings, dtype=np.float64)), torch.from_numpy(numbers)
-    parts: list[Part] = []
+    parts: list[Columns] = []
     generator = torch.Generator().manual_seed(seed)
     for strategy, (positives, negatives) in STRATEGIES.items():
         placed = dynamics.triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)

@@ -75,7 +75,7 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
             "high": [[1.1 * share for share in row] for row in matrix],
         },
         "notes": ["A note."],
-        "shown": shown,
+        "selected": shown,
         "class_names": names,
         "command": "trivet audit runs/x",
     }
@@ -121,7 +121,7 @@ def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
     for part in ("of the labels are wrong", "Confused classes", "Command"):
         assert part not in text
     found = record(distance="euclidean", folds=0, transition=None)
-    found["shown"][7]["thumbnail"] = None
+    found["selected"][7]["thumbnail"] = None
     write_audit_report(found, tmp_path / "page.html")
     text = words(tmp_path / "page.html")
     assert "the number is the distance" in text
@@ -253,7 +253,7 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
 
 def test_where_no_other_label_is_proposed_none_is_offered(tmp_path: Path, watch: Watch) -> None:
     found_now = record()
-    found_now["shown"][0]["proposed"] = found_now["shown"][0]["label"]
+    found_now["selected"][0]["proposed"] = found_now["selected"][0]["label"]
     write_audit_report(found_now, tmp_path / "page.html")
     page = watch(tmp_path / "page.html").page
     assert page.locator("#relabel").inner_text() == "R relabel (no other label is proposed)"
@@ -272,7 +272,7 @@ def test_where_no_other_label_is_proposed_none_is_offered(tmp_path: Path, watch:
 def test_the_class_of_most_neighbours_is_offered_where_nothing_is_proposed(tmp_path: Path, watch: Watch) -> None:
     rate = {"verdict": "cannot-tell", "estimate": None, "interval": [0.0, 0.28], "reason": "Two classes overlap."}
     found_now = record(noise_rate=rate, called_wrong=3)
-    for one, offered in zip(found_now["shown"][:2], ("33", "10"), strict=True):
+    for one, offered in zip(found_now["selected"][:2], ("33", "10"), strict=True):
         one |= {"proposed": one["label"], "offered": offered}
     write_audit_report(found_now, tmp_path / "page.html")
     assert "with a probability above 50 %, 3 of them wrong; the 12" in words(tmp_path / "page.html")
@@ -347,7 +347,7 @@ def test_items_are_filtered_and_ordered(tmp_path: Path, watch: Watch) -> None:
 def test_hostile_names_do_nothing_and_read_back(tmp_path: Path, watch: Watch) -> None:
     names = [*HOSTILE[:5], *HOSTILE[6:], 'comma, and "quotes"']
     found = record(8, names=names, pictures=False, name=HOSTILE[0], method=HOSTILE[1], notes=[HOSTILE[2]])
-    for i, one in enumerate(found["shown"]):
+    for i, one in enumerate(found["selected"]):
         one |= {"id": f"{names[i]}\nsecond line", "text": names[i], "evidence": [names[i]]}
     write_audit_report(found, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

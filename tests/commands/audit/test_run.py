@@ -18,7 +18,7 @@ from PIL import Image
 
 from trivet.commands.audit import items as audit_items
 from trivet.commands.audit import run as audit
-from trivet.commands.audit.items import Items, Request, out_of_fold, stratified_folds
+from trivet.commands.audit.items import AuditOptions, Items, out_of_fold, stratified_folds
 from trivet.commands.audit.run import Outputs, audit_path, judge, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
@@ -91,7 +91,7 @@ def audited(run: Path) -> tuple[dict[str, Any], Outputs]:
     outputs = Outputs(
         out=folder / "suspects.csv", decisions=folder / "decisions.csv", relabel_above=0.5, report=folder / "page.html"
     )
-    found = audit_path(run, Request(), outputs, command="trivet audit run")
+    found = audit_path(run, AuditOptions(), outputs, command="trivet audit run")
     assert contents(run) == before
     return found, outputs
 
@@ -205,7 +205,7 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
     run: Path, audited: tuple[dict[str, Any], Outputs]
 ) -> None:
     truth, seen = wrong_items(run), audited[0]
-    hidden = audit_path(run, Request(folds=0), Outputs())
+    hidden = audit_path(run, AuditOptions(folds=0), Outputs())
     by_heart, out_of_fold = (
         sum(one["probability_wrong"] > 0.5 for one in found["suspects"] if one["id"] in truth)
         for found in (hidden, seen)
@@ -226,10 +226,10 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
 
 def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_items, "_trained", lambda *rest: Shifted(0))
-    notes = audit_path(run, Request(folds=3), Outputs())["notes"]
+    notes = audit_path(run, AuditOptions(folds=3), Outputs())["notes"]
     assert [note[:44] for note in notes] == ["The median class has only 13 items per fold,"]
     monkeypatch.setattr(audit_items, "FEW", 13)
-    found = audit_path(run, Request(), Outputs())
+    found = audit_path(run, AuditOptions(), Outputs())
     assert (found["folds"], found["notes"]) == (3, [])
 
 
@@ -271,7 +271,7 @@ def test_what_is_decided_on_suspects_is_trained_on(
     spoiled = len(changed.keys() - truth.keys())
     assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 9
     # An audit of the new run is one of the labels as they were decided.
-    again = audit_path(tmp_path / "again", Request(folds=0), Outputs())
+    again = audit_path(tmp_path / "again", AuditOptions(folds=0), Outputs())
     labels = {one["id"]: one["label"] for one in again["suspects"]}
     assert changed.items() <= labels.items()
 
@@ -280,14 +280,14 @@ def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch:
     given: list[dict[str, Any]] = []
     monkeypatch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
     monkeypatch.setattr(audit, "PAGE_ITEMS", 5)
-    found = audit_path(run, Request(folds=0, neighbours=4), Outputs(report=tmp_path / "x.html"))
+    found = audit_path(run, AuditOptions(folds=0, neighbours=4), Outputs(report=tmp_path / "x.html"))
     (page,) = given
     assert page["class_names"] == tuple(NAMES)
-    assert [one["id"] for one in page["shown"]] == [one["id"] for one in found["suspects"][:5]]
+    assert [one["id"] for one in page["selected"]] == [one["id"] for one in found["suspects"][:5]]
     table = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
     place = {name: i for i, name in enumerate(table["id"])}
     points = np.array(table["embedding"], np.float64)
-    for one, suspect in zip(page["shown"], found["suspects"], strict=False):
+    for one, suspect in zip(page["selected"], found["suspects"], strict=False):
         assert (one["label"], one["proposed"]) == (suspect["label"], suspect["proposed_label"])
         assert "; ".join(one["evidence"]) == suspect["evidence"]
         assert one["thumbnail"].startswith("data:image/png")
@@ -339,20 +339,20 @@ def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
     given: list[dict[str, Any]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
-        found = audit_path(Path("pets.npz"), Request(), Outputs(report=Path("x.html")))
+        found = audit_path(Path("pets.npz"), AuditOptions(), Outputs(report=Path("x.html")))
     assert (found["name"], found["split"], found["level"], found["folds"]) == ("pets.npz", None, "kind", 0)
     assert (found["items"], found["classes"], found["distance"]) == (60, 2, "cosine")
     assert found["transition"]["classes"] == ["cat", "dog"]
     assert len(found["notes"]) == 1
-    shown = given[0]["shown"][0]
+    shown = given[0]["selected"][0]
     assert shown["text"] == f"text {shown['id'].removeprefix('pet ')}"
     assert shown["thumbnail"] is None
     assert -1 <= shown["neighbours"][0]["similarity"] <= 1
-    found = audit_path(Path("bare.npz"), Request(split="two", distance="euclidean"), Outputs())
+    found = audit_path(Path("bare.npz"), AuditOptions(split="two", distance="euclidean"), Outputs())
     assert (found["items"], found["split"], found["distance"]) == (30, "two", "euclidean")
     assert sorted(one["id"] for one in found["suspects"]) == sorted(map(str, range(1, 60, 2)))  # of the file
     assert "identified by their number" in found["notes"][1]
-    assert audit_path(Path("line.npz"), Request(), Outputs())["distance"] == "euclidean"
+    assert audit_path(Path("line.npz"), AuditOptions(), Outputs())["distance"] == "euclidean"
 
 
 def test_duplicates_and_outliers_are_named(files: Path) -> None:
@@ -362,7 +362,7 @@ def test_duplicates_and_outliers_are_named(files: Path) -> None:
     labels = np.repeat(["a", "b"], 40)
     labels[3] = "b"
     np.savez("twice.npz", embeddings=points, kind=labels)
-    found = audit_path(Path("twice.npz"), Request(distance="euclidean"), Outputs(out=Path("s.csv")))
+    found = audit_path(Path("twice.npz"), AuditOptions(distance="euclidean"), Outputs(out=Path("s.csv")))
     assert found["duplicates"] == {"exact": 2, "near": 2, "other_label": 2}
     assert found["outliers"] == 1
     with Path("s.csv").open(newline="") as file:
@@ -380,7 +380,7 @@ def test_duplicates_and_outliers_are_named(files: Path) -> None:
     texts[5:9] = ["Some  words", "some words ", " ", ""]
     apart = random.normal(size=(80, 8)) + 3 * (labels == "a")[:, None]
     np.savez("texts.npz", embeddings=apart, kind=labels, text=np.array(texts))
-    judged = {one["id"]: one for one in audit_path(Path("texts.npz"), Request(), Outputs())["suspects"]}
+    judged = {one["id"]: one for one in audit_path(Path("texts.npz"), AuditOptions(), Outputs())["suspects"]}
     assert [name for name, one in judged.items() if one["duplicate"] == "exact"] in (["5", "6"], ["6", "5"])
     assert judged["5"]["text"] == "Some  words"
 
@@ -404,7 +404,7 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
     for refused in ("cannot-tell", "uninformative"):
         told(refused, monkeypatch)
-        found = audit_path(Path("pets.npz"), Request(), replace(outputs, relabel_above=0.5))
+        found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, relabel_above=0.5))
         assert found["refused"].startswith("--relabel-above needs labels that must be wrong, or")
         instead = ", or leave out the doubtful by --drop-above alone" if refused == "cannot-tell" else ""
         assert found["refused"].endswith(f" No decision was filled in; decide on each item yourself{instead}.")
@@ -414,7 +414,7 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         for name in ("s.csv", "d.csv", "r.html"):
             Path(name).unlink(missing_ok=True)
     told("cannot-tell", monkeypatch)
-    found = audit_path(Path("pets.npz"), Request(), outputs)
+    found = audit_path(Path("pets.npz"), AuditOptions(), outputs)
     assert found["noise_rate"] == {
         "verdict": "cannot-tell", "estimate": None, "interval": [0.0, 0.4], "reason": "For a reason.",
     }  # fmt: skip
@@ -423,12 +423,12 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     assert "refused" not in found
     told("uninformative", monkeypatch)
     Path("d.csv").unlink()
-    found = audit_path(Path("pets.npz"), Request(), replace(outputs, drop_above=0.5, force=True))
+    found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, drop_above=0.5, force=True))
     assert found["refused"] == (
         "--drop-above needs an embedding that knows the labels: For a reason. No decision was filled in."
     )
     assert not Path("d.csv").exists()
-    found = audit_path(Path("pets.npz"), Request(), replace(outputs, force=True))
+    found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, force=True))
     assert found["noise_rate"] == {
         "verdict": "uninformative", "estimate": None, "interval": None, "reason": "For a reason.",
     }  # fmt: skip
@@ -462,7 +462,7 @@ def test_what_is_doubtful_is_dropped_and_each_class_keeps_two(files: Path, monke
     monkeypatch.setattr(audit, "find_suspects", doubtful)
 
     def decided(**above: float) -> tuple[dict[str, list[int]], dict[str, Any]]:
-        found = audit_path(Path("pets.npz"), Request(), Outputs(decisions=Path("d.csv"), force=True, **above))
+        found = audit_path(Path("pets.npz"), AuditOptions(), Outputs(decisions=Path("d.csv"), force=True, **above))
         rows = read_decisions(Path("d.csv"))
         assert [one.id for one in rows] == [one["id"] for one in found["suspects"]]
         parted = {one.decision: [] for one in rows}
@@ -503,8 +503,8 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
     given: list[dict[str, Any]] = []
     monkeypatch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
     outputs = Outputs(decisions=Path("d.csv"), report=Path("r.html"))
-    found = audit_path(Path("one.npz"), Request(neighbours=9), outputs)
-    first, shown = found["suspects"][0], given[0]["shown"][0]
+    found = audit_path(Path("one.npz"), AuditOptions(neighbours=9), outputs)
+    first, shown = found["suspects"][0], given[0]["selected"][0]
     assert (first["id"], first["label"], first["proposed_label"]) == ("pet 7", "dog", "dog")
     assert (first["neighbour_label"], first["neighbour_count"]) == ("cat", 9)
     assert (shown["proposed"], shown["offered"]) == ("dog", "cat")
@@ -520,7 +520,7 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
 
 
 def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) -> None:
-    request = Request()
+    request = AuditOptions()
     outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
     audit_path(Path("pets.npz"), request, outputs)
     Path("mine.csv").write_text("id,label\n1,2\n")
@@ -542,7 +542,7 @@ def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) ->
         with pytest.raises(ValueError, match=sentence):
             audit_path(Path("pets.npz"), request, wrong)
         assert contents(files) == before
-    audit_path(Path("pets.npz"), Request(seed=1), replace(outputs, force=True))
+    audit_path(Path("pets.npz"), AuditOptions(seed=1), replace(outputs, force=True))
     assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
 
 
@@ -554,7 +554,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
 
     def audited(points: np.ndarray, names: np.ndarray) -> dict[str, Any]:
         np.savez(tmp_path / "items.npz", embeddings=points, label=names)
-        return audit_path(tmp_path / "items.npz", Request(level="label"), Outputs())
+        return audit_path(tmp_path / "items.npz", AuditOptions(level="label"), Outputs())
 
     single = audited(points, np.arange(60))
     assert single["noise_rate"]["reason"].startswith("Every class has a single item, so nothing tells")

@@ -55,7 +55,7 @@ def record(names: list[str], *, runs: int = 2, split: str = "unseen", level: str
                 "training": {
                     "step": [10, 20, 30],
                     "series": {"loss": [3.0, place, None], "dropped": [0, 0, 0]},
-                    "look_step": [20],
+                    "validation_step": [20],
                     "recall": {level: [0.5]},
                 },
             }

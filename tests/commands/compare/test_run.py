@@ -216,4 +216,4 @@ def test_what_a_repair_took_back_is_left_out() -> None:
     )
     seen = training_of(run)
     assert (seen["step"], seen["series"]["loss"]) == ([10, 20, 30], [6, 2, 1])
-    assert (seen["look_step"], seen["recall"]) == ([10, 20], {"digit": [0.1, 0.3]})
+    assert (seen["validation_step"], seen["recall"]) == ([10, 20], {"digit": [0.1, 0.3]})

@@ -34,7 +34,7 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
         untrained,
         EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5")),
         seed=0,
-        keep=lambda name, embeddings: None,
+        store=lambda name, embeddings: None,
         chosen_by="map@r",
     )
     rows = {row["name"]: row["levels"] for row in found["evaluation"]["seen"]}
@@ -65,7 +65,7 @@ def test_prefixes_stand_beside_references_that_are_as_long_but_not_beside_pixels
     rows, zero_shot, raw = (draw.normal(size=(60, size)).astype(np.float32) for size in (6, 3, 64))
     references = {"zero-shot backbone": zero_shot, "raw inputs": raw}
     for unit in (True, False):
-        two, four = at_prefixes(rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, kept=None)
+        two, four = at_prefixes(rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, cache=None)
         assert [row["name"] for row in two["evaluated"]] == ["trained", "zero-shot backbone"]
         assert [row["name"] for row in four["evaluated"]] == ["trained"]
         assert four["comparisons"] == {level: [] for level in seen.labels}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trivet.commands.evaluate.differences import compare, summary
-from trivet.commands.evaluate.run import Request, evaluate_file, evaluate_files, evaluate_pair, per_class_csv
+from trivet.commands.evaluate.run import EvaluationOptions, evaluate_file, evaluate_files, evaluate_pair, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 from trivet.metrics.folds import class_folds
@@ -21,7 +21,7 @@ from trivet.metrics.rejection import rejection
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 NAMES = ("recall@1", "map@r", "nmi")
-QUICK = Request(measures=NAMES, resamples=50)
+QUICK = EvaluationOptions(measures=NAMES, resamples=50)
 
 
 def blobs(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

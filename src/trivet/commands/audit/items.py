@@ -38,8 +38,8 @@ PIXELS = 2**24  # values of pictures that are compared at once
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of a file or run.
+class AuditOptions:
+    """Options of an audit of a file or run.
 
     Attributes:
         level: the label level that is audited; None for the first of a file, and for that a run was trained on.
@@ -102,7 +102,7 @@ class Items:
     doubt: str = ""
 
 
-def items_of(path: Path, request: Request) -> Items:
+def items_of(path: Path, request: AuditOptions) -> Items:
     """The items of a file of embeddings or texts, or of a run.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
@@ -116,7 +116,7 @@ def items_of(path: Path, request: Request) -> Items:
     return _of_run(path, request) if is_run_folder(path) else _of_file(path, request)
 
 
-def _of_file(path: Path, request: Request) -> Items:
+def _of_file(path: Path, request: AuditOptions) -> Items:
     if request.folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
     texts: Sequence[str] | None
@@ -181,7 +181,7 @@ def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
-def _of_texts(path: Path, request: Request) -> tuple[Vectors, list[str], str]:
+def _of_texts(path: Path, request: AuditOptions) -> tuple[Vectors, list[str], str]:
     """The vectors of a csv file, its texts, and a note that says how they were compared."""
     encoder, text = request.encoder, TEXT if request.text is None else request.text
     if encoder is None:
@@ -192,17 +192,17 @@ def _of_texts(path: Path, request: Request) -> tuple[Vectors, list[str], str]:
     else:
         note = f"The texts were compared by their embeddings from {encoder}."
 
-    said = reporter("embedding texts")
+    progress = reporter("embedding texts")
 
     def encode(texts: list[str]) -> npt.NDArray[Any]:
-        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, said)
+        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, progress)
 
     levels = None if request.level is None else [request.level]
     vectors, texts = read_texts(path, encode, text=text, levels=levels, split=request.split)
     return vectors, texts, note
 
 
-def _read(path: Path, request: Request) -> Vectors:
+def _read(path: Path, request: AuditOptions) -> Vectors:
     """The rows with the level that is named, or with all there are, and their texts if there is a column of texts."""
     levels = None if request.level is None else [request.level]
     if request.text is not None:
@@ -213,7 +213,7 @@ def _read(path: Path, request: Request) -> Vectors:
     return vectors
 
 
-def _of_run(path: Path, request: Request) -> Items:
+def _of_run(path: Path, request: AuditOptions) -> Items:
     if request.split is not None or request.text is not None or request.encoder is not None:
         raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
     run = RunFolder.open(path)
@@ -307,12 +307,12 @@ def _raw_if_better(
 
 def _pictures(items: Dataset) -> list[Hashable]:
     """Equal for items of the same pixels."""
-    found: list[Hashable] = []
+    digests: list[Hashable] = []
     step = max(1, PIXELS // max(1, items.inputs.batch(np.arange(1)).numel()))
     for start in range(0, len(items), step):
-        found += _digests(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
-        report("comparing pictures", len(found), len(items))
-    return found
+        digests += _digests(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
+        report("comparing pictures", len(digests), len(items))
+    return digests
 
 
 def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0) -> tuple[npt.NDArray[Any], Integers]:
@@ -343,17 +343,17 @@ def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0)
     embeddings = np.empty((len(train), config.model.embedding_dim), np.float32)
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
-        kept = np.flatnonzero((fold != number) & (counts[labels] > 1))
+        training_rows = np.flatnonzero((fold != number) & (counts[labels] > 1))
         enough, needed = int((counts > 1).sum()), config.batch.needed_classes
         if enough < needed:
             raise ValueError(
                 f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
                 f"without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
             )
-        model = _trained(config, splits, train.subset(kept), f"network {number + 1} of {folds}")
-        held_out = np.flatnonzero(fold == number)
-        embeddings[held_out] = embed(model, train.subset(held_out).inputs)
-        if not np.isfinite(embeddings[held_out]).all():
+        model = _trained(config, splits, train.subset(training_rows), f"network {number + 1} of {folds}")
+        fold_rows = np.flatnonzero(fold == number)
+        embeddings[fold_rows] = embed(model, train.subset(fold_rows).inputs)
+        if not np.isfinite(embeddings[fold_rows]).all():
             raise ValueError(
                 f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
                 "training.learning_rate, or audit with --folds 0."
@@ -377,10 +377,10 @@ def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> E
     config = in_steps(config, splits)  # of all items, so that each network makes as many steps as a run
     steps = config.training.num_steps
 
-    def say() -> None:
+    def report_step() -> None:
         report(title, task.step, steps)
 
-    task, batches = first_task(config, items, splits.level, steps=steps, after_step=say)
+    task, batches = first_task(config, items, splits.level, steps=steps, after_step=report_step)
     if not fit(task, batches, workers=config.training.workers):
         raise KeyboardInterrupt
     return task.measured.eval()

@@ -153,10 +153,10 @@ def audit(
     if not is_run_folder(embeddings):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("audit"):
-        from trivet.commands.audit.items import Request
+        from trivet.commands.audit.items import AuditOptions
         from trivet.commands.audit.run import Outputs, audit_path  # here: it loads the training stack
 
-        request = Request(
+        request = AuditOptions(
             level=level,
             split=split,
             text=text,
@@ -220,7 +220,7 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
         f"with another label; outliers: {result['outliers']}"
     )
     if top and suspects:
-        if any(one["text"] is not None for one in suspects[:top]):
+        if any(suspect["text"] is not None for suspect in suspects[:top]):
             _print_texts(suspects[:top])
         _print_suspects(suspects[:top], rate["verdict"], result["neighbours"])
     if suspects and rate["verdict"] == "cannot-tell":
@@ -229,9 +229,9 @@ def print_audit(result: Mapping[str, Any], top: int) -> None:
     for note in result["notes"]:
         say(f"Note: {note}")
     decided = "Decisions, none filled in" if "refused" in result else "Decisions"
-    for key, said in (("out", "Suspects"), ("decisions", decided), ("report", "Report")):
+    for key, title in (("out", "Suspects"), ("decisions", decided), ("report", "Report")):
         if key in result:
-            echo(f"{said}: {result[key]}")
+            echo(f"{title}: {result[key]}")
 
 
 def _headline(rate: Mapping[str, Any]) -> str:
@@ -248,7 +248,7 @@ def _verb(rate: Mapping[str, Any], count: int) -> str:
 
 
 def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbours: int) -> None:
-    """What is said of each; with both chances where it cannot be told which are wrong."""
+    """A table of the items; with both probabilities where it is unknown which are wrong."""
     from trivet.commands.audit.run import offered  # here: it loads the training stack
 
     words: tuple[str, ...] = ("id", "label", "proposed")
@@ -257,22 +257,24 @@ def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbo
         words = ("id", "label", "proposed, or most neighbours")
         numbers = ("wrong, %", "wrong or not separable, %", "neighbours with its label")
     rows = []
-    for one in suspects:
-        margin = one["positive_margin"]
-        near = f"{round(one['neighbour_agreement'] * neighbours)} of {neighbours}"
-        told: tuple[str, ...] = (
+    for suspect in suspects:
+        margin = suspect["positive_margin"]
+        near = f"{round(suspect['neighbour_agreement'] * neighbours)} of {neighbours}"
+        cells: tuple[str, ...] = (
             near,
             "–" if margin is None else f"{margin:.3f}",
-            f"{100 * one['mode_share']:.0f}",
+            f"{100 * suspect['mode_share']:.0f}",
         )
         if verdict == "cannot-tell":
-            told = (_cents(one["probability_not_separable"]), near)
-        rows.append((one["id"], one["label"], offered(one, verdict), _cents(one["probability_wrong"]), *told))
+            cells = (_cents(suspect["probability_not_separable"]), near)
+        rows.append(
+            (suspect["id"], suspect["label"], offered(suspect, verdict), _cents(suspect["probability_wrong"]), *cells)
+        )
     print_table(None, words, numbers, rows, named_by=1)
 
 
 def _advice(result: Mapping[str, Any]) -> tuple[str, str]:
-    """Where it cannot be told which labels are wrong: what the columns say, and how far down the list to go."""
+    """Sentences for a verdict "cannot-tell": the meaning of the columns, and how far down the list to go."""
     return (
         f'"wrong": overlap of classes does not explain the label: {result["called_wrong"]} above 50 %, '
         f'{result["expected_wrong"]:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
@@ -284,9 +286,9 @@ def _advice(result: Mapping[str, Any]) -> tuple[str, str]:
 
 def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:
     """The texts of the items beside their ids, each cut to a line."""
-    widest = max(len(one["id"]) for one in suspects)
+    widest = max(len(suspect["id"]) for suspect in suspects)
     room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns
-    texts = [(one["id"], textwrap.shorten(one["text"] or "", room, placeholder="…")) for one in suspects]
+    texts = [(suspect["id"], textwrap.shorten(suspect["text"] or "", room, placeholder="…")) for suspect in suspects]
     print_table(None, ("id", "text"), (), texts)
 
 

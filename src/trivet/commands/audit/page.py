@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.commands.audit.record import AuditRecord, Beside, LabelledItem, NoiseRate, ShownSuspect, Transition
+from trivet.commands.audit.record import AuditRecord, LabelledItem, NearbyItem, NoiseRate, SuspectItem, Transition
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 from trivet.runtime.text import counted, noun
 
@@ -30,19 +30,19 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
     """
     pictures = Pictures()
     data = _data(record, pictures)
-    shown = record["shown"]
+    suspects = record["selected"]
     context = {
         "record": record,
         "title": ", ".join([record["name"] or "embeddings", *([record["split"]] if record["split"] else [])]),
         "facts": _facts(record),
         "rate": _rate(record["noise_rate"]),
         "wrong": _wrong(record["noise_rate"]),
-        "shown": len(shown),
+        "shown": len(suspects),
         "pictures": bool(pictures.places),
-        "faceless": sum(one["thumbnail"] is None and one["text"] is None for one in shown),
-        "labels": _counted(one["label"] for one in shown),
-        "proposed": _counted(one["proposed"] for one in shown),
-        "kinds": _kinds(shown),
+        "faceless": sum(suspect["thumbnail"] is None and suspect["text"] is None for suspect in suspects),
+        "labels": _counted(suspect["label"] for suspect in suspects),
+        "proposed": _counted(suspect["proposed"] for suspect in suspects),
+        "kinds": _kinds(suspects),
         "suffix": suffix if (suffix := Path(record["name"]).suffix.lower()) in _FILES else ".csv",
         "names": record["class_names"],
         "transition": _transition(record["transition"]),
@@ -59,29 +59,29 @@ def _rate(rate: NoiseRate | None) -> dict[str, Any] | None:
 
 
 def _wrong(rate: NoiseRate | None) -> str:
-    """What a suspect label is said to be."""
+    """Adjective for a suspect label."""
     return "wrong or not separable" if rate is not None and rate["verdict"] == "cannot-tell" else "wrong"
 
 
 def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
-    return sorted(Counter(names).items(), key=lambda one: (len(one[0]) if one[0].isdigit() else 0, one[0]))
+    return sorted(Counter(names).items(), key=lambda pair: (len(pair[0]) if pair[0].isdigit() else 0, pair[0]))
 
 
-def _kinds(shown: Sequence[ShownSuspect]) -> list[tuple[str, str, int]]:
-    """What the page can be limited to: the value, its words, and how many items there are."""
-    exact_or_near = [one["duplicate_label"] for one in shown]
+def _kinds(suspects: Sequence[SuspectItem]) -> list[tuple[str, str, int]]:
+    """Filters of the page: value, words, and number of items."""
+    exact_or_near = [suspect["duplicate_label"] for suspect in suspects]
     return [
         ("other", "duplicates, other label", exact_or_near.count("other")),
         ("same", "duplicates, same label", exact_or_near.count("same")),
-        ("outlier", "outliers", sum(bool(one["outlier"]) for one in shown)),
+        ("outlier", "outliers", sum(bool(suspect["outlier"]) for suspect in suspects)),
     ]
 
 
 def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
-    """What the script of the page shows; the suspect of each number is the item of that number."""
+    """Data of the script; a suspect and its item have the same number."""
     names = list(record["class_names"])
     number = {name: i for i, name in enumerate(names)}
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     items: list[list[Any]] = []
 
     def numbered(name: str) -> int:
@@ -90,31 +90,36 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
             names.append(name)
         return number[name]
 
-    def item(one: LabelledItem) -> int:
-        if one["id"] not in places:
-            places[one["id"]] = len(items)
-            items.append([one["id"], numbered(one["label"]), pictures.place(one["thumbnail"]), one["text"]])
-        return places[one["id"]]
+    def item(entry: LabelledItem) -> int:
+        if entry["id"] not in positions:
+            positions[entry["id"]] = len(items)
+            items.append([entry["id"], numbered(entry["label"]), pictures.number(entry["thumbnail"]), entry["text"]])
+        return positions[entry["id"]]
 
-    for one in record["shown"]:
-        item(one)
+    for entry in record["selected"]:
+        item(entry)
     suspects = [
         [
-            numbered(one["proposed"]),
-            numbered(one["offered"] or one["proposed"]),
-            ">99.9" if (one["probability"] or 0) >= 0.9995 else percent(one["probability"]),
-            one["evidence"],
-            one["duplicate"],
-            one["duplicate_of"],
-            one["duplicate_label"],
-            bool(one["outlier"]),
-            [[item(near), _near(near)] for near in one["neighbours"]],
+            numbered(entry["proposed"]),
+            numbered(entry["offered"] or entry["proposed"]),
+            ">99.9" if (entry["probability"] or 0) >= 0.9995 else percent(entry["probability"]),
+            entry["evidence"],
+            entry["duplicate"],
+            entry["duplicate_of"],
+            entry["duplicate_label"],
+            bool(entry["outlier"]),
+            [[item(near), _near(near)] for near in entry["neighbours"]],
         ]
-        for one in record["shown"]
+        for entry in record["selected"]
     ]
-    told = [record["name"], record["split"], record["level"], [[one["id"], one["label"]] for one in record["shown"]]]
+    content = [
+        record["name"],
+        record["split"],
+        record["level"],
+        [[entry["id"], entry["label"]] for entry in record["selected"]],
+    ]
     return {
-        "key": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32],
+        "key": hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32],
         "names": names,
         "items": items,
         "suspects": suspects,
@@ -122,7 +127,7 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
     }
 
 
-def _near(near: Beside) -> str:
+def _near(near: NearbyItem) -> str:
     return decimal(near["distance"] if near["similarity"] is None else near["similarity"])
 
 
@@ -146,14 +151,14 @@ def _transition(transition: Transition | None) -> dict[str, Any] | None:
 
     def cell(i: int, j: int) -> dict[str, Any]:
         share = matrix[i][j]
-        said = f"{classes[i]} labelled {classes[j]}: {percent(share)} %"
+        title = f"{classes[i]} labelled {classes[j]}: {percent(share)} %"
         if low and high:
-            said += f", 95 % interval {percent(low[i][j])} to {percent(high[i][j])} %"
+            title += f", 95 % interval {percent(low[i][j])} to {percent(high[i][j])} %"
         # Of small shares, which are the ones to be seen, the root is well above 0.
         depth = 0 if share is None else round(100 * math.sqrt(min(1.0, max(0.0, share))))
         return {
             "text": MISSING if share is None else "" if share < 0.005 else f"{100 * share:.0f}",
-            "said": said,
+            "said": title,
             "depth": depth,
             "kind": ("right" if i == j else "wrong") + (" strong" if depth > _STRONG else ""),
         }
@@ -173,4 +178,4 @@ def _worst(classes: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> 
         for j, share in enumerate(row)
         if i != j and share is not None and share >= 0.005
     ]
-    return [(classes[i], classes[j], percent(share)) for share, i, j in sorted(pairs, key=lambda one: -one[0])[:3]]
+    return [(classes[i], classes[j], percent(share)) for share, i, j in sorted(pairs, key=lambda entry: -entry[0])[:3]]

@@ -21,7 +21,7 @@ class NoiseRate(TypedDict):
 
 
 class DuplicateCounts(TypedDict):
-    """How many items have an exact or a near duplicate, and how many one of another label."""
+    """Numbers of items with an exact or a near duplicate, and with one of another label."""
 
     exact: int
     near: int
@@ -29,7 +29,7 @@ class DuplicateCounts(TypedDict):
 
 
 class Transition(TypedDict):
-    """By true class (rows) what the labels are (columns), with the ends of each entry."""
+    """Shares of the labels (columns) in each true class (rows), with the ends of their intervals."""
 
     classes: list[str]
     matrix: list[list[float | None]]
@@ -38,7 +38,7 @@ class Transition(TypedDict):
 
 
 class LabelledItem(TypedDict):
-    """What is shown of an item: its thumbnail as a data URI, or its text."""
+    """An item with its thumbnail as a data URI, or its text."""
 
     id: str
     label: str
@@ -46,14 +46,14 @@ class LabelledItem(TypedDict):
     text: str | None
 
 
-class Beside(LabelledItem):
+class NearbyItem(LabelledItem):
     """A neighbour, by cosine similarity or else by distance."""
 
     similarity: float | None
     distance: float | None
 
 
-class ShownSuspect(LabelledItem):
+class SuspectItem(LabelledItem):
     """An item of the page with the label proposed for it and its nearest neighbours.
 
     `offered` is what a person may choose with one key: see `trivet.commands.audit.run.offered`; nothing if it is the
@@ -68,11 +68,11 @@ class ShownSuspect(LabelledItem):
     duplicate_of: str | None
     duplicate_label: str | None
     outlier: bool | None
-    neighbours: list[Beside]
+    neighbours: list[NearbyItem]
 
 
 class AuditRecord(TypedDict):
-    """What the page of an audit shows, the most suspect items first."""
+    """Contents of the page of an audit, the most suspect items first."""
 
     name: str
     of_run: bool | None
@@ -92,7 +92,7 @@ class AuditRecord(TypedDict):
     outliers: int | None
     transition: Transition | None
     notes: list[str]
-    shown: list[ShownSuspect]
+    selected: list[SuspectItem]
     class_names: list[str]
     command: str
     created: str

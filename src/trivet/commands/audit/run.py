@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import trivet
-from trivet.commands.audit.items import Items, Request, items_of
+from trivet.commands.audit.items import AuditOptions, Items, items_of
 from trivet.commands.audit.record import AuditRecord
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
@@ -68,8 +68,8 @@ class Outputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """What an audit says of N items.
+class Judgement:
+    """Judgement of N items.
 
     Attributes:
         suspects: which labels are probably wrong; `proposed` indexes the class names of `class_numbers`.
@@ -84,7 +84,7 @@ class Judged:
 
 def audit_path(
     path: Path,
-    request: Request,
+    request: AuditOptions,
     outputs: Outputs,
     *,
     command: str = "",
@@ -123,19 +123,19 @@ def audit_path(
     judged = judge(items, neighbours=request.neighbours, seed=request.seed)
     noise = judged.suspects.noise
     result = summary(items, judged)
-    told = noise.verdict != "uninformative"
+    informative = noise.verdict != "uninformative"
     refused = _refused(outputs, noise)
     if refused is not None:
         result["refused"] = refused
         outputs = replace(outputs, relabel_above=None, drop_above=None)
-    rows = result["suspects"] if told else _rows(items, judged)
+    rows = result["suspects"] if informative else _rows(items, judged)
     if outputs.out is not None:
         columns = SUSPECTS + FURTHER
         write_atomic(
             outputs.out, csv_text([columns, *([_cell(row[name]) for name in columns] for row in rows)]).encode()
         )
         result["out"] = str(outputs.out)
-    if outputs.decisions is not None and told:
+    if outputs.decisions is not None and informative:
         decided = _decided(result["suspects"], noise.verdict, outputs.relabel_above, outputs.drop_above)
         write_atomic(outputs.decisions, write_decisions(decided).encode())
         if outputs.drop_above is not None:
@@ -147,10 +147,10 @@ def audit_path(
         from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
 
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        shown = _shown(items, judged, result["suspects"])
-        page = {name: part for name, part in result.items() if name != "suspects"} | {
-            "is_run_folder": is_run_folder(path),
-            "shown": shown,
+        suspects = _page_items(items, judged, result["suspects"])
+        page = {name: value for name, value in result.items() if name != "suspects"} | {
+            "of_run": is_run_folder(path),
+            "selected": suspects,
             "class_names": class_numbers(items.labels)[1],
             "command": command,
             "created": created,
@@ -175,16 +175,19 @@ def _check_outputs(path: Path, outputs: Outputs) -> None:
             raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
         if not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
-    given = (
+    options = (
         ("--out", outputs.out, table(*SUSPECTS, whole=False)),
         ("--decisions", outputs.decisions, table(*DECISION_FILE)),
         ("--report", outputs.report, page("audit")),
     )
-    check_outputs([Output(option, file, own, outputs.force) for option, file, own in given if file is not None], [path])
+    check_outputs(
+        [Output(option, file, recognised, outputs.force) for option, file, recognised in options if file is not None],
+        [path],
+    )
 
 
 def _refused(outputs: Outputs, noise: NoiseEstimate) -> str | None:
-    """Why decisions that were asked for are not filled in, if so."""
+    """The reason why requested decisions are not filled in; None if they are."""
     if outputs.relabel_above is not None and not noise.accuses:
         instead = ", or leave out the doubtful by --drop-above alone" if noise.verdict == "cannot-tell" else ""
         return (
@@ -196,42 +199,42 @@ def _refused(outputs: Outputs, noise: NoiseEstimate) -> str | None:
     return None
 
 
-def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judged:
-    """What `trivet.label_noise.find_suspects`, `find_duplicates` and `find_outliers` say.
+def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judgement:
+    """Results of `trivet.label_noise.find_suspects`, `find_duplicates` and `find_outliers`.
 
     Raises:
         ValueError: as `find_suspects`.
     """
     (classes,), _ = class_numbers(items.labels)
-    found = find_suspects(
+    suspects = find_suspects(
         items.embeddings, classes, neighbours=neighbours, folds=items.fold, seed=seed, distance=items.distance
     )
-    near, apart = found.neighbours, found.neighbour_distances
-    return Judged(
-        found,
-        find_duplicates(near, apart, classes, content=items.content, folds=items.fold),
-        find_outliers(near, apart, folds=items.fold),
+    near, distances = suspects.neighbours, suspects.neighbour_distances
+    return Judgement(
+        suspects,
+        find_duplicates(near, distances, classes, content=items.content, folds=items.fold),
+        find_outliers(near, distances, folds=items.fold),
     )
 
 
-def summary(items: Items, judged: Judged) -> dict[str, Any]:
+def summary(items: Items, judged: Judgement) -> dict[str, Any]:
     """The result of `audit_path` without the names of files."""
     _, names = class_numbers(items.labels)
-    found, noise, duplicates = judged.suspects, judged.suspects.noise, judged.duplicates
-    told = noise.verdict != "uninformative"
+    suspects, noise, duplicates = judged.suspects, judged.suspects.noise, judged.duplicates
+    informative = noise.verdict != "uninformative"
     matrix = None if noise.verdict != "estimated" or len(names) > MOST_CLASSES else noise.transition
     matrices = {"matrix": matrix, "low": noise.transition_low, "high": noise.transition_high}
     return {
         "noise_rate": {
             "verdict": noise.verdict,
             "estimate": noise.rate if noise.verdict == "estimated" else None,
-            "interval": list(noise.interval) if told and noise.interval is not None else None,
+            "interval": list(noise.interval) if informative and noise.interval is not None else None,
             "reason": noise.reason,
         },
-        "suspects": _rows(items, judged) if told else [],
-        "above_half": int((_told(found) > 0.5).sum()) if told else None,
-        "called_wrong": int((found.probability_wrong > 0.5).sum()) if told else None,
-        "expected_wrong": round(float(found.probability_wrong.sum()), 1) if told else None,
+        "suspects": _rows(items, judged) if informative else [],
+        "above_half": int((_first_probability(suspects) > 0.5).sum()) if informative else None,
+        "called_wrong": int((suspects.probability_wrong > 0.5).sum()) if informative else None,
+        "expected_wrong": round(float(suspects.probability_wrong.sum()), 1) if informative else None,
         "duplicates": {
             "exact": int(duplicates.exact.sum()),
             "near": int(duplicates.near.sum()),
@@ -245,30 +248,30 @@ def summary(items: Items, judged: Judged) -> dict[str, Any]:
         "classes": len(names),
         "distance": items.distance,
         "folds": 0 if items.fold is None else int(items.fold.max()) + 1,
-        "neighbours": found.neighbours.shape[1],
+        "neighbours": suspects.neighbours.shape[1],
         "method": noise.method,
         "transition": None
         if matrix is None
         else {
             "classes": list(names),
             **{
-                name: [[_short(entry) for entry in row] for row in part]
-                for name, part in matrices.items()
-                if part is not None
+                name: [[_short(entry) for entry in row] for row in rows]
+                for name, rows in matrices.items()
+                if rows is not None
             },
         },
-        "notes": [*items.notes, *_doubts(items, told=told)],
+        "notes": [*items.notes, *_doubts(items, informative=informative)],
     }
 
 
-def _doubts(items: Items, *, told: bool) -> list[str]:
-    """What a reader must know of classes with few items."""
+def _doubts(items: Items, *, informative: bool) -> list[str]:
+    """Notes on classes with few items."""
     names, sizes = np.unique(items.labels, return_counts=True)
     lone = names[sizes == 1].tolist()
     notes = []
     if items.doubt:
-        notes.append(f"{items.doubt}: the estimate may be too high." if told else f"{items.doubt}.")
-    if told and lone:
+        notes.append(f"{items.doubt}: the estimate may be too high." if informative else f"{items.doubt}.")
+    if informative and lone:
         notes.append(
             f"The class {lone[0]} has a single item, and no other tells whether its label is right."
             if len(lone) == 1
@@ -278,32 +281,33 @@ def _doubts(items: Items, *, told: bool) -> list[str]:
     return notes
 
 
-def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
-    """What is said of each item, most suspect first; in their own order and unjudged if they cannot be judged."""
+def _rows(items: Items, judged: Judgement) -> list[dict[str, Any]]:
+    """A row for each item, most suspect first; in the order of the file and without judgement if the verdict is
+    "uninformative"."""
     (classes,), names = class_numbers(items.labels)
-    found, duplicates = judged.suspects, judged.duplicates
-    told = found.noise.verdict != "uninformative"
-    evidence = _evidence(found, classes, names)
-    beside, counts = _most_neighbours(classes[found.neighbours])
+    suspects, duplicates = judged.suspects, judged.duplicates
+    informative = suspects.noise.verdict != "uninformative"
+    evidence = _evidence(suspects, classes, names)
+    neighbour_classes, counts = _most_neighbours(classes[suspects.neighbours])
 
     def row(i: int) -> dict[str, Any]:
         twin = int(duplicates.twin[i])
         suspect = {
-            "proposed_label": names[found.proposed[i]],
-            "probability_wrong": round(float(found.probability_wrong[i]), 6),
-            "probability_not_separable": round(float(found.probability_not_separable[i]), 6),
-            "probability_proposed": round(float(found.probability_proposed[i]), 6),
+            "proposed_label": names[suspects.proposed[i]],
+            "probability_wrong": round(float(suspects.probability_wrong[i]), 6),
+            "probability_not_separable": round(float(suspects.probability_not_separable[i]), 6),
+            "probability_proposed": round(float(suspects.probability_proposed[i]), 6),
             "evidence": "; ".join(evidence(i)),
-            "neighbour_label": names[beside[i]],
+            "neighbour_label": names[neighbour_classes[i]],
             "neighbour_count": int(counts[i]),
-            "neighbour_agreement": _short(found.neighbour_agreement[i]),
-            "positive_margin": _short(found.positive_margin[i]),
-            "mode_share": _short(found.mode_share[i]),
+            "neighbour_agreement": _short(suspects.neighbour_agreement[i]),
+            "positive_margin": _short(suspects.positive_margin[i]),
+            "mode_share": _short(suspects.mode_share[i]),
         }
         return {
             "id": items.ids[i],
             "label": names[classes[i]],
-            **(suspect if told else dict.fromkeys(suspect)),
+            **(suspect if informative else dict.fromkeys(suspect)),
             "duplicate": "exact" if duplicates.exact[i] else "near" if duplicates.near[i] else None,
             "duplicate_of": items.ids[twin] if twin >= 0 else None,
             "duplicate_label": None if twin < 0 else "other" if duplicates.other_label[i] else "same",
@@ -311,18 +315,18 @@ def _rows(items: Items, judged: Judged) -> list[dict[str, Any]]:
             "text": None if items.texts is None else items.texts[i],
         }
 
-    return [row(i) for i in (found.order.tolist() if told else range(len(classes)))]
+    return [row(i) for i in (suspects.order.tolist() if informative else range(len(classes)))]
 
 
-def _told(found: Suspects) -> Floats:
+def _first_probability(suspects: Suspects) -> Floats:
     """The probability that is told first: wrong, or where that cannot be told apart, wrong or not separable."""
-    return found.probability_wrong if found.noise.verdict == "estimated" else found.probability_not_separable
+    return suspects.probability_wrong if suspects.noise.verdict == "estimated" else suspects.probability_not_separable
 
 
-def _most_neighbours(beside: Integers) -> tuple[Integers, Integers]:
+def _most_neighbours(neighbour_classes: Integers) -> tuple[Integers, Integers]:
     """The most frequent of the classes `(N, k)` of neighbours, and how many have it; of equals that of the nearest."""
-    found = [Counter(row).most_common(1)[0] for row in beside.tolist()]
-    return np.array([one for one, _ in found], np.int64), np.array([count for _, count in found], np.int64)
+    most = [Counter(row).most_common(1)[0] for row in neighbour_classes.tolist()]
+    return np.array([label for label, _ in most], np.int64), np.array([count for _, count in most], np.int64)
 
 
 def offered(suspect: Mapping[str, Any], verdict: str) -> str:
@@ -331,18 +335,20 @@ def offered(suspect: Mapping[str, Any], verdict: str) -> str:
     Where it cannot be told which labels are wrong, hardly any other label is proposed; the one that most neighbours
     have then stands in for it, and no probability speaks for it.
     """
-    own, proposed = suspect["label"], suspect["proposed_label"]
-    return str(suspect["neighbour_label"] if proposed == own and verdict == "cannot-tell" else proposed)
+    label, proposed = suspect["label"], suspect["proposed_label"]
+    return str(suspect["neighbour_label"] if proposed == label and verdict == "cannot-tell" else proposed)
 
 
 def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
     """Position of an item -> what speaks for its label and against it."""
-    beside = classes[judged.neighbours]  # (N, k)
+    neighbour_classes = classes[judged.neighbours]  # (N, k)
 
     def words(i: int) -> list[str]:
-        counts = Counter(beside[i].tolist())
-        own = counts.pop(int(classes[i]), 0)
-        near = f"{own} of {beside.shape[1]} neighbours {'has' if own == 1 else 'have'} its label"
+        counts = Counter(neighbour_classes[i].tolist())
+        same_class = counts.pop(int(classes[i]), 0)
+        near = (
+            f"{same_class} of {neighbour_classes.shape[1]} neighbours {'has' if same_class == 1 else 'have'} its label"
+        )
         if counts:
             other, count = counts.most_common(1)[0]
             near += f", {count} {'has' if count == 1 else 'have'} {names[other]}"
@@ -364,7 +370,7 @@ def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Call
 
 
 def _cell(value: Any) -> Any:
-    """In a csv file: what is absent, or not so, is an empty field."""
+    """A field of a csv file, empty for None and False."""
     return "" if value is None or value is False else "yes" if value is True else value
 
 
@@ -372,20 +378,24 @@ def _decided(
     suspects: Sequence[Mapping[str, Any]], verdict: str, relabel_above: float | None, drop_above: float | None
 ) -> list[tuple[str, str, str]]:
     """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" if not asked."""
-    asked = relabel_above is not None or drop_above is not None
-    kept: Counter[str] = Counter()
+    filled = relabel_above is not None or drop_above is not None
+    retained: Counter[str] = Counter()
 
-    def decision(one: Mapping[str, Any]) -> str:
-        own = one["label"]
-        if relabel_above is not None and one["probability_proposed"] > relabel_above and one["proposed_label"] != own:
+    def decision(suspect: Mapping[str, Any]) -> str:
+        label = suspect["label"]
+        if (
+            relabel_above is not None
+            and suspect["probability_proposed"] > relabel_above
+            and suspect["proposed_label"] != label
+        ):
             return "relabel"
-        if drop_above is not None and one["probability_not_separable"] > drop_above and kept[own] >= PAIR:
+        if drop_above is not None and suspect["probability_not_separable"] > drop_above and retained[label] >= PAIR:
             return "drop"
-        kept[own] += 1
-        return "keep" if asked else ""
+        retained[label] += 1
+        return "keep" if filled else ""
 
     # The least doubtful first: these are what each class keeps.
-    return [(one["id"], decision(one), offered(one, verdict)) for one in reversed(suspects)][::-1]
+    return [(suspect["id"], decision(suspect), offered(suspect, verdict)) for suspect in reversed(suspects)][::-1]
 
 
 def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
@@ -395,14 +405,14 @@ def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
     return f"The decision file leaves out {share}, {doubt}."
 
 
-def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _page_items(items: Items, judged: Judgement, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The most suspect items with their nearest neighbours, as a page shows them.
 
     When their pictures and texts take more than 12 million characters, the items that follow are without.
     """
     (classes,), names = class_numbers(items.labels)
-    found = judged.suspects
-    evidence, estimated = _evidence(found, classes, names), found.noise.verdict == "estimated"
+    judgement = judged.suspects
+    evidence, estimated = _evidence(judgement, classes, names), judgement.noise.verdict == "estimated"
     faces: dict[int, dict[str, str | None]] = {}
     spent = 0
 
@@ -414,31 +424,31 @@ def _shown(items: Items, judged: Judged, suspects: Sequence[Mapping[str, Any]]) 
             if text is not None and len(text) > LONGEST:
                 face["text"] = text[:LONGEST] + "…"
             faces[i] = face
-            spent += sum(len(part) for part in face.values() if part is not None)
+            spent += sum(len(value) for value in face.values() if value is not None)
         return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, preview_record(None))}
 
-    def beside(i: int) -> list[dict[str, Any]]:
-        near, apart = found.neighbours[i, :PAGE_NEIGHBOURS], found.neighbour_distances[i, :PAGE_NEIGHBOURS]
+    def neighbours(i: int) -> list[dict[str, Any]]:
+        near, distances = judgement.neighbours[i, :PAGE_NEIGHBOURS], judgement.neighbour_distances[i, :PAGE_NEIGHBOURS]
         cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
         return [
             item(j) | ({"similarity": round(1 - gap**2 / 2, 4)} if cosine else {"distance": round(gap, 4)})
-            for j, gap in zip(near.tolist(), apart.tolist(), strict=True)
+            for j, gap in zip(near.tolist(), distances.tolist(), strict=True)
         ]
 
     return [
         item(i)
         | {
-            "proposed": one["proposed_label"],
-            "offered": offered(one, found.noise.verdict),
-            "probability": one["probability_wrong" if estimated else "probability_not_separable"],
+            "proposed": suspect["proposed_label"],
+            "offered": offered(suspect, judgement.noise.verdict),
+            "probability": suspect["probability_wrong" if estimated else "probability_not_separable"],
             "evidence": evidence(i),
-            "duplicate": one["duplicate"],
-            "duplicate_of": one["duplicate_of"],
-            "duplicate_label": one["duplicate_label"],
-            "outlier": one["outlier"],
-            "neighbours": beside(i),
+            "duplicate": suspect["duplicate"],
+            "duplicate_of": suspect["duplicate_of"],
+            "duplicate_label": suspect["duplicate_label"],
+            "outlier": suspect["outlier"],
+            "neighbours": neighbours(i),
         }
-        for i, one in zip(found.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
+        for i, suspect in zip(judgement.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What several runs find nearest to the same queries, for the page of `trivet compare`."""
+"""Nearest neighbours of the same queries in several runs, for the page of `trivet compare`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.compare.runs import Run
+from trivet.commands.compare.runs import StoredRun
 from trivet.datasets import Dataset
 from trivet.datasets.preview import preview_record
 from trivet.io.embedding_table import Vectors
@@ -23,7 +23,7 @@ MOST_RUNS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class QueryHits:
     """A run on the split whose neighbours are shown.
 
     Attributes:
@@ -35,74 +35,76 @@ class Seen:
 
     name: str
     vectors: Vectors
-    asked: Integers
+    queries: Integers
     hits: Floats
 
 
 def shared_gallery(
-    run: Run, split: str, level: str, seen: Sequence[Seen], *, data_root: Path | None
+    run: StoredRun, split: str, level: str, runs: Sequence[QueryHits], *, data_root: Path | None
 ) -> tuple[dict[str, Any], list[str]]:
     """The nearest items of a few queries in each run, as JSON, and what must be said of it.
 
     Args:
         run: whose data show the items.
         level: by which a neighbour is right.
-        seen: runs on the same items; at most eight are shown.
+        runs: runs on the same items; at most eight are shown.
     """
-    notes = [f"Neighbours are shown of the first {MOST_RUNS} runs."] if len(seen) > MOST_RUNS else []
-    seen = seen[:MOST_RUNS]
+    notes = [f"Neighbours are shown of the first {MOST_RUNS} runs."] if len(runs) > MOST_RUNS else []
+    runs = runs[:MOST_RUNS]
     dataset: Dataset | None = None
     try:
         dataset = load_splits(run.config, data_root, reporter("reading images")).evaluation.get(split)
     except (ValueError, OSError) as error:  # moved or deleted: the neighbours can be named all the same
         reason = " ".join(str(error).split())
         notes.append(f"Items are shown by their ids, as the data of {run.name} cannot be loaded: {reason}")
-    place = {} if dataset is None else {name: i for i, name in enumerate(dataset.ids)}
-    first = seen[0]
+    positions = {} if dataset is None else {name: i for i, name in enumerate(dataset.ids)}
+    first = runs[0]
     names = first.vectors.names()
 
     def item(vectors: Vectors, name: str, row: int) -> dict[str, Any]:
-        shown = dataset.show(place[name]) if dataset is not None and name in place else None
+        preview = dataset.show(positions[name]) if dataset is not None and name in positions else None
         return {
             "id": name,
-            **preview_record(shown),
+            **preview_record(preview),
             "labels": {at: str(column[row]) for at, column in vectors.labels.items()},
         }
 
     queries = []
-    for position, why in steps(_chosen(seen), "neighbours"):
+    for position, why in steps(_chosen(runs), "neighbours"):
         name = names[position]
-        found = []
-        for one in seen:
-            own = one.vectors.names()
-            row = own.index(name)
+        per_run = []
+        for run_hits in runs:
+            local_names = run_hits.vectors.names()
+            row = local_names.index(name)
             near = [
-                item(one.vectors, own[i], i) | {"similarity": similarity}
-                for i, similarity in _nearest(one.vectors, row)
+                item(run_hits.vectors, local_names[i], i) | {"similarity": similarity}
+                for i, similarity in _nearest(run_hits.vectors, row)
             ]
-            found.append({"run": one.name, "neighbours": near})
-        queries.append(item(first.vectors, name, position) | {"why": why, "runs": found})
+            per_run.append({"run": run_hits.name, "neighbours": near})
+        queries.append(item(first.vectors, name, position) | {"why": why, "runs": per_run})
     return {"split": split, "level": level, "queries": queries}, notes
 
 
-def _chosen(seen: Sequence[Seen]) -> list[tuple[int, str]]:
+def _chosen(runs: Sequence[QueryHits]) -> list[tuple[int, str]]:
     """Positions of queries among the items of the first run, with the reason: the runs disagree, or at random."""
-    first = seen[0]
+    first = runs[0]
     names = first.vectors.names()
-    order = {names[row]: number for number, row in enumerate(first.asked.tolist())}
-    hits = np.empty((len(seen), len(first.asked)))
-    for number, one in enumerate(seen):
-        own = one.vectors.names()
-        hits[number, [order[own[row]] for row in one.asked.tolist()]] = one.hits
-    mixed = np.random.default_rng(0).permutation(len(first.asked))
-    apart = hits.var(axis=0)
-    differing = [at for at in mixed[np.argsort(-apart[mixed], kind="stable")].tolist() if apart[at] > 0][:DIFFERENT]
+    order = {names[row]: number for number, row in enumerate(first.queries.tolist())}
+    hits = np.empty((len(runs), len(first.queries)))
+    for number, run_hits in enumerate(runs):
+        local_names = run_hits.vectors.names()
+        hits[number, [order[local_names[row]] for row in run_hits.queries.tolist()]] = run_hits.hits
+    mixed = np.random.default_rng(0).permutation(len(first.queries))
+    variance = hits.var(axis=0)
+    differing = [at for at in mixed[np.argsort(-variance[mixed], kind="stable")].tolist() if variance[at] > 0][
+        :DIFFERENT
+    ]
     others = [at for at in mixed.tolist() if at not in differing][:RANDOM]
-    said = []
+    reasons = []
     for at in differing:
-        right = [one.name for one, hit in zip(seen, hits[:, at], strict=True) if hit > 0.5]
-        said.append((int(first.asked[at]), f"The nearest item is right in {_of(right, len(seen))}."))
-    return [*said, *((int(first.asked[at]), "Drawn at random.") for at in others)]
+        right = [run_hits.name for run_hits, hit in zip(runs, hits[:, at], strict=True) if hit > 0.5]
+        reasons.append((int(first.queries[at]), f"The nearest item is right in {_of(right, len(runs))}."))
+    return [*reasons, *((int(first.queries[at]), "Drawn at random.") for at in others)]
 
 
 def _of(names: Sequence[str], count: int) -> str:
@@ -115,13 +117,13 @@ def _nearest(vectors: Vectors, row: int) -> list[tuple[int, float]]:
     """Positions of the nearest items that a query may retrieve, with their cosine similarities."""
     protocol = vectors.protocol
     rows = np.arange(len(vectors)) if protocol is None else protocol.retrieved
-    kept = rows != row
+    mask = rows != row
     if protocol is not None and protocol.cameras is not None:
         finest = list(vectors.labels.values())[-1]
-        kept &= (finest[rows] != finest[row]) | (protocol.cameras[rows] != protocol.cameras[row])
-    rows = np.concatenate([[row], rows[kept]])
+        mask &= (finest[rows] != finest[row]) | (protocol.cameras[rows] != protocol.cameras[row])
+    rows = np.concatenate([[row], rows[mask]])
     if len(rows) < 2:
         return []
-    found = neighbours(vectors.embeddings[rows], [0], min(NEIGHBOURS, len(rows) - 1), distance="cosine")
-    places, distances = rows[found.indices[0]].tolist(), found.distances[0].tolist()
-    return [(i, round(1 - distance, 4)) for i, distance in zip(places, distances, strict=True)]
+    result = neighbours(vectors.embeddings[rows], [0], min(NEIGHBOURS, len(rows) - 1), distance="cosine")
+    positions, distances = rows[result.indices[0]].tolist(), result.distances[0].tolist()
+    return [(i, round(1 - distance, 4)) for i, distance in zip(positions, distances, strict=True)]

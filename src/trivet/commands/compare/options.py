@@ -14,7 +14,7 @@ from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 
 if TYPE_CHECKING:
-    from trivet.commands.compare.record import CompareRecord, PairDifference, SideDifference, Told
+    from trivet.commands.compare.record import CompareRecord, Finding, PairDifference, SideDifference
 
 
 def compare(
@@ -41,21 +41,22 @@ def compare(
 
         record = compare_runs(runs, report=report, data_root=data_root, command=command_line())
     if json:
-        print_json(_as_json(record, report))
+        print_json(_preview_record(record, report))
     else:
         print_comparison(record, report)
     return 0
 
 
-def _as_json(record: CompareRecord, report: Path | None) -> dict[str, Any]:
+def _preview_record(record: CompareRecord, report: Path | None) -> dict[str, Any]:
     """The record without what only a page shows."""
-    whole: dict[str, Any] = {name: part for name, part in record.items() if name != "gallery"}
-    whole["runs"] = [{name: part for name, part in run.items() if name != "training"} for run in record["runs"]]
-    return whole | ({} if report is None else {"report": str(report)})
+    values: dict[str, Any] = {name: value for name, value in record.items() if name != "gallery"}
+    values["runs"] = [{name: value for name, value in run.items() if name != "training"} for run in record["runs"]]
+    return values | ({} if report is None else {"report": str(report)})
 
 
 def print_comparison(record: CompareRecord, report: Path | None) -> None:
-    """Which side is better, then the runs on each split and level, the settings that differ, and what they did."""
+    """Print which side is better, then the runs on each split and level, the settings that differ, and how training
+    ended."""
     from trivet.commands.compare.page import compare_lines, how_compared, judged_measures  # here: it loads what draws
 
     for note in record["notes"]:
@@ -84,8 +85,11 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
             (
                 run["name"],
                 run["status"] or "–",
-                *(_told(run["diagnosis"][split]["verdicts"]) if split in run["diagnosis"] else "–" for split in splits),
-                _told(run["events"]),
+                *(
+                    _short_words(run["diagnosis"][split]["verdicts"]) if split in run["diagnosis"] else "–"
+                    for split in splits
+                ),
+                _short_words(run["events"]),
                 *("–" if value is None else f"{value:.0f}" for value in (run["step"], sum(run["seconds"].values()))),
                 "–" if run["parameters"] is None else str(run["parameters"]),
             )
@@ -101,8 +105,10 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
 def _print_table(record: CompareRecord, measure: str) -> None:
     """A measure of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
     tables = record["tables"]
-    differences = [{one["of"]: one for one in table["differences"] if one["measure"] == measure} for table in tables]
-    pairs = [{pair["of"]: pair for one in found.values() for pair in one["pairs"]} for found in differences]
+    differences = [
+        {change["of"]: change for change in table["differences"] if change["measure"] == measure} for table in tables
+    ]
+    pairs = [{pair["of"]: pair for change in changes.values() for pair in change["pairs"]} for changes in differences]
     means = [{mean["side"]: mean for mean in table["means"] if mean["measure"] == measure} for table in tables]
     rows = [{row["run"]: row for row in table["rows"]} for table in tables]
     lines: list[tuple[str, ...]] = []
@@ -110,25 +116,25 @@ def _print_table(record: CompareRecord, measure: str) -> None:
         several = len(side["runs"]) > 1
         if several:
             cells = [
-                (f"{per_cent(mean['mean'])} ± {per_cent(mean['deviation'])}" if mean else "–", _points(one))
-                for mean, one in (
+                (f"{per_cent(mean['mean'])} ± {per_cent(mean['deviation'])}" if mean else "–", _points(change))
+                for mean, change in (
                     (m.get(side["name"]), d.get(side["name"])) for m, d in zip(means, differences, strict=True)
                 )
             ]
             lines.append((f"{side['name']}, mean of {len(side['runs'])}", *chain(*cells)))
         for run in side["runs"]:
             cells = []
-            for place, known in enumerate(rows):
-                row, one = known.get(run), differences[place].get(side["name"])
-                shown = "–" if row is None else _with_ends(row["measures"].get(measure), row["intervals"].get(measure))
-                cells.append((shown, _points(pairs[place].get(run) if several else one)))
+            for column, known in enumerate(rows):
+                row, change = known.get(run), differences[column].get(side["name"])
+                cell = "–" if row is None else _with_ends(row["measures"].get(measure), row["intervals"].get(measure))
+                cells.append((cell, _points(pairs[column].get(run) if several else change)))
             lines.append((run, *chain(*cells)))
     names = dict.fromkeys(name for known in rows for row in known.values() for name in row["references"])
     if measure != "recall@1":  # the others' are not known
         names = {}
     for name in names:
-        beside = [[row["references"].get(name) for row in known.values()] for known in rows]
-        lines.append((name, *chain(*((_span(values), "") for values in beside))))
+        references_of = [[row["references"].get(name) for row in known.values()] for known in rows]
+        lines.append((name, *chain(*((_span(values), "") for values in references_of))))
     print_table(
         f"{measure} in per cent, with 95 % intervals; points more than {record['sides'][0]['name']}",
         ("run",),
@@ -138,8 +144,8 @@ def _print_table(record: CompareRecord, measure: str) -> None:
 
 
 def _with_ends(share: object, ends: list[float] | None) -> str:
-    shown = per_cent(share) if isinstance(share, float) else "–"
-    return f"{shown} ({per_cent(ends)})" if ends else shown
+    text = per_cent(share) if isinstance(share, float) else "–"
+    return f"{text} ({per_cent(ends)})" if ends else text
 
 
 def _span(values: list[float | None]) -> str:
@@ -151,13 +157,16 @@ def _span(values: list[float | None]) -> str:
     return low if low == high else f"{low} … {high}"
 
 
-def _points(one: SideDifference | PairDifference | None) -> str:
-    if one is None:
+def _points(change: SideDifference | PairDifference | None) -> str:
+    if change is None:
         return ""
-    return "–" if one["difference"] is None else f"{100 * one['difference']:+.1f}"
+    return "–" if change["difference"] is None else f"{100 * change['difference']:+.1f}"
 
 
-def _told(ones: list[Told]) -> str:
+def _short_words(findings: list[Finding]) -> str:
     """Verdicts or events in short, each once."""
-    words = [f"{one['kind'].replace('-', ' ')}{', ' + one['severity'] if one['severity'] else ''}" for one in ones]
+    words = [
+        f"{finding['kind'].replace('-', ' ')}{', ' + finding['severity'] if finding['severity'] else ''}"
+        for finding in findings
+    ]
     return "; ".join(dict.fromkeys(words)) or "–"

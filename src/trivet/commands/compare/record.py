@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from trivet.reports.shared_records import Ends, Item, Measures, Neighbour
+from trivet.reports.shared_records import Ends, ItemRecord, Measures, NeighbourRecord
 
 
-class Told(TypedDict):
+class Finding(TypedDict):
     """A verdict or an event in short: what it is, how grave, and the rule."""
 
     kind: str
@@ -15,21 +15,21 @@ class Told(TypedDict):
     rule: str
 
 
-class Inside(TypedDict):
-    """What the diagnosis of a run says of a split."""
+class RunDiagnosis(TypedDict):
+    """Diagnosis of a run on a split."""
 
-    verdicts: list[Told]
+    verdicts: list[Finding]
     relative_spread: float | None
     effective_rank: float | None
     class_spread: float | None
 
 
-class SeenWhileTraining(TypedDict):
-    """What was logged while a run trained, without what repairs took back: steps, and series over them by name."""
+class TrainingSeries(TypedDict):
+    """Log of the training of a run, without what repairs reverted: steps, and series over them by name."""
 
     step: list[int]
     series: dict[str, list[float | None]]
-    look_step: list[int]
+    validation_step: list[int]
     recall: dict[str, list[float | None]]
 
 
@@ -52,20 +52,20 @@ class ComparedRun(TypedDict):
     parameters: int | None
     helped: list[str]
     chosen_by: str | None
-    diagnosis: dict[str, Inside]
-    events: list[Told]
+    diagnosis: dict[str, RunDiagnosis]
+    events: list[Finding]
     repairs: int | None
-    training: SeenWhileTraining | None
+    training: TrainingSeries | None
 
 
-class Side(TypedDict):
+class SideRecord(TypedDict):
     """Runs that differ in nothing but the seed or the fold."""
 
     name: str
     runs: list[str]
 
 
-class Setting(TypedDict):
+class DifferingSetting(TypedDict):
     """A setting, or a fact, that is not the same in all sides: its values in each, one for each that occurs."""
 
     name: str
@@ -118,8 +118,8 @@ class SideDifference(TypedDict):
     pairs: list[PairDifference]
 
 
-class Table(TypedDict):
-    """All that is known of a split at a level; `chance` is that of recall@1."""
+class LevelTable(TypedDict):
+    """Measures of all runs on a split at a level; `chance` is that of recall@1."""
 
     split: str
     level: str
@@ -132,13 +132,13 @@ class Table(TypedDict):
 
 
 class RunNeighbours(TypedDict):
-    """What a run finds nearest to a query, nearest first."""
+    """Neighbours of a query in a run, nearest first."""
 
     run: str
-    neighbours: list[Neighbour]
+    neighbours: list[NeighbourRecord]
 
 
-class SharedQuery(Item):
+class SharedQuery(ItemRecord):
     """A query with what each run finds; `why` it was chosen, a sentence."""
 
     why: str
@@ -154,18 +154,18 @@ class SharedGallery(TypedDict):
 
 
 class CompareRecord(TypedDict):
-    """What the page of `trivet compare` shows.
+    """Contents of the page of `trivet compare`.
 
     `confidence` is that of each interval of a difference, so that all `comparisons` hold together in 95 %: those by
     recall@1, and by each measure that the step of a run was chosen by.
     """
 
     runs: list[ComparedRun]
-    sides: list[Side]
+    sides: list[SideRecord]
     comparisons: int | None
     confidence: float | None
-    tables: list[Table]
-    settings: list[Setting]
+    tables: list[LevelTable]
+    settings: list[DifferingSetting]
     notes: list[str]
     gallery: SharedGallery | None
     command: str

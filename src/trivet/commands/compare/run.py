@@ -13,10 +13,10 @@ import numpy as np
 
 import trivet
 from trivet.collapse.significance import FEWEST, difference_ends
-from trivet.commands.compare.neighbours import Seen, shared_gallery
+from trivet.commands.compare.neighbours import QueryHits, shared_gallery
 from trivet.commands.compare.page import write_compare_report
 from trivet.commands.compare.record import CompareRecord
-from trivet.commands.compare.runs import Run, Side, pairs_of, read_runs, sides_of, training_of
+from trivet.commands.compare.runs import Side, StoredRun, pairs_of, read_runs, sides_of, training_of
 from trivet.commands.evaluate.same_items import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
 from trivet.io.embedding_table import Vectors, class_numbers
@@ -37,18 +37,18 @@ class Measured:
     """The stored embeddings of a run on a split, with the measures of each query.
 
     Attributes:
-        asked: positions `(Q,)` of the queries.
+        queries: positions `(Q,)` of the queries.
         levels: level -> its measures, of the queries in that order.
     """
 
     vectors: Vectors
-    asked: Integers
+    queries: Integers
     levels: Mapping[str, Retrieval]
 
     def column(self, level: str, measure: str) -> Floats:
         """`(Q,)` a measure of each query."""
-        found = self.levels[level]
-        values: Floats = found.values[:, found.measures.index(measure)]
+        retrieval = self.levels[level]
+        values: Floats = retrieval.values[:, retrieval.measures.index(measure)]
         return values
 
 
@@ -56,8 +56,8 @@ class Measured:
 class Pair:
     """A run and its partner on the items of a split; the queries `rows` of the partner are those of the run."""
 
-    run: Run
-    partner: Run
+    run: StoredRun
+    partner: StoredRun
     rows: Integers
 
 
@@ -94,15 +94,15 @@ def compare_runs(
             "compared runs must share an evaluation split with the same items: "
             f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
         )
-    places = _places(pairs, measured)
-    comparisons = len(places) * len({JUDGED, *_chosen_measures(runs)})
+    comparable = _comparable(pairs, measured)
+    comparisons = len(comparable) * len({JUDGED, *_chosen_measures(runs)})
     confidence = 1 - (1 - TOGETHER) / comparisons
     tables = []
-    for split, level in dict.fromkeys((split, level) for _, split, level in places):
+    for split, level in dict.fromkeys((split, level) for _, split, level in comparable):
         differences = [
             _difference(side, sides[0], pairs[side.name, split], measured, split, level, measure, confidence)
             for side in sides[1:]
-            if (side.name, split, level) in places
+            if (side.name, split, level) in comparable
             for measure in names
         ]
         tables.append(_table(sides, measured, split, level) | {"differences": differences})
@@ -124,29 +124,29 @@ def compare_runs(
     return complete(CompareRecord, record)
 
 
-def _ranked(runs: Sequence[Run]) -> list[str]:
+def _ranked(runs: Sequence[StoredRun]) -> list[str]:
     """The measures of rankings that all runs have; each query has a value, so they can be paired."""
     ks = sorted(set.intersection(*({*run.config.evaluation.k} for run in runs)))
     return [*dict.fromkeys([*(f"recall@{k}" for k in ks), "r-precision", "map@r", *_chosen_measures(runs)])]
 
 
-def _chosen_measures(runs: Sequence[Run]) -> list[str]:
+def _chosen_measures(runs: Sequence[StoredRun]) -> list[str]:
     """The measures by which steps of the runs were chosen, each once."""
     return [*dict.fromkeys(name for run in runs if (name := run.config.choosing.counted_measure))]
 
 
-def _measure(run: Run, split: str, measures: Sequence[str]) -> Measured:
+def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
     vectors = read_vectors(run.path, split=split)
     labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
     distance = run.config.evaluation.distance
     protocol = vectors.protocol
     if protocol is None:
-        asked = np.arange(len(vectors))
+        queries = np.arange(len(vectors))
         levels = retrieve_levels(vectors.embeddings, labels, measures=measures, distance=distance)
     else:
-        asked = np.flatnonzero(protocol.query)
+        queries = np.flatnonzero(protocol.query)
         levels = retrieve_levels(**protocol.arguments(vectors.embeddings, labels), measures=measures, distance=distance)
-    return Measured(vectors, asked, levels)
+    return Measured(vectors, queries, levels)
 
 
 def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[str]]:
@@ -156,14 +156,14 @@ def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[
     for side in sides[1:]:
         for run, partner in pairs_of(sides[0], side):
             for split in dict.fromkeys([*partner.splits, *run.splits]):
-                own, its = measured.get((run.name, split)), measured.get((partner.name, split))
-                if own is None or its is None:
-                    lacks = run if own is None else partner
+                mine, its = measured.get((run.name, split)), measured.get((partner.name, split))
+                if mine is None or its is None:
+                    lacks = run if mine is None else partner
                     if lacks.splits:  # of one without any, that is said once
                         unlike[f"{lacks.name} holds no embeddings of {split}."] = None
                     continue
                 try:
-                    rows = _same_task((f"{run.name} ({split})", own), (f"{partner.name} ({split})", its))
+                    rows = _same_task((f"{run.name} ({split})", mine), (f"{partner.name} ({split})", its))
                 except ValueError as error:
                     why = str(error).partition(": ")[2].partition("; ")[0]
                     unlike[f"{run.name} and {partner.name} cannot be compared on {split}: {why}"] = None
@@ -172,19 +172,19 @@ def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[
     return pairs, list(unlike)
 
 
-def _same_task(own: tuple[str, Measured], its: tuple[str, Measured]) -> Integers:
-    """Where the queries of one run stand among those of the other.
+def _same_task(mine_named: tuple[str, Measured], its: tuple[str, Measured]) -> Integers:
+    """Positions of the queries of one run among those of the other.
 
     Raises:
         ValueError: if the items, their labels, the queries or what they retrieve from are not the same.
     """
-    (name, mine), (its_name, others) = own, its
+    (name, mine), (its_name, others) = mine_named, its
     check_same_items((name, mine.vectors), (its_name, others.vectors))
     names = name, its_name
-    asked, retrieved = [], []
-    for one in (mine, others):
-        ids, protocol = np.array(one.vectors.names()), one.vectors.protocol
-        asked.append(ids[one.asked])
+    queries, retrieved = [], []
+    for measured in (mine, others):
+        ids, protocol = np.array(measured.vectors.names()), measured.vectors.protocol
+        queries.append(ids[measured.queries])
         cameras = protocol is not None and protocol.cameras is not None
         retrieved.append((cameras, sorted(ids if protocol is None else ids[protocol.retrieved])))
     if retrieved[0] != retrieved[1]:
@@ -192,21 +192,21 @@ def _same_task(own: tuple[str, Measured], its: tuple[str, Measured]) -> Integers
             f"compared runs must retrieve from the same items: the gallery of {name} is not that of {its_name}; "
             "evaluate both by one protocol."
         )
-    return same_queries(names, asked[0], asked[1], (len(asked[0]), len(asked[1])))
+    return same_queries(names, queries[0], queries[1], (len(queries[0]), len(queries[1])))
 
 
-def _places(pairs: Pairs, measured: Measurements) -> list[tuple[str, str, str]]:
+def _comparable(pairs: Pairs, measured: Measurements) -> list[tuple[str, str, str]]:
     """(Side, split, level) of all comparisons: new classes first, as they say most; levels as the data have them."""
-    found = [
+    triples = [
         (side, split, level)
-        for (side, split), ones in pairs.items()
-        for level in measured[ones[0].run.name, split].levels
-        if all(level in measured[one.name, split].levels for pair in ones for one in (pair.run, pair.partner))
+        for (side, split), pairs_of in pairs.items()
+        for level in measured[pairs_of[0].run.name, split].levels
+        if all(level in measured[run.name, split].levels for pair in pairs_of for run in (pair.run, pair.partner))
     ]
-    splits = list(dict.fromkeys(split for _, split, _ in found))
+    splits = list(dict.fromkeys(split for _, split, _ in triples))
     splits.sort(key=lambda split: split != "unseen")
-    levels = list(dict.fromkeys(level for _, _, level in found))
-    return sorted(found, key=lambda place: (splits.index(place[1]), levels.index(place[2])))
+    levels = list(dict.fromkeys(level for _, _, level in triples))
+    return sorted(triples, key=lambda triple: (splits.index(triple[1]), levels.index(triple[2])))
 
 
 def _difference(
@@ -222,11 +222,11 @@ def _difference(
     """A measure of a side less that of the first, each query by its mean over the pairs that have it."""
     values, others, ids, names = [], [], [], []
     for pair in pairs:
-        own = measured[pair.run.name, split]
-        values.append(own.column(level, measure))
+        mine_measured = measured[pair.run.name, split]
+        values.append(mine_measured.column(level, measure))
         others.append(measured[pair.partner.name, split].column(level, measure)[pair.rows])
-        ids.append(np.array(own.vectors.names())[own.asked])
-        names.append(own.vectors.labels[level][own.asked])
+        ids.append(np.array(mine_measured.vectors.names())[mine_measured.queries])
+        names.append(mine_measured.vectors.labels[level][mine_measured.queries])
     changes = [float((mine - its).mean()) for mine, its in zip(values, others, strict=True)]
     if len(pairs) == 1:
         where = members = np.arange(len(values[0]))
@@ -258,41 +258,45 @@ def _difference(
 
 
 def _table(sides: Sequence[Side], measured: Measurements, split: str, level: str) -> dict[str, Any]:
-    """What each run has on a split at a level, by its record, with the mean of each side of several."""
+    """Measures of each run on a split at a level, by its record, with the mean of each side of several."""
     rows, means = [], []
     for side in sides:
-        own = [row for run in side.runs if (row := _row(run, measured, split, level)) is not None]
-        rows += own
-        if len(own) > 1:
-            for measure in own[0]["measures"]:
-                values = [row["measures"].get(measure) for row in own]
+        side_rows = [row for run in side.runs if (row := _row(run, measured, split, level)) is not None]
+        rows += side_rows
+        if len(side_rows) > 1:
+            for measure in side_rows[0]["measures"]:
+                values = [row["measures"].get(measure) for row in side_rows]
                 if all(isinstance(value, float) for value in values):
                     deviation = float(np.std(values, ddof=1))
                     means.append(
                         {"side": side.name, "measure": measure, "mean": float(np.mean(values)), "deviation": deviation}
                     )
-    found = next(one.levels[level] for (_, where), one in measured.items() if where == split and level in one.levels)
+    retrieval = next(
+        measured_run.levels[level]
+        for (_, where), measured_run in measured.items()
+        if where == split and level in measured_run.levels
+    )
     return {
         "split": split,
         "level": level,
-        "queries": len(found.classes),
-        "classes": len(found.labels),
-        "chance": found.chance.get(JUDGED),
+        "queries": len(retrieval.classes),
+        "classes": len(retrieval.labels),
+        "chance": retrieval.chance.get(JUDGED),
         "rows": rows,
         "means": means,
     }
 
 
-def _row(run: Run, measured: Measurements, split: str, level: str) -> dict[str, Any] | None:
-    own = measured.get((run.name, split))
-    if own is None or level not in own.levels:
+def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> dict[str, Any] | None:
+    mine = measured.get((run.name, split))
+    if mine is None or level not in mine.levels:
         return None
     by_name = {row["name"]: row["levels"].get(level, {}) for row in run.record["evaluation"].get(split, [])}
     intervals = run.record["intervals"].get(split, {}).get(level, {})
-    over = "classes" if len(own.levels[level].labels) >= FEWEST else "queries"
+    over = "classes" if len(mine.levels[level].labels) >= FEWEST else "queries"
     return {
         "run": run.name,
-        "measures": _only_measures(by_name.pop("trained", {})) | own.levels[level].mean(),
+        "measures": _only_measures(by_name.pop("trained", {})) | mine.levels[level].mean(),
         "intervals": {name: ends for name, kinds in intervals.items() if (ends := kinds.get(over))},
         "references": {name: values.get(JUDGED) for name, values in by_name.items()},
     }
@@ -304,8 +308,8 @@ def _only_measures(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lacking(runs: Sequence[Run]) -> list[str]:
-    """What is said of runs that were not measured."""
+def _lacking(runs: Sequence[StoredRun]) -> list[str]:
+    """Notes on runs that were not measured."""
     return [
         f"{run.name} is {run.record['status'] or 'unfinished'} and holds no embeddings: only its settings and its "
         f"training are shown; finish it with trivet train --resume {run.path}."
@@ -314,25 +318,25 @@ def _lacking(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _stale(runs: Sequence[Run], measured: Measurements) -> list[str]:
-    """Where the record of a run does not tell of the embeddings that it holds."""
+def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
+    """Notes on runs whose record does not match their stored embeddings."""
     notes = []
     for run in runs:
         for split in run.splits:
             trained = next((row["levels"] for row in run.record["evaluation"][split] if row["name"] == "trained"), {})
-            for level, found in measured[run.name, split].levels.items():
-                said, is_ = trained.get(level, {}).get(JUDGED), found.mean()[JUDGED]
-                if isinstance(said, float) and abs(said - is_) > SAME:
+            for level, retrieval in measured[run.name, split].levels.items():
+                recorded, is_ = trained.get(level, {}).get(JUDGED), retrieval.mean()[JUDGED]
+                if isinstance(recorded, float) and abs(recorded - is_) > SAME:
                     notes.append(
                         f"The record of {run.name} does not tell of its embeddings: recall@1 on {split} by {level} is "
-                        f"{100 * said:.1f} % there and {100 * is_:.1f} % here; write both anew with trivet evaluate "
-                        f"{run.path}."
+                        f"{100 * recorded:.1f} % there and {100 * is_:.1f} % here; write both anew with trivet "
+                        f"evaluate {run.path}."
                     )
     return notes
 
 
-def _chosen_by(runs: Sequence[Run], tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which splits are no test for some of the runs, as a step was chosen by them."""
+def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Notes on splits that are no test for some of the runs, as a step was chosen by them."""
     notes = []
     for split in dict.fromkeys(table["split"] for table in tables):
         choices = [(run.name, run.record["choosing"]) for run in runs]
@@ -342,7 +346,7 @@ def _chosen_by(runs: Sequence[Run], tables: Sequence[Mapping[str, Any]]) -> list
     return notes
 
 
-def _described(run: Run, side: Side) -> dict[str, Any]:
+def _described(run: StoredRun, side: Side) -> dict[str, Any]:
     record = run.record
     attempts = record["monitor"]["attempts"]
     return {
@@ -360,7 +364,9 @@ def _described(run: Run, side: Side) -> dict[str, Any]:
         "chosen_by": run.config.choosing.counted_measure,
         "diagnosis": {
             split: {
-                "verdicts": [{name: one[name] for name in ("kind", "severity", "rule")} for one in section["verdicts"]],
+                "verdicts": [
+                    {name: finding[name] for name in ("kind", "severity", "rule")} for finding in section["verdicts"]
+                ],
                 **{name: section["measures"][name] for name in ("relative_spread", "effective_rank", "class_spread")},
             }
             for split, section in record["diagnosis"].items()
@@ -387,7 +393,7 @@ def _differing(sides: Sequence[Side]) -> list[dict[str, Any]]:
     return rows
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: StoredRun) -> dict[str, str]:
     record = run.record
     facts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.settings.items()}
     facts |= {name: str(record["environment"][name]) for name in ENVIRONMENT if name in record["environment"]}
@@ -402,22 +408,28 @@ def _write_page(
 ) -> None:
     table = record["tables"][0]
     split, level = table["split"], table["level"]
-    seen: list[tuple[Run, Measured]] = []
+    alike: list[tuple[StoredRun, Measured]] = []
     for run in (side.runs[0] for side in sides):
-        one = measured.get((run.name, split))
-        if one is not None and level in one.levels and _alike(seen, run, one):
-            seen.append((run, one))
-    shown = [Seen(run.name, one.vectors, one.asked, one.column(level, JUDGED)) for run, one in seen]
-    gallery, notes = shared_gallery(seen[0][0], split, level, shown, data_root=data_root)
+        run_measured = measured.get((run.name, split))
+        if run_measured is not None and level in run_measured.levels and _alike(alike, run, run_measured):
+            alike.append((run, run_measured))
+    hits = [
+        QueryHits(run.name, run_measured.vectors, run_measured.queries, run_measured.column(level, JUDGED))
+        for run, run_measured in alike
+    ]
+    gallery, notes = shared_gallery(alike[0][0], split, level, hits, data_root=data_root)
     by_name = {run.name: run for side in sides for run in side.runs}
-    runs = [one | {"training": training_of(by_name[one["name"]].record)} for one in record["runs"]]
+    runs = [
+        run_measured | {"training": training_of(by_name[run_measured["name"]].record)}
+        for run_measured in record["runs"]
+    ]
     page = {**record, "runs": runs, "gallery": gallery, "notes": [*record["notes"], *notes]}
     write_compare_report(complete(CompareRecord, page), report)
 
 
-def _alike(seen: Sequence[tuple[Run, Measured]], run: Run, one: Measured) -> bool:
-    """Whether a run is on the items of those seen before."""
+def _alike(others: Sequence[tuple[StoredRun, Measured]], run: StoredRun, measured: Measured) -> bool:
+    """True if a run is on the same items as the others."""
     try:
-        return all(len(_same_task((run.name, one), (first.name, other))) for first, other in seen[:1])
+        return all(len(_same_task((run.name, measured), (first.name, other))) for first, other in others[:1])
     except ValueError:
         return False

@@ -21,7 +21,7 @@ REPEATED = ("seed", "data.fold")  # the settings in which repetitions of a run d
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class StoredRun:
     """A run with what it has written.
 
     Attributes:
@@ -49,10 +49,10 @@ class Side:
     """Runs that differ in nothing but the seed or the fold."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
+def read_runs(paths: Sequence[Path]) -> list[StoredRun]:
     """The runs in these folders; of a cross-validation, those of its folds, and of a sweep those of its best trials.
 
     Raises:
@@ -60,18 +60,18 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
             are fewer than two runs or too many.
     """
     folders = [folder for path in paths for folder in _folders(path)]
-    places = [folder.resolve() for folder in folders]
-    for number, place in enumerate(places):
-        if place in places[:number]:
+    resolved = [folder.resolve() for folder in folders]
+    for number, resolved_path in enumerate(resolved):
+        if resolved_path in resolved[:number]:
             raise ValueError(f"compared runs must be different: {folders[number]} is given twice; leave one out.")
     if not 2 <= len(folders) <= MOST:
         raise ValueError(f"compare takes 2 to {MOST} runs: got {len(folders)}; give the folders of some runs.")
-    return [_read(folder, name) for folder, name in zip(folders, names_apart(places), strict=True)]
+    return [_read(folder, name) for folder, name in zip(folders, names_apart(resolved), strict=True)]
 
 
-def sides_of(runs: Sequence[Run]) -> list[Side]:
+def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     """The runs by their settings, in the order in which they were given; each alone where all have the same."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         shared = {name: value for name, value in run.settings.items() if name not in REPEATED}
         groups.setdefault(json.dumps(shared, sort_keys=True), []).append(run)
@@ -81,8 +81,9 @@ def sides_of(runs: Sequence[Run]) -> list[Side]:
     return [Side(_called(group, taken), tuple(group)) for group in groups.values()]
 
 
-def pairs_of(first: Side, other: Side) -> list[tuple[Run, Run]]:
-    """Each run of the other side with that of the first which has its seed and fold, else with the very first."""
+def pairs_of(first: Side, other: Side) -> list[tuple[StoredRun, StoredRun]]:
+    """Pairs of runs: each of the other side with that of the first which has its seed and fold, else with the very
+    first."""
     partners = {run.repetition: run for run in reversed(first.runs)}
     return [(run, partners.get(run.repetition, first.runs[0])) for run in other.runs]
 
@@ -105,7 +106,7 @@ def _folders(path: Path) -> list[Path]:
     return sorted(made, key=lambda item: int(item.name.removeprefix("fold-")))
 
 
-def _read(path: Path, name: str) -> Run:
+def _read(path: Path, name: str) -> StoredRun:
     folder = RunFolder.open(path)
     record = folder.record()
     if record is None:
@@ -115,21 +116,21 @@ def _read(path: Path, name: str) -> Run:
         )
     config = folder.config()
     stored = [split for split in record["evaluation"] if (path / "embeddings" / f"{split}.parquet").is_file()]
-    return Run(name, path, config, record, dict(_flat(config.model_dump(mode="json"), "")), tuple(stored))
+    return StoredRun(name, path, config, record, dict(_flat(config.model_dump(mode="json"), "")), tuple(stored))
 
 
 def _flat(values: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
-    parts = []
+    pairs = []
     for name, value in values.items():
         if isinstance(value, dict):
-            parts += _flat(value, f"{before}{name}.")
+            pairs += _flat(value, f"{before}{name}.")
         elif value is not None:
-            parts.append((f"{before}{name}", value))
-    return parts
+            pairs.append((f"{before}{name}", value))
+    return pairs
 
 
-def _called(group: Sequence[Run], taken: set[str]) -> str:
-    """What the names of its runs begin with; where that is no name, the first of them and how many more there are."""
+def _called(group: Sequence[StoredRun], taken: set[str]) -> str:
+    """Common prefix of the names of its runs; where that is no name, the first of them and how many more there are."""
     first, *others = (run.name for run in group)
     if not others:
         return first
@@ -143,8 +144,8 @@ def _called(group: Sequence[Run], taken: set[str]) -> str:
 
 def training_of(record: RunRecord) -> dict[str, Any]:
     """The series of a run over its steps, see `SeenWhileTraining`; what a repair took back is left out."""
-    training, looks = record["curves"], record["validation"]
-    kept, seen = _lasting(training["step"]), _lasting(looks["step"])
+    training, validation = record["curves"], record["validation"]
+    logged, validated = _lasting(training["step"]), _lasting(validation["step"])
     series = {
         "loss": training["loss"],
         "active": training["active"],
@@ -154,19 +155,19 @@ def training_of(record: RunRecord) -> dict[str, Any]:
         "dropped": training["dropped"],
     }
     return {
-        "step": [training["step"][i] for i in kept],
+        "step": [training["step"][i] for i in logged],
         "series": {
-            name: [values[i] for i in kept] for name, values in series.items() if len(values) > max(kept, default=0)
+            name: [values[i] for i in logged] for name, values in series.items() if len(values) > max(logged, default=0)
         },
-        "look_step": [looks["step"][i] for i in seen],
-        "recall": {level: [values[i] for i in seen] for level, values in looks["recall@1"].items()},
+        "validation_step": [validation["step"][i] for i in validated],
+        "recall": {level: [values[i] for i in validated] for level, values in validation["recall@1"].items()},
     }
 
 
 def _lasting(steps: Sequence[int]) -> list[int]:
     """The rows that no later one goes back behind: those of an attempt up to where the next one began."""
-    kept: list[int] = []
+    rows: list[int] = []
     for row in reversed(range(len(steps))):
-        if not kept or steps[row] < steps[kept[-1]]:
-            kept.append(row)
-    return kept[::-1]
+        if not rows or steps[row] < steps[rows[-1]]:
+            rows.append(row)
+    return rows[::-1]

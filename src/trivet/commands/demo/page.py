@@ -51,7 +51,7 @@ def _panel(positives: str, part: DemoMap, pictures: Pictures) -> dict[str, Any]:
         "classes": digits,
         "names": [f"{digit} ({('even', 'odd')[digit % 2]})" for digit in range(10)],
         "shapes": [int(parity.get(digit, digit % 2)) for digit in range(10)],
-        "thumbnails": [pictures.place(uri) for uri in thumbnails] or [None] * len(places),
+        "thumbnails": [pictures.number(uri) for uri in thumbnails] or [None] * len(places),
     }
 
 

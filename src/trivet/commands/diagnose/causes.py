@@ -1,4 +1,4 @@
-"""Why the network of a run did worse than what it began as: looked for in the run, and put into the verdict."""
+"""Causes of a network that did worse than what it began as: searched for in the run, and put into the verdict."""
 
 from __future__ import annotations
 
@@ -69,43 +69,58 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
         verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
         if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
             continue
-        beside = {one.reference: one for one in _comparisons(section, run.level)}
-        begun_as = [one for name, one in beside.items() if name in (UNTRAINED, ZERO_SHOT)]
-        lost = min((one for one in begun_as if one.worse), key=lambda one: one.difference, default=None)
-        if lost is not None:
-            causes = list(_causes(split, lost, diagnosed, run))
-        elif begun_as and RAW in beside and beside[RAW].worse:
-            begun = max(begun_as, key=lambda one: one.reference_recall)
-            causes = [cause for cause in (began_below(begun, beside[RAW]), _overwritten(run)) if cause is not None]
+        by_reference = {comparison.reference: comparison for comparison in _comparisons(section, run.level)}
+        begun_as = [comparison for name, comparison in by_reference.items() if name in (UNTRAINED, ZERO_SHOT)]
+        worst = min(
+            (comparison for comparison in begun_as if comparison.worse),
+            key=lambda comparison: comparison.difference,
+            default=None,
+        )
+        if worst is not None:
+            causes = list(_causes(split, worst, diagnosed, run))
+        elif begun_as and RAW in by_reference and by_reference[RAW].worse:
+            begun = max(begun_as, key=lambda comparison: comparison.reference_recall)
+            causes = [
+                cause for cause in (began_below(begun, by_reference[RAW]), _overwritten(run)) if cause is not None
+            ]
         else:
             continue
         causes = [*_labels(split, run), *causes]  # the others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
             verdict["cause"] = " ".join(cause.said for cause in causes)
-            verdict["changes"] = [*dict.fromkeys(one for cause in causes for one in cause.changes)][:CHANGES]
+            verdict["changes"] = [*dict.fromkeys(comparison for cause in causes for comparison in cause.changes)][
+                :CHANGES
+            ]
 
 
 def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
-    """Why it did worse than what training began as, but for the labels."""
+    """Causes of a result below that before training, other than wrong labels."""
     datasets, level = run.datasets, run.level
-    train = next((one for one in _comparisons(diagnosed.get("train"), level) if one.reference == lost.reference), None)
+    train = next(
+        (
+            comparison
+            for comparison in _comparisons(diagnosed.get("train"), level)
+            if comparison.reference == lost.reference
+        ),
+        None,
+    )
     # Statistics follow weights that are overwritten, and such as moved look like a high rate in the history.
-    if found := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
-        yield found
+    if cause := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
+        yield cause
     trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
     if train is not None and not trained_on & set(_classes(datasets[split], level)):
-        found = learned_by_heart(train, lost)
-        if found is not None:
-            yield found
+        cause = learned_by_heart(train, lost)
+        if cause is not None:
+            yield cause
 
 
 def _fallen(run: Trained, train: Comparison | None) -> Cause | None:
     """See `rate_too_high`; None without a history."""
     if run.history is None:
         return None
-    seen, rate = run.history["moments"], run.config.training.learning_rate
-    steps, recalls = [one["step"] for one in seen], [one["recall@1"] for one in seen]
+    moments, rate = run.history["moments"], run.config.training.learning_rate
+    steps, recalls = [moment["step"] for moment in moments], [moment["recall@1"] for moment in moments]
     return rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train)
 
 
@@ -115,11 +130,11 @@ def _overwritten(run: Trained) -> Cause | None:
         return None
     names = {id(value): name for name, value in run.untrained.named_parameters()}
     trained = dict(run.model.named_parameters())
-    found = []
+    displacements = []
     for group in parameter_groups(run.untrained, run.config.training):
         pairs = [(value, trained[names[id(value)]]) for value in group["params"] if names[id(value)] in trained]
-        found.append((displacement(pairs), group.get("lr", run.config.training.learning_rate)))
-    moved, rate = max(found)
+        displacements.append((displacement(pairs), group.get("lr", run.config.training.learning_rate)))
+    moved, rate = max(displacements)
     return steps_too_large(moved, steps=run.steps, rate=rate)
 
 
@@ -151,14 +166,14 @@ def _labels(split: str, run: Trained) -> Iterator[Cause]:
         return
     train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
     if train is not None and other is not None:
-        found = wrong_labels(train[1], other[2], judge=train[0], split=split)
-        if found is not None:
-            yield found
+        cause = wrong_labels(train[1], other[2], judge=train[0], split=split)
+        if cause is not None:
+            yield cause
 
 
 def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
-    """What judges labels, which none has shaped; of how many at least it is another class where that is surest, and of
-    how many at most in all. None where it cannot judge.
+    """A judge of labels that no label has shaped, and two shares of wrong labels: at least so many where the judge is
+    surest, and at most so many in all. None where it cannot judge.
     """
     items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
     labels = items.labels[run.level]
@@ -166,10 +181,10 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
     if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
         return None
     rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
-    found = estimate_noise(rows, labels, seed=run.config.seed)
-    if found.interval is None:
+    noise = estimate_noise(rows, labels, seed=run.config.seed)
+    if noise.interval is None:
         return None
-    return RAW if backbone is None else ZERO_SHOT, found.surest[0], found.interval[1]
+    return RAW if backbone is None else ZERO_SHOT, noise.surest[0], noise.interval[1]
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
@@ -197,10 +212,10 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
     def hits(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> np.ndarray:
         network = copy.deepcopy(network)
         network.load_state_dict(dict(statistics), strict=False)
-        part = network.backbone if alone else None
-        embeddings = embed(part or network, some.inputs)
-        found = retrieve(embeddings, labels, measures=("recall@1",), distance=config.evaluation.distance)
-        return found.values[:, 0]
+        encoder = network.backbone if alone else None
+        embeddings = embed(encoder or network, some.inputs)
+        retrieval = retrieve(embeddings, labels, measures=("recall@1",), distance=config.evaluation.distance)
+        return retrieval.values[:, 0]
 
     alone = lost.reference == ZERO_SHOT
     pairs = (
@@ -214,8 +229,8 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
 def _statistics(network: nn.Module) -> dict[str, Tensor]:
     """The running statistics of the batch-norm layers, by their names in the state of the network."""
     return {
-        f"{place}.{name}" if place else name: value.detach().clone()
-        for place, layer in network.named_modules()
+        f"{module}.{name}" if module else name: value.detach().clone()
+        for module, layer in network.named_modules()
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats
         for name, value in layer.named_buffers(recurse=False)
         if torch.is_floating_point(value)

@@ -1,4 +1,4 @@
-"""What there is to diagnose: the embeddings of files and runs, with what they are compared with."""
+"""Inputs of a diagnosis: the embeddings of files and runs, with their references."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ITEMS = 5000  # of a split that a run record diagnoses
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class DiagnosisInput:
     """An embedding to diagnose, with all that is known of it.
 
     Attributes:
@@ -66,8 +66,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of each file or run.
+class DiagnosisOptions:
+    """Options of a diagnosis of a file or run.
 
     Attributes:
         level: the label level that is diagnosed; None for the first, or that a run was trained on.
@@ -88,8 +88,8 @@ class Request:
     data_root: Path | None = None
 
 
-def subjects(path: Path, request: Request) -> list[Subject]:
-    """What there is to diagnose in a file, which is one embedding, or in a run.
+def subjects(path: Path, request: DiagnosisOptions) -> list[DiagnosisInput]:
+    """The embeddings to diagnose: one of a file, one for each split of a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
 
@@ -100,7 +100,7 @@ def subjects(path: Path, request: Request) -> list[Subject]:
         return _of_run(path, request)
     vectors = _read(path, request, request.split)
     level = request.level or next(iter(vectors.labels))
-    of_file = Subject(
+    of_file = DiagnosisInput(
         name=path.name,
         split=request.split,
         level=level,
@@ -115,7 +115,7 @@ def subjects(path: Path, request: Request) -> list[Subject]:
 
 
 def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> SamplingStrategy | None:
-    """How a run chooses, its loss as the last checkpoint left it; None where its batches are not made by classes.
+    """Sampling strategy of a run, its loss as in the last checkpoint; None where batches are not made by classes.
 
     Args:
         names: those of the classes trained on.
@@ -142,7 +142,7 @@ def of_dataset(
     level: str,
     embeddings: npt.NDArray[Any],
     references: Mapping[str, npt.NDArray[Any]],
-) -> Subject:
+) -> DiagnosisInput:
     """The embeddings of a split of a run, beside what they are compared with.
 
     Raises:
@@ -158,7 +158,7 @@ def of_dataset(
     ):
         strategy = None
         notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
-    return Subject(
+    return DiagnosisInput(
         name=run.name,
         split=split,
         level=level,
@@ -184,7 +184,7 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
     return some
 
 
-def _read(path: Path, request: Request, split: str | None) -> Vectors:
+def _read(path: Path, request: DiagnosisOptions, split: str | None) -> Vectors:
     """The rows with the levels that are asked for, or with all there are."""
     named = [] if request.level is None else [request.level]
     if request.level is not None and request.fine is not None:
@@ -214,7 +214,7 @@ def _ids(vectors: Vectors) -> Sequence[str]:
     return ids
 
 
-def _with_reference_files(subject: Subject, vectors: Vectors, request: Request) -> Subject:
+def _with_reference_files(subject: DiagnosisInput, vectors: Vectors, request: DiagnosisOptions) -> DiagnosisInput:
     if not request.references:
         return subject
     known, notes = {}, subject.notes
@@ -225,7 +225,7 @@ def _with_reference_files(subject: Subject, vectors: Vectors, request: Request) 
     return replace(subject, references=known, notes=notes)
 
 
-def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+def _reference_file(path: Path, subject: DiagnosisInput, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """The rows of the items of the subject, and what must be said of how they were found."""
     split = subject.split if is_run_folder(path) else None
     try:
@@ -244,16 +244,16 @@ def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt
         notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
     else:
         order = np.argsort(other.ids)
-        place = np.searchsorted(other.ids, vectors.ids, sorter=order).clip(max=len(order) - 1)
-        lacking = np.flatnonzero(other.ids[order[place]] != vectors.ids)
+        positions = np.searchsorted(other.ids, vectors.ids, sorter=order).clip(max=len(order) - 1)
+        lacking = np.flatnonzero(other.ids[order[positions]] != vectors.ids)
         if len(lacking):
             raise ValueError(
                 f"a reference must embed the same items: {other.name} has no {str(vectors.ids[lacking[0]])!r} "
                 f"({len(lacking)} of {len(vectors)} ids are not in it); give a file made from the same data."
             )
-        other = other.select(order[place])
-    own = subject.labels[subject.level]
-    wrong = np.flatnonzero(other.labels.get(subject.level, own) != own)
+        other = other.select(order[positions])
+    labels = subject.labels[subject.level]
+    wrong = np.flatnonzero(other.labels.get(subject.level, labels) != labels)
     if len(wrong):
         raise ValueError(
             f"a reference must embed the same items: {subject.level} differs in {len(wrong)} of {len(vectors)} rows of "
@@ -267,10 +267,12 @@ def _reference_file(path: Path, subject: Subject, vectors: Vectors) -> tuple[npt
     return other.embeddings, notes
 
 
-def unpaired(subjects: Sequence[Subject]) -> list[str]:
-    """What must be said before embeddings are shown side by side that are not of the same items; splits are not."""
+def unpaired(subjects: Sequence[DiagnosisInput]) -> list[str]:
+    """Warnings about embeddings side by side that are not of the same items; different splits need none."""
     for other in subjects[1:]:
-        first = next(one for one in subjects if one.split == other.split or None in (one.split, other.split))
+        first = next(
+            subject for subject in subjects if subject.split == other.split or None in (subject.split, other.split)
+        )
         same = first.level == other.level and sorted(first.ids) == sorted(other.ids)
         if not (same and sorted(first.labels[first.level]) == sorted(other.labels[first.level])):
             return [
@@ -280,7 +282,7 @@ def unpaired(subjects: Sequence[Subject]) -> list[str]:
     return []
 
 
-def _of_run(path: Path, request: Request) -> list[Subject]:
+def _of_run(path: Path, request: DiagnosisOptions) -> list[DiagnosisInput]:
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
     if request.split is not None:
         splits: list[str | None] = [request.split]
@@ -288,10 +290,10 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
         splits = ["train"]  # a file may hold no other items
     else:
         splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
-    parts = [(split, _read(path, request, split)) for split in splits]
+    tables = [(split, _read(path, request, split)) for split in splits]
     run = RunFolder.open(path)
     config = run.config()
-    levels = list(parts[0][1].labels)
+    levels = list(tables[0][1].labels)
     record = run.record()
     trained = (record and record["level"]) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
@@ -308,8 +310,8 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
-    found: list[Subject] = []
-    for split, vectors in parts:
+    result: list[DiagnosisInput] = []
+    for split, vectors in tables:
         assert split is not None
         others = request.split is None and split != "train"
         if others and len(np.unique(vectors.labels[level])) < 2:  # a single class has nothing to collapse into
@@ -319,7 +321,7 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
         if others and dataset is not None and len(rows := some_items(dataset, seed=config.seed)) < len(dataset):
             left_out = (f"{len(rows)} of {len(dataset)} items were diagnosed; --split {split} takes all.",)
             dataset, vectors = dataset.subset(rows), vectors.select(rows)
-        subject = Subject(
+        subject = DiagnosisInput(
             name=run.name,
             split=split,
             level=level,
@@ -330,7 +332,7 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             notes=notes,
         )
         if data is not None and dataset is not None and level in dataset.labels:
-            report("references", len(found), len(parts))
+            report("references", len(result), len(tables))
             known = run_references(untrained(config, data.train), dataset)
             subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)
@@ -346,8 +348,8 @@ def _of_run(path: Path, request: Request) -> list[Subject]:
             subject = replace(subject, strategy=None if of_classes else strategy)
         subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
         subject = replace(subject, notes=(*subject.notes, *left_out))
-        found.append(_with_reference_files(subject, vectors, request))
-    return found
+        result.append(_with_reference_files(subject, vectors, request))
+    return result
 
 
 def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
@@ -355,7 +357,7 @@ def _items(data: Splits, split: str, ids: Sequence[str]) -> Dataset | None:
     dataset = data.train if split == "train" else data.evaluation.get(split)
     if dataset is None:
         return None
-    place = {name: i for i, name in enumerate(dataset.ids)}
-    if not all(name in place for name in ids):
+    positions = {name: i for i, name in enumerate(dataset.ids)}
+    if not all(name in positions for name in ids):
         return None
-    return dataset.subset(np.array([place[name] for name in ids]))
+    return dataset.subset(np.array([positions[name] for name in ids]))

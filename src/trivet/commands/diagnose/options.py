@@ -17,7 +17,7 @@ from trivet.runtime.text import counted, digits
 
 
 class Failure(StrEnum):
-    """What makes the exit code 1 on demand."""
+    """Findings that can make the exit code 1."""
 
     COLLAPSE = "collapse"
     WORSE = "worse"
@@ -83,10 +83,10 @@ def diagnose(
     if not any(is_run_folder(path) for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("diagnosis"):
-        from trivet.commands.diagnose.inputs import Request
+        from trivet.commands.diagnose.inputs import DiagnosisOptions
         from trivet.commands.diagnose.run import diagnose_paths  # here: it loads the training stack
 
-        request = Request(
+        request = DiagnosisOptions(
             level=labels,
             fine=tuple(fine) if fine else None,
             references=tuple(reference or ()),
@@ -107,12 +107,12 @@ def diagnose(
 
 def _check_compared(result: Mapping[str, Any]) -> None:
     """ValueError if an embedding was compared with nothing, as then none can be worse."""
-    for one in result.get("results", [result]):
-        if not one["measures"]["comparisons"]:
-            why = f" ({one['notes'][-1].rstrip('.')})" if one["notes"] else ""
+    for diagnosis in result.get("results", [result]):
+        if not diagnosis["measures"]["comparisons"]:
+            why = f" ({diagnosis['notes'][-1].rstrip('.')})" if diagnosis["notes"] else ""
             raise ValueError(
-                f"--fail-on worse needs something to compare with: {one['name']} was compared with nothing{why}; give "
-                "--reference FILE, or for a run the --data-root of its data."
+                f"--fail-on worse needs something to compare with: {diagnosis['name']} was compared with nothing{why}; "
+                "give --reference FILE, or for a run the --data-root of its data."
             )
 
 
@@ -123,18 +123,25 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
     results = result.get("results", [result])
     for warning in result.get("warnings", []):
         say(f"Warning: {warning}", bold=True)
-    names = [one["name"] if one["split"] is None else f"{one['name']} ({one['split']})" for one in results]
+    names = [
+        diagnosis["name"] if diagnosis["split"] is None else f"{diagnosis['name']} ({diagnosis['split']})"
+        for diagnosis in results
+    ]
     # What is bad comes first, in the order that was given: nothing good may stand above it.
-    for one, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
-        for verdict in one["verdicts"]:
+    for diagnosis, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
+        for verdict in diagnosis["verdicts"]:
             say(f"{name}: {verdict_title(verdict)}", bold=True)
             for line in verdict_lines(verdict):
                 say(line, indent=2)
-        counts = {"class": one["measures"]["classes"], "item": one["items"], "dimension": one["dimension"]}
+        counts = {
+            "class": diagnosis["measures"]["classes"],
+            "item": diagnosis["items"],
+            "dimension": diagnosis["dimension"],
+        }
         items = ", ".join(counted(count, name) for name, count in counts.items())
-        reference = "no reference" if one["reference"] is None else f"reference: {one['reference']}"
-        say(f"Diagnosed: {one['level']}, {items}, {one['distance']} distance, {reference}", indent=2)
-        for note in one["notes"]:
+        reference = "no reference" if diagnosis["reference"] is None else f"reference: {diagnosis['reference']}"
+        say(f"Diagnosed: {diagnosis['level']}, {items}, {diagnosis['distance']} distance, {reference}", indent=2)
+        for note in diagnosis["notes"]:
             say(f"Note: {note}", indent=2)
         echo()
     print_table(None, ("measure",), names, _measured(results))
@@ -150,31 +157,36 @@ def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Rows of the table: what was measured in at least one embedding, or in a reference."""
     from trivet.collapse.formatting import measure_words  # here: it loads the training stack
 
-    measures = [one["measures"] for one in results]
-    references = [_references(one) for one in results]
+    measures = [values_of["measures"] for values_of in results]
+    references = [_references(values_of) for values_of in results]
     values: dict[str, list[float | None]] = {}
     for key in _DIAGNOSED:
-        values[measure_words(key)] = [one.get(key) for one in measures]
+        values[measure_words(key)] = [values_of.get(key) for values_of in measures]
         if key == "recall":
             for name in dict.fromkeys(name for known in references for name in known):
                 values[name] = [known.get(name) for known in references]
             for key in ("map_at_r", "reference_map_at_r"):
-                values[measure_words(key)] = [next((row[key] for row in one["rankings"]), None) for one in measures]
-    for level in dict.fromkeys(level for one in measures for level in one["fine"]):
+                values[measure_words(key)] = [
+                    next((row[key] for row in values_of["rankings"]), None) for values_of in measures
+                ]
+    for level in dict.fromkeys(level for values_of in measures for level in values_of["fine"]):
         for key in ("recall@1", "fine_coarse_index"):
-            values[f"{level}: {measure_words(key)}"] = [one["fine"].get(level, {}).get(key) for one in measures]
+            values[f"{level}: {measure_words(key)}"] = [
+                values_of["fine"].get(level, {}).get(key) for values_of in measures
+            ]
     for key in _SAMPLED:
-        values[f"batches: {measure_words(key)}"] = [(one.get("sampling") or {}).get(key) for one in measures]
+        values[f"batches: {measure_words(key)}"] = [
+            (values_of.get("sampling") or {}).get(key) for values_of in measures
+        ]
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
 
 
 def _references(result: Mapping[str, Any]) -> dict[str, float]:
     """Recall@1 of what an embedding is compared with."""
     return {
-        f"{'' if one['level'] == result['level'] else one['level'] + ': '}recall@1 of {one['reference']}": one[
-            "reference_recall"
-        ]
-        for one in result["measures"]["comparisons"]
+        f"{'' if comparison['level'] == result['level'] else comparison['level'] + ': '}recall@1 of "
+        f"{comparison['reference']}": comparison["reference_recall"]
+        for comparison in result["measures"]["comparisons"]
     }
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, Verdict
+from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, VerdictRecord
 from trivet.reports.history_record import History
 from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
-from trivet.reports.shared_records import Query
+from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.text import noun
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
@@ -45,7 +45,7 @@ def _share(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _Measure:
-    """How a measure is named and shown; `better` the good end of its scale, if there is one."""
+    """Name, format and meaning of a measure; `better` is the good end of its scale, if there is one."""
 
     name: str
     show: Callable[[Any], str]
@@ -161,38 +161,40 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
     splits_of: dict[str, list[str]] = {}
     for label, section in sections.items():
         splits_of.setdefault(section["name"], []).append(label)
-    one_run = len(splits_of) == 1 and len({section["split"] for section in sections.values()}) == len(sections)
-    parts, plots = diagnosis_parts(sections, compare=not one_run)
+    same_run = len(splits_of) == 1 and len({section["split"] for section in sections.values()}) == len(sections)
+    content, plots = diagnosis_content(sections, compare=not same_run)
     for labels in splits_of.values():
-        calmed([one for one in parts["sections"] if one["label"] in labels])
+        tone_down([record_map for record_map in content["sections"] if record_map["label"] in labels])
     queries = {
         label: groups
         for label, section in sections.items()
-        if (groups := shown_queries(section["level"], section["queries"], pictures)) is not None
+        if (groups := grouped_queries(section["level"], section["queries"], pictures)) is not None
     }
-    maps = embedding_maps({label: one for label, section in sections.items() if (one := section["map"])}, pictures)
+    maps = embedding_maps(
+        {label: record_map for label, section in sections.items() if (record_map := section["map"])}, pictures
+    )
     scatter = {
         label: {section["level"]: triplet_dots(label, dots)}
         for label, section in sections.items()
         if (dots := section["scatter"])
     }
-    history, moments = history_parts(record["history"])
+    history, moments = history_content(record["history"])
     context = {
         "record": record,
-        "diagnosis": parts,
-        "run": next(iter(splits_of)) if one_run and len(sections) > 1 else None,
+        "diagnosis": content,
+        "run": next(iter(splits_of)) if same_run and len(sections) > 1 else None,
         "history": history,
         "maps": maps,
         "scatter": scatter,
         "queries": queries,
         "most_dots": MOST_DOTS,
     }
-    plots |= {"maps": maps, "scatter": drawn_scatter(scatter), "history": moments, "of": "Embedding"}
+    plots |= {"maps": maps, "scatter": scatter_series(scatter), "history": moments, "of": "Embedding"}
     write_page("diagnosis.html", path, context, plots, script=SCRIPTS, pictures=pictures)
 
 
 def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisSection]:
-    """Each section by its name and split, numbered where these are not unique."""
+    """Sections by name and split, numbered where these are not unique."""
     named: dict[str, DiagnosisSection] = {}
     for section in sections:
         label = first = ", ".join([section["name"] or "embeddings", *([section["split"]] if section["split"] else [])])
@@ -203,10 +205,10 @@ def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisS
     return named
 
 
-def diagnosis_parts(
+def diagnosis_content(
     sections: Mapping[str, DiagnosisSection], *, compare: bool, most_rows: int = _MOST_ROWS
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the templates show of diagnosed embeddings and what diagnosis.js draws.
+    """Contents of the templates for diagnosed embeddings, and the plots of diagnosis.js.
 
     Args:
         sections: label -> section.
@@ -216,42 +218,44 @@ def diagnosis_parts(
     Raises:
         ValueError: if series that belong together differ in length.
     """
-    shown = [_section(label, section, most_rows) for label, section in sections.items()]
+    prepared = [_section(label, section, most_rows) for label, section in sections.items()]
     flat = [_flat(section) for section in sections.values()]
-    parts = {
-        "sections": shown,
-        "several": len(shown) > 1,
-        "comparison": _measures(flat, _KEY, compare=compare) if len(shown) > 1 else [],
-        "measures": _measures(flat, _all(flat), compare=compare and len(shown) > 1),
+    content = {
+        "sections": prepared,
+        "several": len(prepared) > 1,
+        "comparison": _measures(flat, _KEY, compare=compare) if len(prepared) > 1 else [],
+        "measures": _measures(flat, _all(flat), compare=compare and len(prepared) > 1),
         "meanings": _meanings(sections),
         "thresholds": next((thresholds for section in sections.values() if (thresholds := section["thresholds"])), []),
-        "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in shown),
-        "classes": any(section["classes"] for section in shown),
+        "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in prepared),
+        "classes": any(section["classes"] for section in prepared),
     }
-    return parts, {
+    return content, {
         "distances": [section["histograms"] for section in sections.values()],
         "spectra": [section["spectrum"] for section in sections.values()],
         "embeddings": list(sections),
     }
 
 
-def shown_queries(level: str, groups: Mapping[str, Sequence[Query]], pictures: Pictures) -> dict[str, Any] | None:
+def grouped_queries(
+    level: str, groups: Mapping[str, Sequence[QueryRecord]], pictures: Pictures
+) -> dict[str, Any] | None:
     """The groups of queries that hold one, and whether any item has a picture; None where there is no query."""
-    shown = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
-    items = [item for each in shown.values() for query in each for item in (query, *query["neighbours"])]
+    judged = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
+    items = [item for each in judged.values() for query in each for item in (query, *query["neighbours"])]
     drawn = any(item["picture"] is not None for item in items)
-    return {"level": level, "groups": shown, "pictures": drawn} if shown else None
+    return {"level": level, "groups": judged, "pictures": drawn} if judged else None
 
 
-def drawn_scatter(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def scatter_series(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """The series of each triplet scatter, without its counts."""
     return {
-        label: {level: {key: part[key] for key in ("s_ap", "s_an", "ids")} for level, part in levels.items()}
+        label: {level: {key: dots[key] for key in ("s_ap", "s_an", "ids")} for level, dots in levels.items()}
         for label, levels in scatter.items()
     }
 
 
-def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def history_content(history: History | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
 
     Raises:
@@ -272,7 +276,7 @@ def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[
         wide = {f"columns of {name}": len(row) for name, change in changes.items() for row in change[:1]}
         same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
     columns = [name for name in _MOMENTS if any(is_number(moment[name]) for moment in moments)]
-    shown = {
+    content = {
         "level": history["level"],
         "items": history["items"],
         "steps": [moment["step"] for moment in moments],
@@ -283,7 +287,7 @@ def history_parts(history: History | None) -> tuple[dict[str, Any] | None, dict[
         "entanglement": field and field["entanglement"],
         "histograms": any(moment["within"] for moment in moments),
     }
-    return shown, {"edges": edges, "moments": moments, "field": field}
+    return content, {"edges": edges, "moments": moments, "field": field}
 
 
 def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
@@ -302,8 +306,8 @@ def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         "level": section["level"],
         "facts": _facts(section),
         "reference": section["reference"],
-        "verdicts": (verdicts := [verdict(one) for one in section["verdicts"]]),
-        "rank": min((_ORDER.index(one["tone"]) for one in verdicts), default=len(_ORDER)),
+        "verdicts": (verdicts := [verdict(entry) for entry in section["verdicts"]]),
+        "rank": min((_ORDER.index(entry["tone"]) for entry in verdicts), default=len(_ORDER)),
         "notes": section["notes"],
         "distances": bool(histograms),
         "spectrum": any(value > 0 for value in values),
@@ -328,9 +332,9 @@ def _facts(section: DiagnosisSection) -> list[str]:
     return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
 
 
-def verdict(told: Verdict) -> dict[str, Any]:
-    """What the templates show of a verdict."""
-    kind, severity = told["kind"], told["severity"]
+def verdict(finding: VerdictRecord) -> dict[str, Any]:
+    """Contents of the templates for a verdict."""
+    kind, severity = finding["kind"], finding["severity"]
     tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
     if severity == "full" or kind in (*RESULTS, "exploding-norm"):
         tone = "bad"
@@ -339,24 +343,24 @@ def verdict(told: Verdict) -> dict[str, Any]:
         "tone": tone,
         "sign": _SIGNS[tone],
         "words": f"{words}, {severity}" if severity else words,
-        "rule": _sentence(told["rule"].replace(" x ", " × ")),
+        "rule": _sentence(finding["rule"].replace(" x ", " × ")),
         "evidence": [
             (measure.name, measure.show(value), measure.meaning)
-            for measure, value in ((_measure(name), value) for name, value in told["evidence"].items())
+            for measure, value in ((_measure(name), value) for name, value in finding["evidence"].items())
         ],
-        "cause": told["cause"],
-        "changes": told["changes"],
+        "cause": finding["cause"],
+        "changes": finding["changes"],
     }
 
 
-def calmed(shown: Sequence[dict[str, Any]]) -> bool:
-    """Whether a verdict among these sections is bad; then what is good beside it is not praised."""
-    verdicts = [one for section in shown for one in section["verdicts"]]
-    if not any(one["tone"] == "bad" for one in verdicts):
+def tone_down(sections: Sequence[dict[str, Any]]) -> bool:
+    """Turn good verdicts neutral if one among these sections is bad; returns whether one is."""
+    verdicts = [entry for section in sections for entry in section["verdicts"]]
+    if not any(entry["tone"] == "bad" for entry in verdicts):
         return False
-    for one in verdicts:
-        if one["tone"] == "good":
-            one |= {"tone": "calm", "sign": _SIGNS["calm"]}
+    for entry in verdicts:
+        if entry["tone"] == "good":
+            entry |= {"tone": "calm", "sign": _SIGNS["calm"]}
     return True
 
 
@@ -365,7 +369,7 @@ def _sentence(text: str) -> str:
 
 
 def _measure(name: str) -> _Measure:
-    """How a number of a record is named and shown; LEVEL_recall@1 is of a finer level."""
+    """Name, format and meaning of a number of a record; LEVEL_recall@1 is of a finer level."""
     known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
     if known is not None:
         return known
@@ -382,13 +386,13 @@ def _measure(name: str) -> _Measure:
 def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
     names = list(dict.fromkeys(name for values in flat for name in values))
-    fine = [name for name in names if name not in _MEASURES and _beside_recall(name)]
+    fine = [name for name in names if name not in _MEASURES and _compares_recall(name)]
     rows = []
     for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
         measure = _measure(name)
         better = measure.better if compare else None
-        texts = [measure.show(one.get(name)) for one in flat]
-        numbers = [one[name] for one in flat if name in one]
+        texts = [measure.show(values_of.get(name)) for values_of in flat]
+        numbers = [values_of[name] for values_of in flat if name in values_of]
         best = measure.show((max if better == "more" else min)(numbers)) if better and len(set(texts)) > 1 else None
         rows.append(
             {
@@ -402,13 +406,13 @@ def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compa
 
 
 def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
-    """Those that have a meaning here in their order, then whatever else the sections hold."""
+    """Names of all measures: the known ones in their order, then the others of the sections."""
     others = dict.fromkeys(name for values in flat for name in values)
-    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not _beside_recall(name))]
+    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not _compares_recall(name))]
 
 
-def _beside_recall(name: str) -> bool:
-    """Whether it is of a finer level, or of a reference."""
+def _compares_recall(name: str) -> bool:
+    """True for a measure of a finer level or of a reference."""
     return name.endswith(_FINE_ENDS) or _OF in name
 
 
@@ -423,9 +427,13 @@ def _flat(section: DiagnosisSection) -> dict[str, float]:
     for ranked in measures["rankings"][:1]:
         both = {name: ranked[name] for name in ("map_at_r", "reference_map_at_r")}
         flat |= {name: value for name, value in both.items() if is_number(value)}
-    for one in measures["comparisons"]:
-        finer = "" if one["level"] == section["level"] else f"{one['level']}_"
-        flat |= {f"{finer}{_OF}{one['reference']}": value} if is_number(value := one["reference_recall"]) else {}
+    for comparison in measures["comparisons"]:
+        finer = "" if comparison["level"] == section["level"] else f"{comparison['level']}_"
+        flat |= (
+            {f"{finer}{_OF}{comparison['reference']}": value}
+            if is_number(value := comparison["reference_recall"])
+            else {}
+        )
     return flat
 
 
@@ -433,7 +441,9 @@ def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]
     """The columns of the class tables that need a word."""
     tables = [table for section in sections.values() if (table := section["classes"])]
     known = [
-        _COLUMNS[name] for name in dict.fromkeys(name for one in tables for name in one["columns"]) if name in _COLUMNS
+        _COLUMNS[name]
+        for name in dict.fromkeys(name for class_table in tables for name in class_table["columns"])
+        if name in _COLUMNS
     ]
     return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
 
@@ -450,7 +460,7 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
     spreads = [] if spread is None else [value for row in rows if is_number(value := row[spread])]
     if spread is not None and spreads:
         rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
-    tight = next((one["value"] for one in section["thresholds"] if one["name"] == "tight"), None)
+    tight = next((threshold["value"] for threshold in section["thresholds"] if threshold["name"] == "tight"), None)
     known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
     return {
         "count": len(rows),
@@ -459,8 +469,8 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         "ordered": spread if spreads else None,
         "rows": [
             [
-                show(cell) if isinstance(cell, str) or is_number(cell) else MISSING
-                for cell, (_, show, _) in zip(row, known, strict=True)
+                render(cell) if isinstance(cell, str) or is_number(cell) else MISSING
+                for cell, (_, render, _) in zip(row, known, strict=True)
             ]
             for row in rows
         ],

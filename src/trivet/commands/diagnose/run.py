@@ -15,7 +15,7 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
-from trivet.commands.diagnose.inputs import Request, Subject, subjects, unpaired
+from trivet.commands.diagnose.inputs import DiagnosisInput, DiagnosisOptions, subjects, unpaired
 from trivet.commands.evaluate.measure_run import plane_coordinates
 from trivet.datasets.preview import item_title, preview_record
 from trivet.io.embedding_table import class_numbers
@@ -42,7 +42,7 @@ NAMED = 5  # classes that lost, in a note
 
 def diagnose_paths(
     paths: Sequence[Path],
-    request: Request,
+    request: DiagnosisOptions,
     *,
     report: Path | None = None,
     command: str = "",
@@ -61,10 +61,10 @@ def diagnose_paths(
     if report is not None:
         from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
 
-    found = [(path, subject) for path in paths for subject in subjects(path, request)]
-    diagnosed = [subject for _, subject in found]
+    inputs = [(path, subject) for path in paths for subject in subjects(path, request)]
+    diagnosed = [subject for _, subject in inputs]
     results, sections, kinds = [], [], set[str]()
-    for path, subject in steps(found, "diagnosis"):
+    for path, subject in steps(inputs, "diagnosis"):
         section, diagnosis = summary(subject, seed=request.seed)
         if is_run_folder(path):
             _name_causes(section, RunFolder(path).record())
@@ -72,7 +72,7 @@ def diagnose_paths(
         kinds |= {verdict.kind for verdict in diagnosis.verdicts}
         if report is not None:
             with work("tables and map of the page"):
-                sections.append(section | _shown(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
+                sections.append(section | _page_section(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
     warnings = unpaired(diagnosed)
     result: dict[str, Any] = (
         results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})
@@ -87,7 +87,7 @@ def diagnose_paths(
     return result, kinds
 
 
-def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
+def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
     """The verdicts, measures and notes of an embedding as JSON, with what was diagnosed; and the diagnosis itself.
 
     Raises:
@@ -108,11 +108,11 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
         distance=subject.distance,
         seed=seed,
     )
-    said = diagnosis.as_json()
+    diagnosed = diagnosis.as_json()
     return {
-        "verdicts": said["verdicts"],
-        "measures": said["measures"],
-        "notes": [*said["notes"], *_lost(diagnosis, names), *notes],
+        "verdicts": diagnosed["verdicts"],
+        "measures": diagnosed["measures"],
+        "notes": [*diagnosed["notes"], *_lost(diagnosis, names), *notes],
         "name": subject.name,
         "split": subject.split,
         "level": subject.level,
@@ -125,11 +125,12 @@ def summary(subject: Subject, *, seed: int = 0) -> tuple[dict[str, Any], Diagnos
 
 def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
     """The classes that lost most, by name."""
-    lost = sorted(diagnosis.measures.lost, key=lambda one: one.recall - one.reference_recall)
+    lost = sorted(diagnosis.measures.lost, key=lambda entry: entry.recall - entry.reference_recall)
     if not lost:
         return []
     most = ", ".join(
-        f"{names[one.number]} ({100 * one.reference_recall:.1f} to {100 * one.recall:.1f} %)" for one in lost[:NAMED]
+        f"{names[entry.number]} ({100 * entry.reference_recall:.1f} to {100 * entry.recall:.1f} %)"
+        for entry in lost[:NAMED]
     )
     which = "" if len(lost) <= NAMED else ", most of all"
     return [f"{counted(len(lost), 'class')} lost 20 points of recall@1 or more{which}: {most}."]
@@ -147,7 +148,7 @@ def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
             verdict |= {name: causes[verdict["kind"]][name] for name in ("cause", "changes")}
 
 
-def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
+def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
     """`summary` with all that a page shows of it.
 
     {"name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
@@ -160,10 +161,10 @@ def diagnosis_section(subject: Subject, *, seed: int = 0, map_points: int = MAP_
         ValueError: as `trivet.collapse.diagnose`.
     """
     section, diagnosis = summary(subject, seed=seed)
-    return section | _shown(subject, diagnosis, seed=seed, map_points=map_points)
+    return section | _page_section(subject, diagnosis, seed=seed, map_points=map_points)
 
 
-def _shown(subject: Subject, diagnosis: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
+def _page_section(subject: DiagnosisInput, diagnosis: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
     """The parts of a section that `summary` lacks."""
     (classes,), names = class_numbers(subject.labels[subject.level])
     points = as_points(subject.embeddings, distance=subject.distance)
@@ -204,7 +205,7 @@ def _usable(strategy: SamplingStrategy | None, classes: Integers) -> SamplingStr
 
 @dataclass(frozen=True, eq=False)
 class _Near:
-    """Of some items; fields `(Q,)`.
+    """Nearest positives and negatives of some items; fields `(Q,)`.
 
     Attributes:
         rows: their positions; each has a positive and a negative.
@@ -223,12 +224,12 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     points = as_points(embeddings, distance="cosine")
     points = points - points.mean(dim=0)  # a narrow cone keeps more digits
     squares = points.square().sum(dim=1)
-    own, asked = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
-    nearest = torch.empty(3, len(asked), dtype=torch.float64)
-    for start, stop in spans(len(asked), max(1, ENTRIES // len(points))):
-        block = asked[start:stop]
+    labels, queries = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
+    nearest = torch.empty(3, len(queries), dtype=torch.float64)
+    for start, stop in spans(len(queries), max(1, ENTRIES // len(points))):
+        block = queries[start:stop]
         squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
-        same = own[block, None] == own
+        same = labels[block, None] == labels
         negatives = squared.masked_fill(same, torch.inf)
         squared[torch.arange(len(block)), block] = torch.inf
         positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
@@ -239,10 +240,10 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     # Between unit rows D = 2 - 2 S.
     s_ap, s_an = (1 - nearest[:2] / 2).clamp(-1, 1).numpy()
     nearer = nearest[2].long().numpy()
-    return _Near(asked.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
+    return _Near(queries.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
 
 
-def _scatter(subject: Subject, near: _Near) -> dict[str, Any]:
+def _scatter(subject: DiagnosisInput, near: _Near) -> dict[str, Any]:
     labels = subject.labels[subject.level]
     return {
         "s_ap": np.round(near.s_ap, 5).tolist(),
@@ -258,23 +259,23 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
     same = classes[rows[left]] == classes[rows[right]]
 
     def scaled(embedding: Tensor) -> Floats:
-        apart: Floats = torch.pdist(embedding[torch.from_numpy(rows)]).numpy()
-        return apart / (float(apart.mean()) or 1.0)
+        distances_of: Floats = torch.pdist(embedding[torch.from_numpy(rows)]).numpy()
+        return distances_of / (float(distances_of.mean()) or 1.0)
 
     distances = [scaled(points)] + ([] if reference is None else [scaled(reference)])
-    top = max(float(np.quantile(apart, LONGEST)) for apart in distances)
+    top = max(float(np.quantile(distances_of, LONGEST)) for distances_of in distances)
     edges = np.linspace(0, top or 1.0, BINS + 1)
 
-    def shares(apart: Floats) -> list[float]:
-        counts = np.histogram(np.minimum(apart, edges[-1]), edges)[0]
-        return [round(share, 6) for share in (counts / max(1, len(apart))).tolist()]
+    def shares(distances_of: Floats) -> list[float]:
+        counts = np.histogram(np.minimum(distances_of, edges[-1]), edges)[0]
+        return [round(share, 6) for share in (counts / max(1, len(distances_of))).tolist()]
 
     sides = {"within": same, "between": ~same}
-    own = {side: shares(distances[0][pairs]) for side, pairs in sides.items()}
+    current = {side: shares(distances[0][pairs]) for side, pairs in sides.items()}
     before = {
         f"reference_{side}": shares(distances[1][pairs]) if distances[1:] else None for side, pairs in sides.items()
     }
-    return {"edges": [_short(edge) for edge in edges], **own, **before}
+    return {"edges": [_short(edge) for edge in edges], **current, **before}
 
 
 def _spectrum(points: Tensor) -> list[float]:
@@ -295,19 +296,19 @@ def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
     }
     if measured.retention is not None:
         columns["retention"] = [_short(value) for value in measured.retention]
-    shown = np.sort(np.argsort(-measured.items, kind="stable")[:CLASSES]).tolist()
-    return {"columns": list(columns), "rows": [[column[c] for column in columns.values()] for c in shown]}
+    largest = np.sort(np.argsort(-measured.items, kind="stable")[:CLASSES]).tolist()
+    return {"columns": list(columns), "rows": [[column[c] for column in columns.values()] for c in largest]}
 
 
-def _map(subject: Subject, most: int, seed: int) -> dict[str, Any]:
+def _map(subject: DiagnosisInput, most: int, seed: int) -> dict[str, Any]:
     (finest,), _ = class_numbers(_finest(subject.labels))
     sample = class_sample(finest, most, least=20, seed=seed)
-    shown = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
+    previews = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
     return {
         "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
         "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
-        "ids": [item_title(subject.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
-        "thumbnails": [] if subject.show is None else [preview_record(one)["thumbnail"] for one in shown],
+        "ids": [item_title(subject.ids[i], preview) for i, preview in zip(sample.tolist(), previews, strict=True)],
+        "thumbnails": [] if subject.show is None else [preview_record(preview)["thumbnail"] for preview in previews],
     }
 
 
@@ -316,7 +317,7 @@ def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
     return max(labels.values(), key=lambda names: len(class_numbers(names)[1]))
 
 
-def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
+def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, Any]:
     """The items whose nearest positive stands first and last among their neighbours, and random ones."""
     margin = near.s_ap - near.s_an
     best = np.lexsort((-margin, near.nearer))
@@ -336,25 +337,27 @@ def _queries(subject: Subject, near: _Near, seed: int) -> dict[str, Any]:
         }
 
     by_kind: dict[str, Any] = {}
-    for kind, places in chosen.items():
-        beside = neighbours(subject.embeddings, near.rows[places], k, distance="cosine")
+    for kind, positions in chosen.items():
+        nearest = neighbours(subject.embeddings, near.rows[positions], k, distance="cosine")
         by_kind[kind] = [
-            item(int(near.rows[place]))
+            item(int(near.rows[position]))
             | {
-                "why": _why(near, place),
+                "why": _why(near, position),
                 "neighbours": [
                     item(i) | {"similarity": round(1 - float(d), 4)}
-                    for i, d in zip(beside.indices[number].tolist(), beside.distances[number], strict=True)
+                    for i, d in zip(nearest.indices[number].tolist(), nearest.distances[number], strict=True)
                 ],
             }
-            for number, place in enumerate(places.tolist())
+            for number, position in enumerate(positions.tolist())
         ]
     return by_kind
 
 
-def _why(near: _Near, place: int) -> str:
-    count = int(near.nearer[place])
-    similar = f"similarity {near.s_ap[place]:.3f}, against {near.s_an[place]:.3f} for the nearest of another class"
+def _why(near: _Near, position: int) -> str:
+    count = int(near.nearer[position])
+    similar = (
+        f"similarity {near.s_ap[position]:.3f}, against {near.s_an[position]:.3f} for the nearest of another class"
+    )
     if not count:
         return f"The nearest item is of the same class: {similar}."
     items = "1 item of another class is" if count == 1 else f"{count} items of other classes are"

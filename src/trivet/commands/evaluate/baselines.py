@@ -42,37 +42,37 @@ def baseline_retrieval(
         embeddings: `(N, d)` of the items.
         folder: where files are kept; None for nowhere. One that cannot be written is left alone.
     """
-    asked = dataset.evaluation_arguments(embeddings)
-    pairs = len(asked["embeddings"]) * len(asked.get("gallery", embeddings))
+    arguments = dataset.evaluation_arguments(embeddings)
+    pairs = len(arguments["embeddings"]) * len(arguments.get("gallery", embeddings))
     if folder is None or pairs * embeddings.shape[1] < WORTH:
-        return retrieve_levels(**asked, measures=measures, distance=distance)
-    file = folder / f"{_fingerprint(asked, measures, distance)}.npz"
+        return retrieve_levels(**arguments, measures=measures, distance=distance)
+    file = folder / f"{_fingerprint(arguments, measures, distance)}.npz"
     with contextlib.suppress(*BROKEN):
-        found = _read(file, list(dataset.labels))
+        stored = _read(file, list(dataset.labels))
         os.utime(file)
         say(f"A baseline of these items was measured before: taken from {file}.")
-        return found
-    retrieved = retrieve_levels(**asked, measures=measures, distance=distance)
+        return stored
+    retrieved = retrieve_levels(**arguments, measures=measures, distance=distance)
     with contextlib.suppress(OSError):
         write_atomic(file, _bytes(retrieved))
-        _keep_within(folder, MOST)
+        _limit_size(folder, MOST)
     return retrieved
 
 
-def _fingerprint(asked: Mapping[str, Any], measures: Sequence[str], distance: str) -> str:
-    """Of what is measured, and by which code."""
+def _fingerprint(arguments: Mapping[str, Any], measures: Sequence[str], distance: str) -> str:
+    """Digest of the arguments and of the code that measures."""
     versions = {"trivet": trivet.__version__, "torch": torch.__version__, "numpy": np.__version__}
-    found = hashlib.sha256(json.dumps([list(measures), distance, versions]).encode())
+    digest = hashlib.sha256(json.dumps([list(measures), distance, versions]).encode())
     for code in sorted(Path(str(metrics.__file__)).parent.glob("*.py")):
-        found.update(code.read_bytes())
-    for name, values in _arrays(asked):
-        found.update(f"{name} {values.dtype} {values.shape}".encode())
-        found.update(np.ascontiguousarray(values).data)
-    return found.hexdigest()[:32]
+        digest.update(code.read_bytes())
+    for name, values in _arrays(arguments):
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()[:32]
 
 
-def _arrays(asked: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    for name, value in asked.items():
+def _arrays(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    for name, value in arguments.items():
         if isinstance(value, Mapping):
             yield from _arrays(value, f"{before}{name}/")
         else:
@@ -81,13 +81,13 @@ def _arrays(asked: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, n
 
 def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
     arrays: dict[str, Any] = {}
-    for number, one in enumerate(retrieved.values()):
-        known = {"measures": one.measures, "gallery": one.gallery, "chance": one.chance}
+    for number, result in enumerate(retrieved.values()):
+        known = {"measures": result.measures, "gallery": result.gallery, "chance": result.chance}
         arrays |= {
-            f"{number} values": one.values,
-            f"{number} classes": one.classes,
-            f"{number} labels": one.labels,
-            f"{number} positives": one.positives,
+            f"{number} values": result.values,
+            f"{number} classes": result.classes,
+            f"{number} labels": result.labels,
+            f"{number} positives": result.positives,
             f"{number} known": np.frombuffer(json.dumps(known).encode(), np.uint8),
         }
     sink = io.BytesIO()
@@ -96,7 +96,7 @@ def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
 
 
 def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
-    """What `_bytes` wrote; the sums of the file are checked as it is read."""
+    """Read what `_bytes` wrote; the checksums of the file are checked on reading."""
     retrieved = {}
     with file.open("rb") as source, np.load(source, allow_pickle=False) as arrays:
         for number, level in enumerate(levels):
@@ -113,9 +113,9 @@ def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
     return retrieved
 
 
-def _keep_within(folder: Path, most: int) -> None:
+def _limit_size(folder: Path, most: int) -> None:
     """Remove what was used longest ago, until so many bytes are left at most."""
-    files = sorted(((file.stat(), file) for file in folder.glob("*.npz")), key=lambda one: -one[0].st_mtime_ns)
+    files = sorted(((file.stat(), file) for file in folder.glob("*.npz")), key=lambda entry: -entry[0].st_mtime_ns)
     for (_, file), total in zip(files, np.cumsum([stat.st_size for stat, _ in files]).tolist(), strict=True):
         if total > most:
             file.unlink(missing_ok=True)

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.evaluate.run import Evaluated, Request
+from trivet.commands.evaluate.run import Evaluation, EvaluationOptions
 from trivet.commands.evaluate.same_items import same_labels, same_queries, share_a_level
 from trivet.metrics.intervals import Difference, Over, interval_json, paired_difference
 
 
-def summary(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+def summary(evaluations: Sequence[Evaluation], request: EvaluationOptions) -> dict[str, Any]:
     """The record of one embedding; of several, `{"results": [...], "differences": {...}}`."""
     if len(evaluations) == 1:
         return dict(evaluations[0].record)
-    return {"results": [one.record for one in evaluations], "differences": compare(evaluations, request)}
+    return {"results": [evaluated.record for evaluated in evaluations], "differences": compare(evaluations, request)}
 
 
-def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any]:
+def compare(evaluations: Sequence[Evaluation], request: EvaluationOptions) -> dict[str, Any]:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
     The same queries are drawn for both ("paired"), so what they find equally hard cancels.
@@ -34,19 +34,23 @@ def compare(evaluations: Sequence[Evaluated], request: Request) -> dict[str, Any
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
             for name, by_over in _compared(first, other, level, request).items():
-                rows.setdefault(name, []).append(_difference(first, other, by_over, shown=bool(request.resamples)))
+                rows.setdefault(name, []).append(
+                    _difference(first, other, by_over, with_intervals=bool(request.resamples))
+                )
     return {level: differences[level] for level in first.levels if differences.get(level)}
 
 
-def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) -> dict[str, dict[Over, Difference]]:
+def _compared(
+    first: Evaluation, other: Evaluation, level: str, request: EvaluationOptions
+) -> dict[str, dict[Over, Difference]]:
     """Measure -> over -> the mean of the other less that of the first, under the same draws."""
     resamples, seed = request.resamples or 1, request.seed  # one gives the difference itself; its interval is not shown
     differences: dict[str, dict[Over, Difference]] = {}
 
     def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
-        ones = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
-        for name, one in zip(names, ones, strict=True):
-            differences.setdefault(name, {})[over] = one
+        paired = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
+        for name, result_of in zip(names, paired, strict=True):
+            differences.setdefault(name, {})[over] = result_of
 
     overs: tuple[Over, ...] = ("queries", "classes")
     if level in first.retrieval and level in other.retrieval:
@@ -54,7 +58,7 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
         rows = same_queries(_names(first, other), first.ids, other.ids, (len(a.classes), len(b.classes)))
         same_labels(_names(first, other), level, a.labels[a.classes], b.labels[b.classes][rows])
         names = [name for name in a.measures if name in b.measures]
-        columns = [[one.measures.index(name) for name in names] for one in (a, b)]
+        columns = [[result_of.measures.index(name) for name in names] for result_of in (a, b)]
         for over in overs:
             pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
     results = first.levels[level], other.levels[level]
@@ -69,33 +73,33 @@ def _compared(first: Evaluated, other: Evaluated, level: str, request: Request) 
             pair([name], values, others[name][0][rows], classes, over)
     pairs = [result.verification.pairs for result in results if result.verification is not None]
     if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
-        own, its = pairs[0], pairs[1]
+        pairs_of_first, its = pairs[0], pairs[1]
         for over in overs:
-            mine, theirs = own.values(over, "micro"), its.values(over, "micro")
+            mine, theirs = pairs_of_first.values(over, "micro"), its.values(over, "micro")
             for name in mine.keys() & theirs.keys():
                 if over == "queries":
-                    classes = own.in_order(own.classes)
-                    pair([name], own.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
+                    classes = pairs_of_first.in_order(pairs_of_first.classes)
+                    pair([name], pairs_of_first.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
                 else:
-                    pair([name], mine[name], theirs[name], np.arange(len(own.sizes)), over)
-            rates = own.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
-            for name, one in rates.items():
-                differences.setdefault(name, {})[over] = one
+                    pair([name], mine[name], theirs[name], np.arange(len(pairs_of_first.sizes)), over)
+            rates = pairs_of_first.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
+            for name, result_of in rates.items():
+                differences.setdefault(name, {})[over] = result_of
     return {name: differences[name] for name in results[0].mean() if name in differences}
 
 
-def _names(first: Evaluated, other: Evaluated) -> tuple[str, str]:
+def _names(first: Evaluation, other: Evaluation) -> tuple[str, str]:
     return first.record["embeddings"], other.record["embeddings"]
 
 
 def _difference(
-    first: Evaluated, other: Evaluated, by_over: Mapping[Over, Difference], *, shown: bool
+    first: Evaluation, other: Evaluation, by_over: Mapping[Over, Difference], *, with_intervals: bool
 ) -> dict[str, Any]:
     return {
         "of": other.record["embeddings"],
         "less": first.record["embeddings"],
         "difference": _finite(next(iter(by_over.values())).value),
-        **{over: interval_json(one.interval) if shown else None for over, one in by_over.items()},
+        **{over: interval_json(paired.interval) if with_intervals else None for over, paired in by_over.items()},
     }
 
 

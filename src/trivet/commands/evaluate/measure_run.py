@@ -38,9 +38,9 @@ def measure_splits(
     config: EvaluationConfig,
     *,
     seed: int,
-    keep: Callable[[str, np.ndarray], None],
+    store: Callable[[str, np.ndarray], None],
     diagnose: Callable[[str, np.ndarray, Mapping[str, np.ndarray]], None] | None = None,
-    kept: Path | None = None,
+    cache: Path | None = None,
     prefixes: Sequence[int] = (),
     normalize: bool = False,
     chosen_by: str | None = None,
@@ -49,9 +49,9 @@ def measure_splits(
 
     Args:
         level: the label level trained on.
-        keep: called with the name of each split and its embeddings.
+        store: called with the name of each split and its embeddings.
         diagnose: called with the name of each split, its embeddings and those of `run_references`.
-        kept: the folder where measures of the untrained network and the raw inputs are kept, see `baselines`.
+        cache: the folder where measures of the untrained network and the raw inputs are kept, see `baselines`.
         prefixes, normalize: see `at_prefixes`.
         chosen_by: the measure by which a step was chosen; None where none was.
     """
@@ -69,7 +69,7 @@ def measure_splits(
     }
     for name, dataset in steps(splits.items(), "evaluation"):
         embeddings = embed(model, dataset.inputs, reporter(f"embedding {name}"))
-        keep(name, embeddings)
+        store(name, embeddings)
         by_level = evaluate(
             **dataset.evaluation_arguments(embeddings),
             measures=config.measures,
@@ -84,37 +84,42 @@ def measure_splits(
         references = run_references(untrained, dataset)
         ranking = [measure for measure in config.measures if measure not in CLUSTERING]
         retrieved = {
-            key: baseline_retrieval(known, dataset, ranking, config.distance, kept) for key, known in references.items()
+            key: baseline_retrieval(known, dataset, ranking, config.distance, cache)
+            for key, known in references.items()
         }
         rows += [
-            {"name": key, "levels": {level: one.mean() for level, one in levels.items()}}
+            {"name": key, "levels": {level: levels_of.mean() for level, levels_of in levels.items()}}
             for key, levels in retrieved.items()
         ]
         sections["evaluation"][name] = rows
-        beside = {level: {key: levels[level] for key, levels in retrieved.items()} for level in by_level}
+        references_of = {level: {key: levels[level] for key, levels in retrieved.items()} for level in by_level}
         sections["comparisons"][name] = {
-            level: _compared(result.retrieval, beside[level], level) for level, result in by_level.items()
+            level: _compared(result.retrieval, references_of[level], level) for level, result in by_level.items()
         }
         if chosen_by not in (None, RECALL):
             sections["chosen_comparisons"][name] = {
                 level: [
-                    {"measure": chosen_by, "value": one.pop("recall"), "reference_value": one.pop("reference_recall")}
-                    | one
-                    for one in _compared(result.retrieval, beside[level], level, chosen_by)
+                    {
+                        "measure": chosen_by,
+                        "value": levels_of.pop("recall"),
+                        "reference_value": levels_of.pop("reference_recall"),
+                    }
+                    | levels_of
+                    for levels_of in _compared(result.retrieval, references_of[level], level, chosen_by)
                 ]
                 for level, result in by_level.items()
             }
         sections["prefixes"][name] = at_prefixes(
-            embeddings, references, dataset, config, prefixes, normalize=normalize, kept=kept
+            embeddings, references, dataset, config, prefixes, normalize=normalize, cache=cache
         )
         index = collapse_index(embeddings, dataset)
         if index is not None:
             sections["collapse"][name] = index
         related = dataset.related(level)
-        shown, points = dataset.subset(related), embeddings[related]
-        sample = map_sample(shown, config.map_points, seed=seed)
-        sections["maps"][name] = embedding_map(points, shown, sample, seed=seed)
-        sections["scatter"][name] = triplet_scatter(points, shown, seed=seed)
+        subset, points = dataset.subset(related), embeddings[related]
+        sample = map_sample(subset, config.map_points, seed=seed)
+        sections["maps"][name] = embedding_map(points, subset, sample, seed=seed)
+        sections["scatter"][name] = triplet_scatter(points, subset, seed=seed)
         sections["neighbours"][name] = gallery(embeddings, dataset, level, seed=seed)
         if diagnose is not None:
             with work(f"diagnosing {name}"):
@@ -148,7 +153,7 @@ def at_prefixes(
     prefixes: Sequence[int],
     *,
     normalize: bool,
-    kept: Path | None,
+    cache: Path | None,
 ) -> list[dict[str, Any]]:
     """Evaluate the first numbers of each embedding beside as many of each reference, without its clusters.
 
@@ -158,7 +163,7 @@ def at_prefixes(
         references: name -> embeddings of the same items; those that are shorter than a prefix are left out there.
         prefixes: how many numbers.
         normalize: whether embeddings have length 1: each prefix, also of a reference, is then brought to it.
-        kept: see `measure_splits`.
+        cache: see `measure_splits`.
     """
     ranking = [measure for measure in config.measures if measure not in CLUSTERING]
     others = {name: rows for name, rows in references.items() if name != RAW or len(dataset.inputs.shape) == 1}
@@ -169,20 +174,20 @@ def at_prefixes(
             for name, rows in {"trained": embeddings, **others}.items()
             if rows.shape[1] >= prefix
         }
-        own = retrieve_levels(
-            **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
-        )
-        found = {name: baseline_retrieval(rows, dataset, ranking, config.distance, kept) for name, rows in cut.items()}
+        trained = retrieve_levels(**dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance)
+        reference_results = {
+            name: baseline_retrieval(rows, dataset, ranking, config.distance, cache) for name, rows in cut.items()
+        }
         sections.append(
             {
                 "prefix": prefix,
                 "evaluated": [
-                    {"name": name, "levels": {level: one.mean() for level, one in levels.items()}}
-                    for name, levels in {"trained": own, **found}.items()
+                    {"name": name, "levels": {level: result.mean() for level, result in levels.items()}}
+                    for name, levels in {"trained": trained, **reference_results}.items()
                 ],
                 "comparisons": {
-                    level: _compared(one, {name: levels[level] for name, levels in found.items()}, level)
-                    for level, one in own.items()
+                    level: _compared(result, {name: levels[level] for name, levels in reference_results.items()}, level)
+                    for level, result in trained.items()
                 },
             }
         )
@@ -190,13 +195,13 @@ def at_prefixes(
 
 
 def _compared(
-    own: Retrieval | None, references: Mapping[str, Retrieval], level: str, measure: str = RECALL
+    trained: Retrieval | None, references: Mapping[str, Retrieval], level: str, measure: str = RECALL
 ) -> list[dict[str, Any]]:
     """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
-    assert own is not None
-    hits, *others = (one.values[:, one.measures.index(measure)] for one in (own, *references.values()))
+    assert trained is not None
+    hits, *others = (result.values[:, result.measures.index(measure)] for result in (trained, *references.values()))
     return [
-        comparison_json(compare(hits, other, own.classes, reference=reference, level=level))
+        comparison_json(compare(hits, other, trained.classes, reference=reference, level=level))
         for reference, other in zip(references, others, strict=True)
     ]
 
@@ -213,7 +218,7 @@ def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> dict[str, Any] |
 
 
 def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
-    """Whether some coarse class holds two fine ones, so that there is a distance to speak of."""
+    """True if some coarse class contains two fine ones, so that a distance between them exists."""
     pairs = np.unique(np.stack([coarse, fine], axis=1), axis=0)
     return bool((np.unique(pairs[:, 0], return_counts=True)[1] > 1).any())
 
@@ -221,12 +226,12 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
 def embedding_map(embeddings: np.ndarray, dataset: Dataset, sample: np.ndarray, *, seed: int) -> dict[str, Any]:
     """A sample of items in the plane: a 2-D embedding as it is, else by PCA and by t-SNE."""
     names = label_names(dataset)
-    shown = [dataset.show(i) for i in sample.tolist()]
+    previews = [dataset.show(i) for i in sample.tolist()]
     return {
         "coordinates": plane_coordinates(embeddings[sample], seed=seed),
         "labels": {level: [names[level][i] for i in sample.tolist()] for level in names},
-        "ids": [item_title(dataset.ids[i], one) for i, one in zip(sample.tolist(), shown, strict=True)],
-        "thumbnails": [preview_record(one)["thumbnail"] for one in shown],
+        "ids": [item_title(dataset.ids[i], preview) for i, preview in zip(sample.tolist(), previews, strict=True)],
+        "thumbnails": [preview_record(preview)["thumbnail"] for preview in previews],
     }
 
 
@@ -256,30 +261,30 @@ def _plane(points: np.ndarray) -> np.ndarray:
 
 
 def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> dict[str, Any]:
-    """For a sample of items, the similarity to the nearest same-class and other-class item of the whole set."""
+    """Similarities of a sample of items to their nearest same-class and other-class item of the full set."""
     sections = {}
     for level, labels in dataset.labels.items():
         sizes = np.bincount(labels)[
             labels
         ]  # of the class of each item: both neighbours take another in it, and outside
         usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
-        shown = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])
+        sampled = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])
         s_ap = s_an = np.empty(0)
-        if len(shown):
-            pairs = nearest_pairs(embeddings, labels, sample=shown)
+        if len(sampled):
+            pairs = nearest_pairs(embeddings, labels, sample=sampled)
             s_ap, s_an = pairs.s_ap, pairs.s_an
         sections[level] = {
             "s_ap": np.round(s_ap, 5).tolist(),
             "s_an": np.round(s_an, 5).tolist(),
-            "ids": [dataset.ids[i] for i in shown.tolist()],
+            "ids": [dataset.ids[i] for i in sampled.tolist()],
         }
     return sections
 
 
 def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> dict[str, Any]:
     """A few random queries with the nearest items that they may retrieve."""
-    asked = np.arange(len(dataset)) if dataset.protocol is None else np.flatnonzero(dataset.protocol.query)
-    queries = np.sort(np.random.default_rng(seed).permutation(asked)[:QUERIES])
+    candidates = np.arange(len(dataset)) if dataset.protocol is None else np.flatnonzero(dataset.protocol.query)
+    queries = np.sort(np.random.default_rng(seed).permutation(candidates)[:QUERIES])
     names = label_names(dataset)
 
     def item(i: int) -> dict[str, Any]:
@@ -289,8 +294,8 @@ def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) 
     def near(query: int) -> list[dict[str, Any]]:
         rows = np.concatenate([[query], _retrievable(dataset, query)])
         nearest = neighbours(embeddings[rows], [0], min(NEIGHBOURS, len(rows) - 1), distance="cosine")
-        places, distances = rows[nearest.indices[0]].tolist(), nearest.distances[0].tolist()
-        return [item(i) | {"similarity": round(1 - d, 4)} for i, d in zip(places, distances, strict=True)]
+        positions, distances = rows[nearest.indices[0]].tolist(), nearest.distances[0].tolist()
+        return [item(i) | {"similarity": round(1 - d, 4)} for i, d in zip(positions, distances, strict=True)]
 
     return {"level": level, "queries": [item(query) | {"neighbours": near(query)} for query in queries.tolist()]}
 
@@ -299,9 +304,9 @@ def _retrievable(dataset: Dataset, query: int) -> np.ndarray:
     """Positions of the items that a query may retrieve."""
     protocol = dataset.protocol
     rows = np.arange(len(dataset)) if protocol is None else protocol.retrieved
-    kept = rows != query
+    mask = rows != query
     if protocol is not None and protocol.cameras is not None:
         finest = list(dataset.labels.values())[-1]
-        kept &= (finest[rows] != finest[query]) | (protocol.cameras[rows] != protocol.cameras[query])
-    allowed: np.ndarray = rows[kept]
+        mask &= (finest[rows] != finest[query]) | (protocol.cameras[rows] != protocol.cameras[query])
+    allowed: np.ndarray = rows[mask]
     return allowed

@@ -113,13 +113,13 @@ def evaluate(
             "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
         )
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
-    names = [name.strip() for part in measures or [] for name in part.split(",")]
+    names = [name.strip() for text in measures or [] for name in text.split(",")]
     if names and "nmi+" not in names:
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")
     if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
         refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
-    own = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, whole=False)}
-    check_written(context, *([] if paths else [query, gallery]), own=own)
+    recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, whole=False)}
+    check_written(context, *([] if paths else [query, gallery]), own=recognised)
     from dataclasses import replace
 
     with show_progress("loading the evaluation"):
@@ -127,7 +127,7 @@ def evaluate(
         from trivet.commands.evaluate.differences import summary
         from trivet.metrics import ALL
 
-    request = files.Request(
+    request = files.EvaluationOptions(
         levels=tuple(labels) if labels else None,
         table=table,
         split=split,
@@ -170,10 +170,10 @@ def evaluate(
 
 
 def _lengths(prefixes: str | None) -> tuple[int, ...]:
-    parts = [part.strip() for part in (prefixes or "").split(",") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
+    numbers = [text.strip() for text in (prefixes or "").split(",") if text.strip()]
+    if not all(text.isdecimal() for text in numbers):
         raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {prefixes}.")
-    return tuple(dict.fromkeys(map(int, parts)))
+    return tuple(dict.fromkeys(map(int, numbers)))
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     from trivet.reports.evaluation_record import EvaluationRecord
     from trivet.reports.from_json import complete  # here: `--help` needs no records
 
-    records = [complete(EvaluationRecord, one) for one in result.get("results", [result])]
+    records = [complete(EvaluationRecord, result_of) for result_of in result.get("results", [result])]
     for record in records:
         for warning in record["warnings"]:
             say(f"Warning: {record['embeddings']}: {warning}", bold=True)
@@ -217,7 +217,7 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
 
 
 def _chance(measure: str) -> float | None:
-    """What an embedding that knows nothing of the classes scores, where that does not depend on the data."""
+    """Score of an embedding without knowledge of the classes, where that does not depend on the data."""
     if measure.startswith("tar@far="):
         return float(measure.removeprefix("tar@far="))
     return {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}.get(measure)
@@ -249,7 +249,7 @@ def _named_measures(values: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(record: EvaluationRecord) -> list[str]:
-    """What a number in the tables cannot be read without."""
+    """Notes without which the tables cannot be understood."""
     protocol, notes = record["protocol"], []
     kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
     notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")

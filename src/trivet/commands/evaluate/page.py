@@ -9,12 +9,12 @@ from typing import Any
 
 from trivet.commands.evaluate.plots import class_dots, class_histogram, dots, forest, key, recall_curve, rows_height
 from trivet.reports.evaluation_record import (
-    Clustered,
+    ClusteringRecord,
     ComparisonRecord,
-    Difference,
+    DifferenceRecord,
     EvaluationRecord,
-    Protocol,
-    Rejection,
+    ProtocolRecord,
+    RejectionRecord,
 )
 from trivet.reports.from_json import complete
 from trivet.reports.items import is_number
@@ -63,7 +63,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         },
         "labels": labels,
         "warnings": [
-            (label, told) for label, result in zip(labels, results, strict=True) for told in result["warnings"]
+            (label, text) for label, result in zip(labels, results, strict=True) for text in result["warnings"]
         ],
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
@@ -74,8 +74,8 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
             if (rejection := result["rejection"])
         ],
         "glossary": [
-            (name, said)
-            for pattern, name, said in GLOSSARY
+            (name, meaning)
+            for pattern, name, meaning in GLOSSARY
             if any(re.fullmatch(pattern, measure) for measure in measures)
         ],
     }
@@ -86,39 +86,41 @@ def _labels(results: Sequence[EvaluationRecord]) -> list[str]:
     """The names of the embeddings, told apart where two files have one name."""
     names = [result["embeddings"] or "unnamed embedding" for result in results]
     return [
-        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
-        for place, name in enumerate(names)
+        name if names.count(name) == 1 else f"{name} ({names[:position].count(name) + 1})"
+        for position, name in enumerate(names)
     ]
 
 
 def _protocol(result: EvaluationRecord) -> str:
-    """In words: what was asked of what, and what was left out."""
+    """The protocol in words: queries, gallery, and exclusions."""
     protocol, items = result["protocol"], result["items"]
     queries, gallery = protocol["queries"], protocol["gallery"]
     distance = result["distance"] or "an unknown"
-    said = [f"{_many(result['dimension'], 'dimension')}, compared by {distance} distance."]
+    sentences = [f"{_many(result['dimension'], 'dimension')}, compared by {distance} distance."]
     if protocol["kind"] == "self-retrieval":
-        said = [f"{_many(items, 'item')} of {said[0]}"]
-        asked = "Each item" if queries == items else f"Each of {number(queries)} random items"
-        said.append(f"{asked} is a query against the {f'{number(gallery - 1)} ' if gallery else ''}others.")
+        sentences = [f"{_many(items, 'item')} of {sentences[0]}"]
+        subject = "Each item" if queries == items else f"Each of {number(queries)} random items"
+        sentences.append(f"{subject} is a query against the {f'{number(gallery - 1)} ' if gallery else ''}others.")
     elif protocol["kind"] == "query-gallery":
-        said.append(f"{_many(queries, 'query')} against a gallery of {_many(gallery, 'item')}.")
+        sentences.append(f"{_many(queries, 'query')} against a gallery of {_many(gallery, 'item')}.")
         if both := protocol["queries_in_gallery"]:
-            said.append(f"{_many(both, 'query')} {_are(both)} in the gallery too; none retrieves itself.")
+            sentences.append(f"{_many(both, 'query')} {_are(both)} in the gallery too; none retrieves itself.")
     else:
-        said.append("The record does not state the protocol.")
+        sentences.append("The record does not state the protocol.")
     if scope := result["rejection"]:
         more = scope["out_of_scope"] or 0
-        said.append(f"{number(more)} more {noun(more, 'query')} {_are(more)} out of scope and used for rejection only.")
+        sentences.append(
+            f"{number(more)} more {noun(more, 'query')} {_are(more)} out of scope and used for rejection only."
+        )
     if protocol["junk"] is not None:
         junk = protocol["junk"]
-        said.append(f"{_many(junk, 'junk item')} {_are(junk)} excluded from the gallery.")
+        sentences.append(f"{_many(junk, 'junk item')} {_are(junk)} excluded from the gallery.")
     if protocol["same_camera_left_out"]:
-        said.append("Items of the query's class from the same camera are excluded.")
-    said += _without_positive(result["evaluation"], protocol)
+        sentences.append("Items of the query's class from the same camera are excluded.")
+    sentences += _without_positive(result["evaluation"], protocol)
     if index := protocol["approximate"]:
         parameters = ", ".join(f"{name} {setting}" for name, setting in index["parameters"].items())
-        said.append(
+        sentences.append(
             f"The search is approximate, by {index['kind']}{f' ({parameters})' if parameters else ''}: it finds "
             f"{percent(index['recall'])}\u00a0% of the {index['recall_at']} nearest items, measured on "
             f"{_many(index['recall_queries'], 'query')}."
@@ -126,11 +128,11 @@ def _protocol(result: EvaluationRecord) -> str:
     version = f" with Trivet {result['trivet']}" if result["trivet"] else ""
     took = f" in {duration(result['seconds'])}" if result["seconds"] is not None else ""
     if result["created"]:
-        said.append(f"Measured {moment(result['created'])}{version}{took}.")
-    return " ".join(said)
+        sentences.append(f"Measured {moment(result['created'])}{version}{took}.")
+    return " ".join(sentences)
 
 
-def _without_positive(levels: Levels, protocol: Protocol) -> list[str]:
+def _without_positive(levels: Levels, protocol: ProtocolRecord) -> list[str]:
     counts = {level: count for level, values in levels.items() if is_number(count := values.get("without_positive"))}
     if counts and not any(counts.values()):
         return ["Every query has a positive."]
@@ -145,8 +147,8 @@ def _without_positive(levels: Levels, protocol: Protocol) -> list[str]:
     ]
 
 
-def _many(count: int | None, one: str) -> str:
-    return f"{number(count)} {noun(count, one)}"
+def _many(count: int | None, singular: str) -> str:
+    return f"{number(count)} {noun(count, singular)}"
 
 
 def _are(count: int) -> str:
@@ -156,12 +158,12 @@ def _are(count: int) -> str:
 def _level(
     level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What the page shows of a level; its plots are added to `figures`."""
+    """Contents of the page for a level; its plots are added to `figures`."""
     measured = {
         e: result["evaluation"][level] for e, result in enumerate(record["results"]) if level in result["evaluation"]
     }
     shares = {e: Shares(record["results"][e], level) for e in measured}
-    retrieval = together(one.retrieval for one in shares.values())
+    retrieval = together(row_of.retrieval for row_of in shares.values())
     clustering = [name for name in CLUSTERING if any(name in values for values in measured.values())]
     verification = together(
         [name for name in values if re.fullmatch(VERIFICATION, name)] for values in measured.values()
@@ -176,7 +178,7 @@ def _level(
             figures.append(dict(figure))
 
     listed = {
-        title: [name for name in names if any(one.value(name) is not None for one in shares.values())]
+        title: [name for name in names if any(row_of.value(name) is not None for row_of in shares.values())]
         for title, names in (("Retrieval", retrieval), ("Clustering and verification", [*clustering, *verification]))
     }
     heights = {title: rows_height(len(names), len(shares)) for title, names in listed.items()}
@@ -228,7 +230,7 @@ def _level(
         "verification_table": [_table_row(name, shares, labels) for name in verification],
         "folds": _folds(level, shares, labels),
         "foldless": [
-            (labels[e], reason) for e, one in shares.items() if (reason := one.result["folds_missing"].get(level))
+            (labels[e], reason) for e, row_of in shares.items() if (reason := row_of.result["folds_missing"].get(level))
         ],
         "missing": [
             (labels[e], named(name.removesuffix("_missing")), str(reason))
@@ -249,8 +251,8 @@ def _leads(measures: Sequence[str]) -> Sequence[str]:
 
 
 def _lead(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
-    measured = {e: value for e, one in shares.items() if (value := one.value(name)) is not None}
-    chance = next((one.chance(name) for one in shares.values()), None)
+    measured = {e: value for e, shares_of in shares.items() if (value := shares_of.value(name)) is not None}
+    chance = next((shares_of.chance(name) for shares_of in shares.values()), None)
     several = len(labels) > 1
     bars = [(labels[e] if several else "measured", min(max(value, 0.0), 1.0)) for e, value in measured.items()]
     return {
@@ -260,46 +262,46 @@ def _lead(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dic
         "rows": [
             {
                 "label": labels[e] if several else None,
-                "share": one.value(name),
+                "share": shares_of.value(name),
                 "intervals": [
                     f"{between(ends)} over {over}"
                     for over in ("classes", "queries")
-                    if (ends := one.interval(name, over)) is not None
+                    if (ends := shares_of.interval(name, over)) is not None
                 ],
             }
-            for e, one in shares.items()
+            for e, shares_of in shares.items()
         ],
     }
 
 
 def _sentences(level: str, name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[str]:
-    """What each embedding finds, beside chance."""
+    """Sentences that compare each embedding with chance."""
     sentences = []
-    for e, one in shares.items():
-        share, chance, widest = one.value(name), one.chance(name), one.widest(name)
+    for e, shares_of in shares.items():
+        share, chance, widest = shares_of.value(name), shares_of.chance(name), shares_of.widest(name)
         if share is None or chance is None:
             continue
         of = f" of {labels[e]}" if len(labels) > 1 else ""
-        said = []
+        sentence = []
         if name == "recall@1":
             with_whom = f"With {labels[e]} the" if of else "The"
-            said.append(
+            sentence.append(
                 f"{with_whom} nearest item has the same {level} for {percent(share)}\u00a0% of the queries, against "
                 f"{percent(chance)}\u00a0% by chance."
             )
         if widest is None:
             if percent(share) == percent(chance):
-                said.append(f"{_start(name)}{of} is no better than chance.")
+                sentence.append(f"{_start(name)}{of} is no better than chance.")
         else:
             over, (low, high) = widest
             ends = f"the 95\u00a0% interval over {over}, {between((low, high))}"
             if low - _SAME <= chance <= high + _SAME:
-                said.append(f"{_start(name)}{of} does not differ from chance: {ends}, contains {percent(chance)}.")
+                sentence.append(f"{_start(name)}{of} does not differ from chance: {ends}, contains {percent(chance)}.")
             elif high < chance:
-                said.append(f"{_start(name)}{of} is worse than chance: {ends}, lies below {percent(chance)}.")
+                sentence.append(f"{_start(name)}{of} is worse than chance: {ends}, lies below {percent(chance)}.")
             elif name == "recall@1":
-                said.append(f"{ends[0].upper()}{ends[1:]}, lies above chance.")
-        sentences += [" ".join(said)] if said else []
+                sentence.append(f"{ends[0].upper()}{ends[1:]}, lies above chance.")
+        sentences += [" ".join(sentence)] if sentence else []
     return sentences
 
 
@@ -309,7 +311,7 @@ def _start(measure: str) -> str:
 
 def _differences(
     level: str, record: ComparisonRecord, shares: Mapping[int, Shares]
-) -> dict[str, list[tuple[int, Difference]]]:
+) -> dict[str, list[tuple[int, DifferenceRecord]]]:
     """Measure -> the embedding and its difference to the first."""
     others = [e for e in shares if e > 0]
     return {
@@ -320,8 +322,8 @@ def _differences(
     }
 
 
-def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequence[str]) -> list[str]:
-    """Which embedding is better, and whether the paired interval excludes 0."""
+def _compared(name: str, rows: Sequence[tuple[int, DifferenceRecord]], labels: Sequence[str]) -> list[str]:
+    """Sentences on which embedding is better, and whether the paired interval excludes 0."""
     sentences = []
     for of, row in rows:
         difference = finite(row["difference"])
@@ -331,31 +333,31 @@ def _compared(name: str, rows: Sequence[tuple[int, Difference]], labels: Sequenc
             sentences.append(f"{labels[of]} and {labels[0]} are equal in {named(name)}.")
             continue
         better, worse, sign = (labels[of], labels[0], 1) if difference > 0 else (labels[0], labels[of], -1)
-        said = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
+        sentence = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
         ends = {
             over: sorted(sign * end for end in known)
             for over in reversed(OVERS)
             if (known := interval(row[over])) is not None
         }
         if not ends:
-            sentences.append(f"{said}; the record has no interval for this difference.")
+            sentences.append(f"{sentence}; the record has no interval for this difference.")
             continue
         over, paired = next(iter(ends.items()))
-        said += f" (paired 95\u00a0% interval over {over}: {between(paired, points)})"
+        sentence += f" (paired 95\u00a0% interval over {over}: {between(paired, points)})"
         if paired[0] > _SAME:
-            sentences.append(f"{said}. The interval excludes 0: the result would very likely hold on other {over}.")
+            sentences.append(f"{sentence}. The interval excludes 0: the result would very likely hold on other {over}.")
         elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
             sentences.append(
-                f"{said}. That interval includes 0, but the one over queries ({between(ends['queries'], points)}) does "
-                "not: better on these classes, perhaps not on others."
+                f"{sentence}. That interval includes 0, but the one over queries ({between(ends['queries'], points)}) "
+                "does not: better on these classes, perhaps not on others."
             )
         else:
-            sentences.append(f"{said}. The interval includes 0: it is not clear which of the two is better.")
+            sentences.append(f"{sentence}. The interval includes 0: it is not clear which of the two is better.")
     return sentences
 
 
 def _table_row(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
-    texts = {e: percent(one.value(name)) for e, one in shares.items()}
+    texts = {e: percent(shares_of.value(name)) for e, shares_of in shares.items()}
     numbers = {text for text in texts.values() if text != MISSING}
     best = max(numbers, key=float) if len(numbers) > 1 else None
     return {
@@ -365,13 +367,13 @@ def _table_row(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -
                 "label": labels[e],
                 "share": texts[e],
                 "best": texts[e] == best,
-                "queries": between(one.interval(name, "queries")),
-                "classes": between(one.interval(name, "classes")),
-                "macro": percent(one.macro(name)),
-                "macro_interval": between(one.macro_interval(name)),
-                "chance": by_chance(name, one.chance(name)),
+                "queries": between(shares_of.interval(name, "queries")),
+                "classes": between(shares_of.interval(name, "classes")),
+                "macro": percent(shares_of.macro(name)),
+                "macro_interval": between(shares_of.macro_interval(name)),
+                "chance": by_chance(name, shares_of.chance(name)),
             }
-            for e, one in shares.items()
+            for e, shares_of in shares.items()
         ],
     }
 
@@ -382,10 +384,10 @@ def _clustering(
     if not names:
         return None
     rows = []
-    for e, one in shares.items():
-        means = complete(Clustered, one.result["clustering"].get(level, {}))
+    for e, shares_of in shares.items():
+        means = complete(ClusteringRecord, shares_of.result["clustering"].get(level, {}))
         cells = [number(means["clusters"]), number(means["clusters_in_use"])]
-        cells += [_counted(one.values.get("nmi+_clusters"))] if "nmi+" in names else []
+        cells += [_counted(shares_of.values.get("nmi+_clusters"))] if "nmi+" in names else []
         cells += [MISSING if means["inertia"] is None else f"{means['inertia']:.4g}", number(means["restarts"])]
         rows.append((labels[e], [*cells, duration(means["seconds"])]))
     columns = ["clusters", "in use", *(["clusters of NMI+"] if "nmi+" in names else [])]
@@ -398,15 +400,15 @@ def _counted(count: object) -> str:
 
 def _verification(shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
     rows = []
-    for e, one in shares.items():
-        pairs, sampled = one.values.get("verification_pairs"), one.values.get("verification_sampled")
+    for e, shares_of in shares.items():
+        pairs, sampled = shares_of.values.get("verification_pairs"), shares_of.values.get("verification_sampled")
         kind = "" if pairs is None or sampled is None else " sampled" if sampled else " (all)"
-        threshold = finite(one.values.get("verification-threshold"))
+        threshold = finite(shares_of.values.get("verification-threshold"))
         rows.append((labels[e], [decimal(threshold), f"{_counted(pairs)}{kind}"]))
     return {"columns": ["threshold (distance)", "pairs"], "rows": rows}
 
 
-def _rejection(label: str, rejection: Rejection) -> dict[str, Any]:
+def _rejection(label: str, rejection: RejectionRecord) -> dict[str, Any]:
     def row(title: str, share: float | None, name: str, chance: str) -> list[str]:
         ends = (between(rejection["intervals"].get(name, {}).get(over)) for over in OVERS)
         macro = between(rejection["macro_intervals"].get(name, {}).get("classes"))
@@ -424,7 +426,7 @@ def _rejection(label: str, rejection: Rejection) -> dict[str, Any]:
 
 
 def _folds(level: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[dict[str, Any]]:
-    folds = {e: one.result["folds"].get(level, {}) for e, one in shares.items()}
+    folds = {e: shares_of.result["folds"].get(level, {}) for e, shares_of in shares.items()}
     return [
         {
             "measure": named(name),
@@ -450,14 +452,14 @@ def _classes(
     per_class, rows = record["per_class"], {}
     for e in shares if measures else ():
         rows_of = per_class[e].get(level, []) if e < len(per_class) else []
-        kept = [
+        values = [
             (str(row.get("class", "")), _counted(row.get("queries")), share)
             for row in rows_of
             if is_number(share := row.get(measures[0]))
         ]
-        if kept:
-            rows[e] = sorted(kept, key=lambda row: (row[2], row[0]))
-    chance = next((one.chance(name) for one in shares.values() for name in measures), None)
+        if values:
+            rows[e] = sorted(values, key=lambda row: (row[2], row[0]))
+    chance = next((shares_of.chance(name) for shares_of in shares.values() for name in measures), None)
     return ClassShares(measures[0], rows, chance) if rows else None
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from trivet.reports.evaluation_record import Difference
+from trivet.reports.evaluation_record import DifferenceRecord
 from trivet.reports.measures import OVERS, ClassShares, Shares, between, by_chance, finite, interval, named, together
 from trivet.reports.page import percent, points
 
@@ -41,9 +41,9 @@ def _faint(colour: str) -> str:
 
 def _plain(text: object, length: int = 28) -> str:
     """Shortened, and with nothing that plotly would read as markup."""
-    shown = str(text)
-    shown = shown if len(shown) <= length else shown[: length - 1] + "…"
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shortened = str(text)
+    shortened = shortened if len(shortened) <= length else shortened[: length - 1] + "…"
+    return shortened.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _drawn(measure: str) -> str:
@@ -79,10 +79,10 @@ def _cent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _hover(label: str, one: Shares, name: str) -> str:
-    lines = [f"{_plain(label, 60)}<br>{_drawn(name)}: {percent(one.value(name))} %"]
-    lines += [f"95 %, {over}: {between(ends)}" for over in OVERS if (ends := one.interval(name, over)) is not None]
-    chance = one.chance(name)
+def _hover(label: str, values: Shares, name: str) -> str:
+    lines = [f"{_plain(label, 60)}<br>{_drawn(name)}: {percent(values.value(name))} %"]
+    lines += [f"95 %, {over}: {between(ends)}" for over in OVERS if (ends := values.interval(name, over)) is not None]
+    chance = values.chance(name)
     return "<br>".join([*lines, *([] if chance is None else [f"chance: {by_chance(name, chance)}"])])
 
 
@@ -94,9 +94,9 @@ def recall_curve(
         return None
     ks = {name: int(name[7:]) for name in names}
     traces: list[dict[str, Any]] = []
-    for e, one in shares.items():
+    for e, values in shares.items():
         colour, symbol, dash = _style(e)
-        banded = [(ks[name], widest[1]) for name in names if (widest := one.widest(name)) is not None]
+        banded = [(ks[name], widest[1]) for name in names if (widest := values.widest(name)) is not None]
         edge = [(k, high) for k, (_, high) in banded] + [(k, low) for k, (low, _) in reversed(banded)]
         traces.append(
             {
@@ -116,11 +116,11 @@ def recall_curve(
                 "mode": "lines+markers",
                 "name": _plain(labels[e]),
                 "x": [ks[name] for name in names],
-                "y": [_cent(one.value(name)) for name in names],
+                "y": [_cent(values.value(name)) for name in names],
                 "line": {"color": colour, "dash": dash, "width": 2},
                 "marker": {"symbol": symbol, "size": 8},
                 "hoverinfo": "text",
-                "hovertext": [_hover(labels[e], one, name) for name in names],
+                "hovertext": [_hover(labels[e], values, name) for name in names],
             }
         )
     chance = [(ks[name], share) for name in names if (share := next(iter(shares.values())).chance(name)) is not None]
@@ -158,8 +158,8 @@ def _stripes(count: int) -> list[dict[str, Any]]:
     return [stripe | {"y0": row - 0.5, "y1": row + 0.5, "layer": "below"} for row in range(1, count, 2)]
 
 
-def _beside(mark: int, marks: int) -> float:
-    """How far below the middle of its row a mark stands."""
+def _offset(mark: int, marks: int) -> float:
+    """Offset of a mark from the middle of its row, downwards."""
     return 0.72 * ((mark + 0.5) / marks - 0.5)
 
 
@@ -176,14 +176,14 @@ def _segments(ends: Sequence[tuple[float, Sequence[float] | None]], line: Mappin
     }
 
 
-def _marks(e: int, label: str, places: Sequence[tuple[float | None, float]], hover: Sequence[str]) -> dict[str, Any]:
+def _marks(e: int, label: str, positions: Sequence[tuple[float | None, float]], hover: Sequence[str]) -> dict[str, Any]:
     colour, symbol, _ = _style(e)
     return {
         "type": "scatter",
         "mode": "markers",
         "name": _plain(label),
-        "x": [x for x, _ in places],
-        "y": [y for _, y in places],
+        "x": [x for x, _ in positions],
+        "y": [y for _, y in positions],
         "marker": {"color": colour, "symbol": symbol, "size": 9, "line": {"color": "#fff", "width": 0.8}},
         "hoverinfo": "text",
         "hovertext": hover,
@@ -205,13 +205,13 @@ def dots(shares: Mapping[int, Shares], labels: Sequence[str], names: Sequence[st
             "hoverinfo": "skip",
         }
     ]
-    for mark, (e, one) in enumerate(shares.items()):
-        height = [row + _beside(mark, len(shares)) for row in range(len(names))]
+    for mark, (e, values) in enumerate(shares.items()):
+        height = [row + _offset(mark, len(shares)) for row in range(len(names))]
         for over, line in _lines(e):
-            ends = [one.interval(name, over) for name in names]
+            ends = [values.interval(name, over) for name in names]
             traces.append(_segments(list(zip(height, ends, strict=True)), line))
-        places = [(_cent(one.value(name)), y) for name, y in zip(names, height, strict=True)]
-        traces.append(_marks(e, labels[e], places, [_hover(labels[e], one, name) for name in names]))
+        positions = [(_cent(values.value(name)), y) for name, y in zip(names, height, strict=True)]
+        traces.append(_marks(e, labels[e], positions, [_hover(labels[e], values, name) for name in names]))
     least = min(0.0, *(x for trace in traces for x in trace["x"] if x is not None))
     return _figure(
         traces,
@@ -227,25 +227,27 @@ def _lines(e: int) -> list[tuple[Literal["queries", "classes"], dict[str, Any]]]
             ("classes", {"color": colour, "width": 1.6})]  # fmt: skip
 
 
-def forest(differences: Mapping[str, Sequence[tuple[int, Difference]]], labels: Sequence[str]) -> dict[str, Any]:
+def forest(differences: Mapping[str, Sequence[tuple[int, DifferenceRecord]]], labels: Sequence[str]) -> dict[str, Any]:
     traces: list[dict[str, Any]] = []
     others = list(dict.fromkeys(of for rows in differences.values() for of, _ in rows))
     for mark, e in enumerate(others):
         rows_of = [
-            (name, row + _beside(mark, len(others)), one)
+            (name, row + _offset(mark, len(others)), difference)
             for row, (name, rows) in enumerate(differences.items())
-            for of, one in rows
+            for of, difference in rows
             if of == e
         ]
         for over, line in _lines(e):
-            traces.append(_segments([(y, interval(one[over])) for _, y, one in rows_of], line))
+            traces.append(_segments([(y, interval(difference[over])) for _, y, difference in rows_of], line))
         hover = []
-        for name, _, one in rows_of:
+        for name, _, difference in rows_of:
             lines = [f"{_plain(labels[e], 60)} less {_plain(labels[0], 60)}"]
-            lines += [f"{_drawn(name)}: {points(finite(one['difference']))}"]
-            lines += [f"95 %, {over}: {between(one[over], points)}" for over in OVERS]
+            lines += [f"{_drawn(name)}: {points(finite(difference['difference']))}"]
+            lines += [f"95 %, {over}: {between(difference[over], points)}" for over in OVERS]
             hover.append("<br>".join(lines))
-        traces.append(_marks(e, labels[e], [(_cent(finite(one["difference"])), y) for _, y, one in rows_of], hover))
+        traces.append(
+            _marks(e, labels[e], [(_cent(finite(difference["difference"])), y) for _, y, difference in rows_of], hover)
+        )
     drawn = [0.0, *(x for trace in traces for x in trace["x"] if x is not None)]
     room = 0.05 * (max(drawn) - min(drawn)) + 0.1
     zero = {"zeroline": True, "zerolinecolor": _DARK, "zerolinewidth": 2}
@@ -260,17 +262,17 @@ def forest(differences: Mapping[str, Sequence[tuple[int, Difference]]], labels: 
 def class_dots(classes: ClassShares, labels: Sequence[str]) -> dict[str, Any]:
     """A row of marks for each class, the worst on top."""
     order = together([name for name, _, _ in rows] for rows in classes.rows.values())
-    place = {name: row for row, name in enumerate(order)}
+    row_of = {name: row for row, name in enumerate(order)}
     traces = []
     for mark, (e, rows) in enumerate(classes.rows.items()):
-        shift = _beside(mark, len(classes.rows)) if len(classes.rows) > 1 else 0.0
-        places = [(100 * share, place[name] + shift) for name, _, share in rows]
+        shift = _offset(mark, len(classes.rows)) if len(classes.rows) > 1 else 0.0
+        positions = [(100 * share, row_of[name] + shift) for name, _, share in rows]
         hover = [
             f"{_plain(labels[e], 60)}<br>{_plain(name, 80)}, {queries} queries<br>"
             f"{_drawn(classes.measure)}: {percent(share)} %"
             for name, queries, share in rows
         ]
-        traces.append(_marks(e, labels[e], places, hover))
+        traces.append(_marks(e, labels[e], positions, hover))
     shapes = _stripes(len(order))
     if classes.chance is not None:
         line = {"color": _SOFT, "dash": "dash", "width": 1.5}
@@ -286,7 +288,7 @@ def class_dots(classes: ClassShares, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def class_histogram(classes: ClassShares, labels: Sequence[str]) -> dict[str, Any]:
-    """How many classes have which value, a line for each embedding."""
+    """A histogram of the values of the classes, a line for each embedding."""
     width = 5
     bins = 100 // width
     traces = []

@@ -16,7 +16,7 @@ import torch
 
 import trivet
 from trivet.commands.evaluate.page import write_evaluation_report
-from trivet.commands.evaluate.same_items import check_same_items, own_rows
+from trivet.commands.evaluate.same_items import check_same_items, self_rows
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors, class_numbers
@@ -39,8 +39,8 @@ from trivet.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of each file.
+class EvaluationOptions:
+    """Options of the evaluation of each file.
 
     Attributes:
         levels: label levels; None for all there are.
@@ -82,7 +82,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated:
+class Evaluation:
     """A record, as JSON, and the values of each query behind it."""
 
     record: dict[str, Any]
@@ -103,7 +103,7 @@ class _Sets:
     junk: int | None = None  # gallery items that were left out, as the file marks them
 
 
-def evaluate_file(path: Path, request: Request) -> Evaluated:
+def evaluate_file(path: Path, request: EvaluationOptions) -> Evaluation:
     """Evaluate the embeddings of a file or a run folder.
 
     Raises:
@@ -113,37 +113,37 @@ def evaluate_file(path: Path, request: Request) -> Evaluated:
     return evaluated
 
 
-def evaluate_files(paths: Sequence[Path], request: Request) -> list[Evaluated]:
+def evaluate_files(paths: Sequence[Path], request: EvaluationOptions) -> list[Evaluation]:
     """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
 
     Raises:
         ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
     """
     sets = [_sets(path, request) for path in paths]
-    names = _told_apart(paths, [one.name for one, _ in sets])
-    named = [(replace(one, name=name), each) for (one, each), name in zip(sets, names, strict=True)]
-    asked = [cut for one, each in named for cut in _cut(one, each)]
-    if len(asked) > 1:
-        first, *others = ((one.name, _scoped(one, each).queries) for one, each in asked)
+    names = _distinct_names(paths, [sets_of.name for sets_of, _ in sets])
+    named = [(replace(sets_of, name=name), each) for (sets_of, each), name in zip(sets, names, strict=True)]
+    requested = [cut for sets_of, each in named for cut in _cut(sets_of, each)]
+    if len(requested) > 1:
+        first, *others = ((sets_of.name, _scoped(sets_of, each).queries) for sets_of, each in requested)
         for other in others:
             check_same_items(first, other)
-    return [_evaluate(one, each) for one, each in asked]
+    return [_evaluate(sets_of, each) for sets_of, each in requested]
 
 
-def _told_apart(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
+def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
     """The names of files, or of runs with a split; with their folders where two have one name."""
-    places = [Path(os.path.abspath(path)) for path in paths]
-    different = list(dict.fromkeys(places))
-    if len({place.name for place in different}) == len(different):
+    absolute = [Path(os.path.abspath(path)) for path in paths]
+    different = list(dict.fromkeys(absolute))
+    if len({folder.name for folder in different}) == len(different):
         return list(names)
     called = dict(zip(different, names_apart(different), strict=True))
     return [  # a run that is named by a link has another name than its place
-        called[place] + name.removeprefix(place.name) if name.startswith(place.name) else name
-        for place, name in zip(places, names, strict=True)
+        called[folder] + name.removeprefix(folder.name) if name.startswith(folder.name) else name
+        for folder, name in zip(absolute, names, strict=True)
     ]
 
 
-def _cut(sets: _Sets, request: Request) -> Iterator[tuple[_Sets, Request]]:
+def _cut(sets: _Sets, request: EvaluationOptions) -> Iterator[tuple[_Sets, EvaluationOptions]]:
     """Whole embeddings, or each prefix of them that is asked for."""
     length = sets.queries.embeddings.shape[1]
     for prefix in request.prefixes:
@@ -152,8 +152,8 @@ def _cut(sets: _Sets, request: Request) -> Iterator[tuple[_Sets, Request]]:
                 f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
             )
         queries, gallery = (
-            None if part is None else replace(part, embeddings=part.embeddings[:, :prefix])
-            for part in (sets.queries, sets.gallery)
+            None if vectors is None else replace(vectors, embeddings=vectors.embeddings[:, :prefix])
+            for vectors in (sets.queries, sets.gallery)
         )
         assert queries is not None
         yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery), request
@@ -161,7 +161,7 @@ def _cut(sets: _Sets, request: Request) -> Iterator[tuple[_Sets, Request]]:
         yield sets, request
 
 
-def _sets(path: Path, request: Request) -> tuple[_Sets, Request]:
+def _sets(path: Path, request: EvaluationOptions) -> tuple[_Sets, EvaluationOptions]:
     distance = request.distance or ("cosine" if request.prefixes else _distance_of(path))  # a prefix has no unit length
     request = replace(request, distance=distance)
     if (request.query is None) != (request.gallery is None):
@@ -178,18 +178,20 @@ def _sets(path: Path, request: Request) -> tuple[_Sets, Request]:
     return _Sets(path.name, queries, gallery, None), request
 
 
-def _as_marked(vectors: Vectors, request: Request) -> tuple[_Sets, Request]:
+def _as_marked(vectors: Vectors, request: EvaluationOptions) -> tuple[_Sets, EvaluationOptions]:
     """The queries and the gallery that the file marks, without junk; cameras count if the file names them."""
     protocol = vectors.protocol
     assert protocol is not None
     queries, gallery = vectors.select(protocol.query), vectors.select(protocol.retrieved)
     if vectors.ids is None:  # then the row tells that a query is in the gallery itself
-        queries, gallery = (replace(one, ids=one.rows.astype(np.str_)) for one in (queries, gallery))
+        queries, gallery = (
+            replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, gallery)
+        )
     junk = protocol.counts()["junk"] or None
     return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
 
 
-def evaluate_pair(query: Path, gallery: Path, request: Request) -> Evaluated:
+def evaluate_pair(query: Path, gallery: Path, request: EvaluationOptions) -> Evaluation:
     """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
 
     Raises:
@@ -210,17 +212,17 @@ def evaluate_pair(query: Path, gallery: Path, request: Request) -> Evaluated:
     return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request)
 
 
-def per_class_csv(evaluations: Sequence[Evaluated], path: Path) -> None:
+def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
     """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level.
 
     Raises:
         OSError: if the file cannot be written.
     """
     rows = [
-        (one.record["embeddings"], level, row)
-        for one in evaluations
-        for level in one.levels
-        for row in class_rows(one, level)
+        (evaluated.record["embeddings"], level, row)
+        for evaluated in evaluations
+        for level in evaluated.levels
+        for row in class_rows(evaluated, level)
     ]
     measures = list(dict.fromkeys(name for _, _, row in rows for name in row if name not in ("class", "queries")))
     cells = (
@@ -230,7 +232,7 @@ def per_class_csv(evaluations: Sequence[Evaluated], path: Path) -> None:
     write_atomic(path, csv_text([[*PER_CLASS, *measures], *cells]).encode())
 
 
-def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
+def class_rows(evaluated: Evaluation, level: str) -> list[dict[str, Any]]:
     """The class, the number of its queries and its measures, for each class that has a value.
 
     The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
@@ -253,7 +255,7 @@ def class_rows(evaluated: Evaluated, level: str) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluate(sets: _Sets, request: Request) -> Evaluated:
+def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
     began = time.perf_counter()
     assert request.distance is not None
     sets = _scoped(sets, request)
@@ -292,9 +294,9 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     options: dict[str, Any] = {}
     if gallery is not None:
         options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
-        own = own_rows(queries, gallery)
-        options |= {} if own is None else {"own": own}
-        protocol["queries_in_gallery"] = 0 if own is None else int((own >= 0).sum())
+        rows_of_queries = self_rows(queries, gallery)
+        options |= {} if rows_of_queries is None else {"own": rows_of_queries}
+        protocol["queries_in_gallery"] = 0 if rows_of_queries is None else int((rows_of_queries >= 0).sum())
         protocol["junk"] = sets.junk
     if request.cameras:
         options |= _cameras(sets)
@@ -303,9 +305,9 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
         protocol["junk"] = int(options["junk"].sum())
     if request.sample:
         options["sample"] = _sampled(sets, request)
-    shown = gallery_labels or labels
+    searched = gallery_labels or labels
     warnings = void(
-        {level: len(np.unique(numbers)) for level, numbers in shown.items()},
+        {level: len(np.unique(numbers)) for level, numbers in searched.items()},
         len(queries) - 1 if gallery is None else len(gallery),
         request.measures,
     )
@@ -388,14 +390,14 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
                 }
     record["clustering"] = {
         level: {
-            "clusters": one.clusters,
-            "clusters_in_use": one.clusters_in_use,
-            "inertia": one.inertia,
-            "restarts": one.restarts,
-            "seconds": round(one.seconds, 3),
+            "clusters": result_of.clusters,
+            "clusters_in_use": result_of.clusters_in_use,
+            "inertia": result_of.inertia,
+            "restarts": result_of.restarts,
+            "seconds": round(result_of.seconds, 3),
         }
         for level, result in results.items()
-        if (one := result.clustering) is not None
+        if (result_of := result.clustering) is not None
     }
     if request.folds:
         enough = {level: classes for level, classes in labels.items() if level not in too_few}
@@ -407,13 +409,13 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
         level = next(iter(labels))
         outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
         known = gallery.select(~options["junk"]) if request.junk is not None else gallery
-        own, others = (own_rows(asked, known) for asked in (queries, sets.rejected))
+        of_queries, of_rejected = (self_rows(vectors, known) for vectors in (queries, sets.rejected))
         rejected = rejection(
             np.concatenate([queries.embeddings, sets.rejected.embeddings]),
             outside,
             known.embeddings,
             labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
-            own=None if own is None or others is None else np.concatenate([own, others]),
+            own=None if of_queries is None or of_rejected is None else np.concatenate([of_queries, of_rejected]),
             distance=request.distance,
         )
         assert rejected.scores is not None
@@ -426,10 +428,10 @@ def _evaluate(sets: _Sets, request: Request) -> Evaluated:
     if request.sample and ids is not None:
         ids = ids[options["sample"]]
     classes = {level: np.array(names[level])[numbers] for level, numbers in labels.items()}
-    return Evaluated(record, retrieval, ids, results, classes, queries.ids, rejected)
+    return Evaluation(record, retrieval, ids, results, classes, queries.ids, rejected)
 
 
-def _rejection(measured: Rejection, request: Request) -> dict[str, Any]:
+def _rejection(measured: Rejection, request: EvaluationOptions) -> dict[str, Any]:
     record: dict[str, Any] = {
         "auroc": measured.auroc,
         "fpr_at_95_tpr": measured.fpr_at_95_tpr,
@@ -448,8 +450,8 @@ def _distance_of(path: Path) -> Metric:
     return RunFolder.open(path).config().evaluation.distance if is_run_folder(path) else "cosine"
 
 
-def _scoped(sets: _Sets, request: Request) -> _Sets:
-    """With the queries that are out of scope set apart, and such items taken out of the gallery."""
+def _scoped(sets: _Sets, request: EvaluationOptions) -> _Sets:
+    """Separate the queries that are out of scope, and remove such items from the gallery."""
     if request.out_of_scope is None:
         return sets
     if sets.gallery is None:
@@ -467,7 +469,7 @@ def _scoped(sets: _Sets, request: Request) -> _Sets:
 
 
 def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
-    columns = [one.cameras for one in (sets.queries, sets.gallery) if one is not None]
+    columns = [vectors.cameras for vectors in (sets.queries, sets.gallery) if vectors is not None]
     if any(column is None for column in columns):
         raise ValueError(
             f"--cameras needs a column camera in each file: {sets.name} has none; add it, or leave out --cameras."
@@ -486,7 +488,7 @@ def _junk(sets: _Sets, name: str) -> np.ndarray:
     return junk
 
 
-def _sampled(sets: _Sets, request: Request) -> np.ndarray:
+def _sampled(sets: _Sets, request: EvaluationOptions) -> np.ndarray:
     if sets.gallery is not None:
         raise ValueError("--sample draws queries from one set: leave it out with --query and --gallery.")
     if request.sample > len(sets.queries):
@@ -495,22 +497,22 @@ def _sampled(sets: _Sets, request: Request) -> np.ndarray:
     return np.sort(rows)
 
 
-def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: Request) -> dict[str, Any]:
+def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: EvaluationOptions) -> dict[str, Any]:
     """Retrieval within each of the class-disjoint parts, their mean and its Student-t interval."""
     names = [name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION)]
     by_level: dict[str, Any] = {}
     for level, classes in labels.items():
         values = []
         for rows in class_folds(classes, request.folds, seed=request.seed):
-            part = evaluate(
+            result = evaluate(
                 queries.embeddings[rows],
                 {level: classes[rows]},
                 measures=names,
                 distance=request.distance or "cosine",
                 without_positive=request.without_positive,
             )[level]
-            assert part.retrieval is not None
-            values.append(part.retrieval.mean())
+            assert result.retrieval is not None
+            values.append(result.retrieval.mean())
         by_level[level] = {}
         for name in names:
             shares = [value[name] for value in values]
@@ -532,7 +534,7 @@ def processes() -> Iterator[tuple[int, int]]:
         torch.distributed.destroy_process_group()
 
 
-def write_report(result: Mapping[str, Any], evaluations: Sequence[Evaluated], path: Path) -> None:
+def write_report(result: Mapping[str, Any], evaluations: Sequence[Evaluation], path: Path) -> None:
     """Write the page of what `differences.summary` returned, with the classes one by one.
 
     Raises:
@@ -543,7 +545,7 @@ def write_report(result: Mapping[str, Any], evaluations: Sequence[Evaluated], pa
     write_evaluation_report(complete(ComparisonRecord, page), path)
 
 
-def only_retrieval(request: Request) -> Request:
-    """What a process that only helps has to do."""
+def only_retrieval(request: EvaluationOptions) -> EvaluationOptions:
+    """Options of a helper process, which only retrieves."""
     ranking = tuple(name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION))
     return replace(request, measures=ranking, folds=0, resamples=0)

@@ -74,14 +74,14 @@ def evaluate_run(
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells
                 guard = Guard(config, ())
-                kept = read_progress(checkpoints[-1])
-                guard.restore(kept.guard)
+                progress_state = read_progress(checkpoints[-1])
+                guard.restore(progress_state.guard)
                 picks = SamplingLog(splits, guard.settings)
-                picks.restore(kept.picks)
+                picks.restore(progress_state.picks)
                 record |= {"guard": guard.as_json(), "monitor": guard.seen()}
                 record["label_noise"] = {"strategy": picks.as_json()}
-                record["cleaning"] = list(kept.cleaning.get("looks", []))
-                record["choosing"] = choice_of(config, splits, kept.choosing)
+                record["cleaning"] = list(progress_state.cleaning.get("looks", []))
+                record["choosing"] = choice_of(config, splits, progress_state.choosing)
         # Older runs judged their labels here by the network that was trained on them.
         record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
         config = with_changes(config, record["guard"]["settings"])
@@ -95,7 +95,7 @@ def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedd
         return untrained(config, splits.train)
     except ValueError as error:
         warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
-        record["warnings"] = [*[one for one in record["warnings"] if one != warning], warning]
+        record["warnings"] = [*[text for text in record["warnings"] if text != warning], warning]
         return None
 
 
@@ -115,7 +115,7 @@ def write_evaluation(
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
     diagnosed: dict[str, Any] = {}
 
-    def keep(name: str, embeddings: np.ndarray) -> None:
+    def store(name: str, embeddings: np.ndarray) -> None:
         dataset = datasets[name]
         write_embeddings(
             run.path / "embeddings" / f"{name}.parquet",
@@ -146,7 +146,7 @@ def write_evaluation(
     if not np.isfinite(embeddings).all():
         record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
-    keep("train", embeddings)
+    store("train", embeddings)
     diagnose("train", embeddings, run_references(untrained, trained))
     seconds = time.perf_counter() - began
     sections: Mapping[str, Any] = measure_splits(
@@ -156,9 +156,9 @@ def write_evaluation(
         untrained,
         config.evaluation,
         seed=config.seed,
-        keep=keep,
+        store=store,
         diagnose=diagnose,
-        kept=find_root(data_root) / FOLDER,
+        cache=find_root(data_root) / FOLDER,
         prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
         normalize=config.model.normalize,
         chosen_by=config.choosing.counted_measure,
@@ -171,8 +171,8 @@ def write_evaluation(
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
         retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
-        told = void(counts_of, retrievable, config.evaluation.measures)
-        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in told)])]
+        notes = void(counts_of, retrievable, config.evaluation.measures)
+        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in notes)])]
     record["seconds"]["evaluation"] = round(seconds, 3)
     return _written(run, record)
 
@@ -186,6 +186,6 @@ def _steps(record: Mapping[str, Any], config: RunConfig) -> int | None:
 
 
 def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:
-    whole = run.write_record(record)
-    write_run_report(whole, run.path / REPORT)
-    return whole
+    complete_record = run.write_record(record)
+    write_run_report(complete_record, run.path / REPORT)
+    return complete_record

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trivet.commands.diagnose.page import RESULTS
-from trivet.reports.diagnosis_record import Compared
+from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import NAMES
 from trivet.reports.page import number, percent, points
@@ -274,7 +274,7 @@ def cause_lines(record: RunRecord) -> list[str]:
 
 
 def _helped(
-    share: float | None, chance: float | None, compared: Sequence[Compared], *, by_chance: bool = False
+    share: float | None, chance: float | None, compared: Sequence[RecallComparison], *, by_chance: bool = False
 ) -> tuple[str, str, str] | None:
     """The tone, the words and the numbers of what training did, on the same items as each reference."""
     if share is None:
@@ -325,7 +325,7 @@ def _percent(share: float | None) -> str:
     return f"{percent(share)}\u00a0%"
 
 
-def _numbers(share: float, compared: Sequence[Compared]) -> str:
+def _numbers(share: float, compared: Sequence[RecallComparison]) -> str:
     against = [
         f"{_percent(one['reference_recall'])} of {_REFERENCES.get(one['reference'], one['reference'])}"
         for one in compared
@@ -338,7 +338,7 @@ def _sentence(
     share: float | None,
     references: Mapping[str, float],
     chance: float | None,
-    compared: Sequence[Compared],
+    compared: Sequence[RecallComparison],
 ) -> str:
     if share is None:
         return f"Recall@1 by {level} was not measured."

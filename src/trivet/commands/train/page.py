@@ -9,11 +9,11 @@ from typing import Any
 
 from trivet.commands.diagnose.page import (
     SCRIPTS,
-    calmed,
-    diagnosis_parts,
-    drawn_scatter,
-    history_parts,
-    shown_queries,
+    diagnosis_content,
+    grouped_queries,
+    history_content,
+    scatter_series,
+    tone_down,
     verdict,
 )
 from trivet.commands.forecast.page import forecast_parts
@@ -38,11 +38,13 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
-    parts, plots = diagnosis_parts(diagnosed, compare=False, most_rows=_CLASS_ROWS)
+    parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
     shown = {split: (part["level"], {"random": part["queries"]}) for split, part in record["neighbours"].items()}
     shown |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
-        split: groups for split in unseen_first(shown) if (groups := shown_queries(*shown[split], pictures)) is not None
+        split: groups
+        for split in unseen_first(shown)
+        if (groups := grouped_queries(*shown[split], pictures)) is not None
     }
     planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
@@ -53,10 +55,10 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         split: {level: triplet_dots(f"{split}, {level}", part) for level, part in scatters[split].items()}
         for split in unseen_first(scatters)
     }
-    history, moments = history_parts(record["history"])
+    history, moments = history_content(record["history"])
     curves, skew = _curves(record), noise_curve(record)
     results = [split_result(split, record) for split in record["evaluation"]]
-    said, bad = result_lines(record), calmed(parts["sections"])
+    said, bad = result_lines(record), tone_down(parts["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
         said.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in said)
@@ -89,7 +91,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     plots |= {
         "curves": [*curves, *([skew] if skew else [])],
         "maps": maps,
-        "scatter": drawn_scatter(scatter),
+        "scatter": scatter_series(scatter),
         "history": moments,
     }
     write_page("run.html", path, context, plots, script=SCRIPTS, pictures=pictures)

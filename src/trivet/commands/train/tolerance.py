@@ -9,7 +9,7 @@ from trivet.reports.items import is_number
 from trivet.reports.label_noise_record import CleaningLook
 from trivet.reports.page import MISSING, number, percent
 from trivet.reports.run_record import RunRecord
-from trivet.reports.shared_records import Estimate
+from trivet.reports.shared_records import EstimateRecord
 
 _Measure = Literal["skew", "easy_skew", "wrong_skew", "active_wrong_skew", "positive_skew", "negative_skew", "gamma"]
 _MEASURES: dict[_Measure, tuple[str, str]] = {
@@ -133,7 +133,7 @@ def _advice(record: RunRecord, run: str) -> str:
     return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'
 
 
-def _more(rate: float, tolerated: Estimate) -> str:
+def _more(rate: float, tolerated: EstimateRecord) -> str:
     """ "is" above the interval, "may be" in it, and nothing below it."""
     low, high = (tolerated["value"] if end is None else end for end in tolerated["interval"])
     if low is None or high is None or rate < low:
@@ -141,15 +141,15 @@ def _more(rate: float, tolerated: Estimate) -> str:
     return "is" if rate > high else "may be"
 
 
-def _with_ends(told: Estimate) -> str:
+def _with_ends(told: EstimateRecord) -> str:
     shown = [f"{end:.2f}" for end in told["interval"] if end is not None]
     return f"{told['value'] or 0:.2f}" + (f" [{', '.join(shown)}]" if len(shown) == 2 else "")
 
 
-def _cells(told: Estimate) -> tuple[str, str]:
+def _cells(told: EstimateRecord) -> tuple[str, str]:
     value, *ends = (f"{one:.3g}" if is_number(one) else "∞" for one in (told["value"], *told["interval"]))
     return value, " to ".join(ends)
 
 
-def _both(told: Estimate | None) -> str:
+def _both(told: EstimateRecord | None) -> str:
     return "{} ({})".format(*_cells(told)) if told else MISSING
