@@ -7,6 +7,8 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
+from trivet.reports.record import Record
+
 T = TypeVar("T")
 Fill = Callable[[Any], Any]
 
@@ -52,6 +54,8 @@ def _fill(hint: Any) -> Fill | None:
     """Completion of values of this type; None where they hold no record and stay as they are."""
     if is_typeddict(hint):
         return _record(hint)
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return lambda values: values if isinstance(values, hint) else hint.read(values)
     arguments = get_args(hint)
     if NoneType in arguments:
         inner = next((fill for argument in arguments if (fill := _fill(argument)) is not None), None)
@@ -69,6 +73,8 @@ def _absent(kind: type[Any], key: str, hint: Any) -> Any:
         return None
     if is_typeddict(hint):
         return _record(hint)({})
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return hint()
     if hint is str or get_origin(hint) in (list, dict):
         return (get_origin(hint) or hint)()
     raise ValueError(f"{_named(kind)} in a record must have {key!r}: it is missing; write the record anew.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from trivet.datasets import Splits
 from trivet.io.atomic_files import filled_folder, held, keep_new, recover, write_atomic, write_json
@@ -168,7 +169,7 @@ class RunFolder:
     def write_record(self, record: Mapping[str, Any]) -> RunRecord:
         """Write `record.json` whole, with all its keys; returns what was written."""
         whole = read_run(record)
-        write_json(self.path / RECORD, whole)
+        write_json(self.path / RECORD, to_jsonable_python(whole, by_alias=True))
         return whole
 
     def checkpoints(self) -> list[Path]:
