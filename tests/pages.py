@@ -36,7 +36,7 @@ def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_audit_report(record: Mapping[str, Any], path: Path) -> None:
-    audit_page.write_audit_report(complete(AuditRecord, record), path)
+    audit_page.write_audit_report(AuditRecord.read(record), path)
 
 
 def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:

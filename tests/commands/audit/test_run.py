@@ -18,8 +18,8 @@ from PIL import Image
 
 from trivet.commands.audit import items as audit_items
 from trivet.commands.audit import run as audit
-from trivet.commands.audit.items import AuditOptions, Items, out_of_fold, stratified_folds
-from trivet.commands.audit.run import Outputs, audit_path, judge, summary
+from trivet.commands.audit.items import Items, out_of_fold, stratified_folds
+from trivet.commands.audit.run import audit_path, judge, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.io.label_decisions import read_decisions
@@ -85,13 +85,12 @@ def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def audited(run: Path) -> tuple[dict[str, Any], Outputs]:
+def audited(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What an audit of it out of fold says, and the files that it wrote."""
     before, folder = contents(run), run.parent
-    outputs = Outputs(
-        out=folder / "suspects.csv", decisions=folder / "decisions.csv", relabel_above=0.5, report=folder / "page.html"
-    )
-    found = audit_path(run, AuditOptions(), outputs, command="trivet audit run")
+    names = {"out": "suspects.csv", "decisions": "decisions.csv", "report": "page.html"}
+    outputs = {"relabel_above": 0.5, **{option: folder / name for option, name in names.items()}}
+    found = audit_json(run, **outputs, command="trivet audit run")
     assert contents(run) == before
     return found, outputs
 
@@ -105,6 +104,11 @@ class Shifted(torch.nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return images.flatten(1)[:, :8] + self.number
+
+
+def audit_json(path: Path, **options: Any) -> dict[str, Any]:
+    """The object that `trivet audit --json` prints."""
+    return audit_path(path, **options).as_json(unset=False)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -185,14 +189,14 @@ def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
         embeddings=points, fold=fold, distance="euclidean",
     )  # fmt: skip
     turned = replace(items, embeddings=np.where(fold[:, None] == 0, points, -points))
-    one, other = summary(items, judge(items)), summary(turned, judge(turned))
+    one, other = summary(items, judge(items)).as_json(), summary(turned, judge(turned)).as_json()
     assert one["folds"] == other["folds"] == 2
     assert one["suspects"] == other["suspects"]
     assert judge(items).suspects.neighbours.shape == (120, 50)
     assert judge(items, neighbours=4).suspects.neighbours.shape == (120, 4)
     neighbours = judge(items).suspects.neighbours
     assert (fold[neighbours] == fold[:, None]).all()
-    assert summary(replace(items, fold=None), judge(replace(items, fold=None)))["folds"] == 0
+    assert summary(replace(items, fold=None), judge(replace(items, fold=None))).folds == 0
 
 
 def wrong_items(run: Path) -> dict[str, str]:
@@ -202,10 +206,10 @@ def wrong_items(run: Path) -> dict[str, str]:
 
 
 def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
-    run: Path, audited: tuple[dict[str, Any], Outputs]
+    run: Path, audited: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     truth, seen = wrong_items(run), audited[0]
-    hidden = audit_path(run, AuditOptions(folds=0), Outputs())
+    hidden = audit_json(run, folds=0)
     by_heart, out_of_fold = (
         sum(one["probability_wrong"] > 0.5 for one in found["suspects"] if one["id"] in truth)
         for found in (hidden, seen)
@@ -226,21 +230,19 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
 
 def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_items, "_trained", lambda *rest: Shifted(0))
-    notes = audit_path(run, AuditOptions(folds=3), Outputs())["notes"]
+    notes = audit_json(run, folds=3)["notes"]
     assert [note[:44] for note in notes] == ["The median class has only 13 items per fold,"]
     monkeypatch.setattr(audit_items, "FEW", 13)
-    found = audit_path(run, AuditOptions(), Outputs())
+    found = audit_json(run)
     assert (found["folds"], found["notes"]) == (3, [])
 
 
 def test_what_is_decided_on_suspects_is_trained_on(
-    run: Path, audited: tuple[dict[str, Any], Outputs], pictures: Path, tmp_path: Path
+    run: Path, audited: tuple[dict[str, Any], dict[str, Any]], pictures: Path, tmp_path: Path
 ) -> None:
     found, outputs = audited
-    assert outputs.out is not None
-    assert outputs.decisions is not None
-    assert (found["out"], found["report"]) == (str(outputs.out), str(outputs.report))
-    with outputs.out.open(newline="", encoding="utf-8") as file:
+    assert (found["out"], found["report"]) == (str(outputs["out"]), str(outputs["report"]))
+    with outputs["out"].open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:5] == ["id", "label", "proposed_label", "probability_wrong", "evidence"]
     assert list(rows[0])[5:] == [
@@ -257,12 +259,12 @@ def test_what_is_decided_on_suspects_is_trained_on(
     ]
     chances = [float(row["probability_wrong"]) for row in rows]
     assert chances == sorted(chances, reverse=True)
-    read = read_decisions(outputs.decisions)
+    read = read_decisions(outputs["decisions"])
     assert [(one.id, one.label) for one in read] == [(row["id"], row["proposed_label"]) for row in rows]
     assert [one.decision for one in read] == ["relabel" if chance > 0.5 else "keep" for chance in chances]
     assert sum(chance > 0.5 for chance in chances) == found["above_half"]
 
-    config = settings(pictures, noise=NOISE, decisions=str(outputs.decisions))
+    config = settings(pictures, noise=NOISE, decisions=str(outputs["decisions"]))
     record = train(config, tmp_path / "again")
     truth = wrong_items(run)
     changed = {one.id: one.label for one in read if one.decision == "relabel"}
@@ -271,18 +273,20 @@ def test_what_is_decided_on_suspects_is_trained_on(
     spoiled = len(changed.keys() - truth.keys())
     assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 9
     # An audit of the new run is one of the labels as they were decided.
-    again = audit_path(tmp_path / "again", AuditOptions(folds=0), Outputs())
+    again = audit_json(tmp_path / "again", folds=0)
     labels = {one["id"]: one["label"] for one in again["suspects"]}
     assert changed.items() <= labels.items()
 
 
 def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
+    )
     monkeypatch.setattr(audit, "PAGE_ITEMS", 5)
-    found = audit_path(run, AuditOptions(folds=0, neighbours=4), Outputs(report=tmp_path / "x.html"))
+    found = audit_json(run, folds=0, neighbours=4, report=tmp_path / "x.html")
     (page,) = given
-    assert page["class_names"] == tuple(NAMES)
+    assert page["class_names"] == list(NAMES)
     assert [one["id"] for one in page["selected"]] == [one["id"] for one in found["suspects"][:5]]
     table = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
     place = {name: i for i, name in enumerate(table["id"])}
@@ -336,10 +340,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
-    given: list[dict[str, Any]] = []
+    given: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
-        found = audit_path(Path("pets.npz"), AuditOptions(), Outputs(report=Path("x.html")))
+        patch.setattr(
+            "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
+        )
+        found = audit_json(Path("pets.npz"), report=Path("x.html"))
     assert (found["name"], found["split"], found["level"], found["folds"]) == ("pets.npz", None, "kind", 0)
     assert (found["items"], found["classes"], found["distance"]) == (60, 2, "cosine")
     assert found["transition"]["classes"] == ["cat", "dog"]
@@ -348,11 +354,11 @@ def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
     assert shown["text"] == f"text {shown['id'].removeprefix('pet ')}"
     assert shown["thumbnail"] is None
     assert -1 <= shown["neighbours"][0]["similarity"] <= 1
-    found = audit_path(Path("bare.npz"), AuditOptions(split="two", distance="euclidean"), Outputs())
+    found = audit_json(Path("bare.npz"), split="two", distance="euclidean")
     assert (found["items"], found["split"], found["distance"]) == (30, "two", "euclidean")
     assert sorted(one["id"] for one in found["suspects"]) == sorted(map(str, range(1, 60, 2)))  # of the file
     assert "identified by their number" in found["notes"][1]
-    assert audit_path(Path("line.npz"), AuditOptions(), Outputs())["distance"] == "euclidean"
+    assert audit_json(Path("line.npz"))["distance"] == "euclidean"
 
 
 def test_duplicates_and_outliers_are_named(files: Path) -> None:
@@ -362,7 +368,7 @@ def test_duplicates_and_outliers_are_named(files: Path) -> None:
     labels = np.repeat(["a", "b"], 40)
     labels[3] = "b"
     np.savez("twice.npz", embeddings=points, kind=labels)
-    found = audit_path(Path("twice.npz"), AuditOptions(distance="euclidean"), Outputs(out=Path("s.csv")))
+    found = audit_json(Path("twice.npz"), distance="euclidean", out=Path("s.csv"))
     assert found["duplicates"] == {"exact": 2, "near": 2, "other_label": 2}
     assert found["outliers"] == 1
     with Path("s.csv").open(newline="") as file:
@@ -380,7 +386,7 @@ def test_duplicates_and_outliers_are_named(files: Path) -> None:
     texts[5:9] = ["Some  words", "some words ", " ", ""]
     apart = random.normal(size=(80, 8)) + 3 * (labels == "a")[:, None]
     np.savez("texts.npz", embeddings=apart, kind=labels, text=np.array(texts))
-    judged = {one["id"]: one for one in audit_path(Path("texts.npz"), AuditOptions(), Outputs())["suspects"]}
+    judged = {one["id"]: one for one in audit_json(Path("texts.npz"))["suspects"]}
     assert [name for name, one in judged.items() if one["duplicate"] == "exact"] in (["5", "6"], ["6", "5"])
     assert judged["5"]["text"] == "Some  words"
 
@@ -401,10 +407,10 @@ def told(verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told("cannot-tell", monkeypatch)
-    outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
+    outputs = {"out": Path("s.csv"), "decisions": Path("d.csv"), "report": Path("r.html")}
     for refused in ("cannot-tell", "uninformative"):
         told(refused, monkeypatch)
-        found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, relabel_above=0.5))
+        found = audit_json(Path("pets.npz"), **outputs, relabel_above=0.5)
         assert found["refused"].startswith("--relabel-above needs labels that must be wrong, or")
         instead = ", or leave out the doubtful by --drop-above alone" if refused == "cannot-tell" else ""
         assert found["refused"].endswith(f" No decision was filled in; decide on each item yourself{instead}.")
@@ -414,7 +420,7 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
         for name in ("s.csv", "d.csv", "r.html"):
             Path(name).unlink(missing_ok=True)
     told("cannot-tell", monkeypatch)
-    found = audit_path(Path("pets.npz"), AuditOptions(), outputs)
+    found = audit_json(Path("pets.npz"), **outputs)
     assert found["noise_rate"] == {
         "verdict": "cannot-tell", "estimate": None, "interval": [0.0, 0.4], "reason": "For a reason.",
     }  # fmt: skip
@@ -423,12 +429,12 @@ def test_where_it_cannot_be_told_nothing_accuses(files: Path, monkeypatch: pytes
     assert "refused" not in found
     told("uninformative", monkeypatch)
     Path("d.csv").unlink()
-    found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, drop_above=0.5, force=True))
+    found = audit_json(Path("pets.npz"), **outputs, drop_above=0.5, force=True)
     assert found["refused"] == (
         "--drop-above needs an embedding that knows the labels: For a reason. No decision was filled in."
     )
     assert not Path("d.csv").exists()
-    found = audit_path(Path("pets.npz"), AuditOptions(), replace(outputs, force=True))
+    found = audit_json(Path("pets.npz"), **outputs, force=True)
     assert found["noise_rate"] == {
         "verdict": "uninformative", "estimate": None, "interval": None, "reason": "For a reason.",
     }  # fmt: skip
@@ -462,7 +468,7 @@ def test_what_is_doubtful_is_dropped_and_each_class_keeps_two(files: Path, monke
     monkeypatch.setattr(audit, "find_suspects", doubtful)
 
     def decided(**above: float) -> tuple[dict[str, list[int]], dict[str, Any]]:
-        found = audit_path(Path("pets.npz"), AuditOptions(), Outputs(decisions=Path("d.csv"), force=True, **above))
+        found = audit_json(Path("pets.npz"), decisions=Path("d.csv"), force=True, **above)
         rows = read_decisions(Path("d.csv"))
         assert [one.id for one in rows] == [one["id"] for one in found["suspects"]]
         parted = {one.decision: [] for one in rows}
@@ -500,10 +506,12 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
         return replace(found, noise=noise, proposed=arguments[1], probability_wrong=found.probability_wrong / 100)
 
     monkeypatch.setattr(audit, "find_suspects", held_down)
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr("trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record))
-    outputs = Outputs(decisions=Path("d.csv"), report=Path("r.html"))
-    found = audit_path(Path("one.npz"), AuditOptions(neighbours=9), outputs)
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
+    )
+    outputs = {"decisions": Path("d.csv"), "report": Path("r.html")}
+    found = audit_json(Path("one.npz"), neighbours=9, **outputs)
     first, shown = found["suspects"][0], given[0]["selected"][0]
     assert (first["id"], first["label"], first["proposed_label"]) == ("pet 7", "dog", "dog")
     assert (first["neighbour_label"], first["neighbour_count"]) == ("cat", 9)
@@ -520,29 +528,28 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
 
 
 def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) -> None:
-    request = AuditOptions()
-    outputs = Outputs(out=Path("s.csv"), decisions=Path("d.csv"), report=Path("r.html"))
-    audit_path(Path("pets.npz"), request, outputs)
+    outputs = {"out": Path("s.csv"), "decisions": Path("d.csv"), "report": Path("r.html")}
+    audit_json(Path("pets.npz"), **outputs)
     Path("mine.csv").write_text("id,label\n1,2\n")
     before = contents(files)
     for wrong, sentence in (
-        (Outputs(out=Path("s.csv")), "s.csv exists: choose another --out, or add --force to replace it"),
-        (Outputs(decisions=Path("d.csv")), "d.csv exists: choose another --decisions"),
-        (Outputs(report=Path("r.html")), "r.html exists: choose another --report"),
-        (Outputs(out=Path("mine.csv"), force=True), "a file that it wrote itself: mine.csv exists and is none"),
-        (Outputs(decisions=Path("s.csv"), force=True), "a file that it wrote itself: s.csv exists and is none"),
-        (Outputs(report=Path("pets.npz"), force=True), "--report must not name what is read: got pets.npz"),
-        (Outputs(out=Path("x.csv"), decisions=Path("./x.csv")), "outputs must be different files"),
-        (Outputs(out=Path("gone/x.csv")), "make the folder first"),
-        (Outputs(relabel_above=0.5), "--relabel-above fills in a decision file"),
-        (Outputs(decisions=Path("x.csv"), relabel_above=1.5), "a probability from 0 to 1: got 1.5"),
-        (Outputs(drop_above=0.5), "--drop-above fills in a decision file"),
-        (Outputs(decisions=Path("x.csv"), drop_above=-0.1), "--drop-above must be a probability from 0 to 1: got -0.1"),
+        ({"out": Path("s.csv")}, "s.csv exists: choose another --out, or add --force to replace it"),
+        ({"decisions": Path("d.csv")}, "d.csv exists: choose another --decisions"),
+        ({"report": Path("r.html")}, "r.html exists: choose another --report"),
+        ({"out": Path("mine.csv"), "force": True}, "a file that it wrote itself: mine.csv exists and is none"),
+        ({"decisions": Path("s.csv"), "force": True}, "a file that it wrote itself: s.csv exists and is none"),
+        ({"report": Path("pets.npz"), "force": True}, "--report must not name what is read: got pets.npz"),
+        ({"out": Path("x.csv"), "decisions": Path("./x.csv")}, "outputs must be different files"),
+        ({"out": Path("gone/x.csv")}, "make the folder first"),
+        ({"relabel_above": 0.5}, "--relabel-above fills in a decision file"),
+        ({"decisions": Path("x.csv"), "relabel_above": 1.5}, "a probability from 0 to 1: got 1.5"),
+        ({"drop_above": 0.5}, "--drop-above fills in a decision file"),
+        ({"decisions": Path("x.csv"), "drop_above": -0.1}, "--drop-above must be a probability from 0 to 1: got -0.1"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            audit_path(Path("pets.npz"), request, wrong)
+            audit_json(Path("pets.npz"), **wrong)
         assert contents(files) == before
-    audit_path(Path("pets.npz"), AuditOptions(seed=1), replace(outputs, force=True))
+    audit_json(Path("pets.npz"), seed=1, **outputs, force=True)
     assert {one.decision for one in read_decisions(Path("d.csv"))} == {"undecided"}
 
 
@@ -554,7 +561,7 @@ def test_files_with_too_little_say_what_is_too_little(tmp_path: Path) -> None:
 
     def audited(points: np.ndarray, names: np.ndarray) -> dict[str, Any]:
         np.savez(tmp_path / "items.npz", embeddings=points, label=names)
-        return audit_path(tmp_path / "items.npz", AuditOptions(level="label"), Outputs())
+        return audit_json(tmp_path / "items.npz", level="label")
 
     single = audited(points, np.arange(60))
     assert single["noise_rate"]["reason"].startswith("Every class has a single item, so nothing tells")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trivet.commands.inputs import default_distance
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.preview import Preview
@@ -35,36 +36,6 @@ FEW = 20  # items of the median class in a fold: where there are less, fewer fol
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
 PIXELS = 2**24  # values of pictures that are compared at once
-
-
-@dataclass(frozen=True)
-class AuditOptions:
-    """Options of an audit of a file or run.
-
-    Attributes:
-        level: the label level that is audited; None for the first of a file, and for that a run was trained on.
-        split: of a file, the rows of that split only.
-        text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
-            the column that is judged.
-        encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
-            for `trivet.models.ngram_vectors`.
-        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
-        neighbours: by which an item is judged; None for the default of `trivet.label_noise.find_suspects`.
-        folds: of a run, see `audit_path`; 0 to judge by the model of the run itself; None for 3,
-            or 2 where the median class has less than 60 items.
-        seed: of the folds, and of what the estimate draws.
-        data_root: where data sets lie, see `trivet.datasets.find_root`.
-    """
-
-    level: str | None = None
-    split: str | None = None
-    text: str | None = None
-    encoder: str | None = None
-    distance: Metric | None = None
-    neighbours: int | None = None
-    folds: int | None = None
-    seed: int = 0
-    data_root: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +73,18 @@ class Items:
     doubt: str = ""
 
 
-def items_of(path: Path, request: AuditOptions) -> Items:
+def read_items(
+    path: Path,
+    *,
+    level: str | None = None,
+    split: str | None = None,
+    text: str | None = None,
+    encoder: str | None = None,
+    distance: Metric | None = None,
+    folds: int | None = None,
+    seed: int = 0,
+    data_root: Path | None = None,
+) -> Items:
     """The items of a file of embeddings or texts, or of a run.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
@@ -110,28 +92,44 @@ def items_of(path: Path, request: AuditOptions) -> Items:
     a network is trained anew by the settings of the run on the items of the others. It embeds those of the fold, whose
     labels it has not seen, and they are judged by each other. Nothing in the run folder changes.
 
+    Args:
+        level: the label level that is audited; None for the first of a file, and for that a run was trained on.
+        split: of a file, the rows of that split only.
+        text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
+            the column that is judged.
+        encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
+            for `trivet.models.ngram_vectors`.
+        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
+        folds: of a run; 0 to judge by the model of the run itself; None for 3, or 2 where the median class has less
+            than 60 items.
+        seed: of the folds and of the vectors of texts.
+        data_root: where data sets lie, see `trivet.datasets.find_root`.
+
     Raises:
-        ValueError: if the file or the run cannot be used, or what is asked does not fit.
+        ValueError: if the file or the run cannot be used, or an option does not fit it.
     """
-    return _of_run(path, request) if is_run_folder(path) else _of_file(path, request)
-
-
-def _of_file(path: Path, request: AuditOptions) -> Items:
-    if request.folds:
+    if is_run_folder(path):
+        if split is not None or text is not None or encoder is not None:
+            raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
+        return _run_items(path, level, distance, folds, seed=seed, data_root=data_root)
+    if folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
+    levels = None if level is None else [level]
     texts: Sequence[str] | None
     if path.suffix.lower() == ".csv":
-        vectors, texts, note = _of_texts(path, request)
+        vectors, texts, note = _encode_texts(path, levels, split, TEXT if text is None else text, encoder, seed)
     else:
-        if request.encoder is not None:
+        if encoder is not None:
             raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
-        vectors = _read(path, request)
+        vectors = read_vectors(path, levels=levels, split=split, text=text)
+        if text is None and TEXT in vectors.columns and level != TEXT:
+            vectors = read_vectors(path, levels=levels, split=split, text=TEXT)
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
             "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
         )
-    level = request.level or first_level(vectors, request.text)
+    level = level or first_level(vectors, text)
     notes = [note, *vectors.notes]
     typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
     doubt = ""
@@ -142,13 +140,13 @@ def _of_file(path: Path, request: AuditOptions) -> Items:
         notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
         name=vectors.name,
-        split=request.split,
+        split=split,
         level=level,
         ids=vectors.names(),
         labels=vectors.labels[level],
         embeddings=vectors.embeddings,
         fold=None,
-        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
+        distance=distance or default_distance(vectors),
         show=None if texts is None else lambda i: texts[i],
         texts=texts,
         content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
@@ -181,9 +179,10 @@ def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
-def _of_texts(path: Path, request: AuditOptions) -> tuple[Vectors, list[str], str]:
-    """The vectors of a csv file, its texts, and a note that says how they were compared."""
-    encoder, text = request.encoder, TEXT if request.text is None else request.text
+def _encode_texts(
+    path: Path, levels: Sequence[str] | None, split: str | None, text: str, encoder: str | None, seed: int
+) -> tuple[Vectors, list[str], str]:
+    """The vectors of a csv file, its texts, and a note on how they were compared."""
     if encoder is None:
         note = (
             "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
@@ -191,62 +190,49 @@ def _of_texts(path: Path, request: AuditOptions) -> tuple[Vectors, list[str], st
         )
     else:
         note = f"The texts were compared by their embeddings from {encoder}."
-
     progress = reporter("embedding texts")
 
     def encode(texts: list[str]) -> npt.NDArray[Any]:
-        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, progress)
+        return ngram_vectors(texts, seed=seed) if encoder is None else encoder_vectors(texts, encoder, progress)
 
-    levels = None if request.level is None else [request.level]
-    vectors, texts = read_texts(path, encode, text=text, levels=levels, split=request.split)
+    vectors, texts = read_texts(path, encode, text=text, levels=levels, split=split)
     return vectors, texts, note
 
 
-def _read(path: Path, request: AuditOptions) -> Vectors:
-    """The rows with the level that is named, or with all there are, and their texts if there is a column of texts."""
-    levels = None if request.level is None else [request.level]
-    if request.text is not None:
-        return read_vectors(path, levels=levels, split=request.split, text=request.text)
-    vectors = read_vectors(path, levels=levels, split=request.split)
-    if TEXT in vectors.columns and request.level != TEXT:
-        return read_vectors(path, levels=levels, split=request.split, text=TEXT)
-    return vectors
-
-
-def _of_run(path: Path, request: AuditOptions) -> Items:
-    if request.split is not None or request.text is not None or request.encoder is not None:
-        raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
+def _run_items(
+    path: Path,
+    level: str | None,
+    distance: Metric | None,
+    folds: int | None,
+    *,
+    seed: int,
+    data_root: Path | None,
+) -> Items:
     run = RunFolder.open(path)
     config = run.config()
-    if request.folds != 0:
+    if folds != 0:
         from trivet.training.components import check_before_data  # here: it loads what trains
 
         check_before_data(config)
-    splits = load(
-        config.data,
-        request.data_root,
-        reporter("reading images"),
-        tokenize=tokenize_of(config.model),
-    )
+    splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     train = splits.train
-    level = request.level or splits.level
+    level = level or splits.level
     if level not in train.labels:
         raise ValueError(
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
-    distance = request.distance or config.evaluation.distance
+    distance = distance or config.evaluation.distance
     notes, doubt = [], ""
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
-    folds = request.folds
     if folds is None:
         folds = FEWER if typical < FOLDS * FEW else FOLDS
     if folds:
         if typical < folds * FEW:
             few = counted(typical // folds, "item")
             doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
-        embeddings, fold = out_of_fold(config, splits, folds, seed=request.seed)
-        raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=request.seed)
+        embeddings, fold = out_of_fold(config, splits, folds, seed=seed)
+        raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=seed)
         if raw is not None:
             embeddings, fold = raw, None
         notes += note

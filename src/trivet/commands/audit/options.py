@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,10 @@ from trivet.io.overwrite_guard import is_run_folder
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
-# What --apply does not do.
+if TYPE_CHECKING:
+    from trivet.commands.audit.record import AuditRecord, NoiseRate, Suspect
+
+# Options that --apply refuses.
 JUDGING = (
     "out",
     "report",
@@ -153,10 +156,10 @@ def audit(
     if not is_run_folder(embeddings):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("audit"):
-        from trivet.commands.audit.items import AuditOptions
-        from trivet.commands.audit.run import Outputs, audit_path  # here: it loads the training stack
+        from trivet.commands.audit.run import audit_path  # here: it loads the training stack
 
-        request = AuditOptions(
+        record = audit_path(
+            embeddings,
             level=level,
             split=split,
             text=text,
@@ -166,22 +169,20 @@ def audit(
             folds=folds,
             seed=seed,
             data_root=data_root,
-        )
-        outputs = Outputs(
             out=out,
             decisions=decisions,
             relabel_above=relabel_above,
             drop_above=drop_above,
             report=report,
             force=force,
+            command=command_line(),
         )
-        result = audit_path(embeddings, request, outputs, command=command_line())
     if json:
-        print_json(result)
+        print_json(record.as_json(unset=False))
     else:
-        print_audit(result, top)
-    if "refused" in result:  # at the end: what was computed is told and written all the same
-        raise ValueError(result["refused"])
+        print_audit(record, top)
+    if record.refused:  # at the end: what was computed is printed and written all the same
+        raise ValueError(record.refused)
     return 0
 
 
@@ -200,57 +201,60 @@ def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text
     return 0
 
 
-def print_audit(result: Mapping[str, Any], top: int) -> None:
+def print_audit(record: AuditRecord, top: int) -> None:
     """The noise rate, the most suspect items as a table, and where everything was written."""
-    rate, suspects = result["noise_rate"], result["suspects"]
+    rate, suspects, unknown = record.noise_rate, record.suspects[:top], record.verdict == "cannot-tell"
+    assert rate is not None
+    assert record.duplicates is not None
     say(_headline(rate), bold=True)
-    if rate["reason"]:
-        say(rate["reason"])
-    name = result["name"] if result["split"] is None else f"{result['name']} ({result['split']})"
-    how = f"out of {counted(result['folds'], 'fold')}" if result["folds"] else "in one embedding"
-    many = result["above_half"]
-    above = "" if many is None else f"; {many} {_verb(rate, many)} with a probability above 50 %"
+    if rate.reason:
+        say(rate.reason)
+    name = record.name if record.split is None else f"{record.name} ({record.split})"
+    how = f"out of {counted(record.folds, 'fold')}" if record.folds else "in one embedding"
+    many = record.above_half
+    wrong = f"{'is' if many == 1 else 'are'} wrong{' or not separable' if unknown else ''}"
+    above = "" if many is None else f"; {many} {wrong} with a probability above 50 %"
     say(
-        f"{name}, by {result['level']}: {counted(result['items'], 'item')} of {counted(result['classes'], 'class')}, "
-        f"judged {how} by {counted(result['neighbours'], 'neighbour')} each{above}"
+        f"{name}, by {record.level}: {counted(record.items or 0, 'item')} of {counted(record.classes or 0, 'class')}, "
+        f"judged {how} by {counted(record.neighbours or 0, 'neighbour')} each{above}"
     )
-    twice = result["duplicates"]
     say(
-        f"duplicates: {counted(twice['exact'], 'item')} exact, {twice['near']} near, {twice['other_label']} of these "
-        f"with another label; outliers: {result['outliers']}"
+        f"duplicates: {counted(record.duplicates.exact, 'item')} exact, {record.duplicates.near} near, "
+        f"{record.duplicates.other_label} of these with another label; outliers: {record.outliers}"
     )
-    if top and suspects:
-        if any(suspect["text"] is not None for suspect in suspects[:top]):
-            _print_texts(suspects[:top])
-        _print_suspects(suspects[:top], rate["verdict"], result["neighbours"])
-    if suspects and rate["verdict"] == "cannot-tell":
-        for sentence in _advice(result):
-            say(sentence)
-    for note in result["notes"]:
+    if any(suspect.text is not None for suspect in suspects):
+        _print_texts(suspects)
+    if suspects:
+        _print_suspects(suspects, record.verdict, record.neighbours or 0)
+    if record.suspects and unknown:
+        say(
+            f'"wrong": overlap of classes does not explain the label: {record.called_wrong} above 50 %, '
+            f'{record.expected_wrong:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
+            "for another class; its label may be right all the same."
+        )
+        say(
+            "How far to go: review from the top, and stop where that no longer pays. The label on offer is proposed, "
+            "or the one that most neighbours have, which no probability speaks for; nothing is changed by itself."
+        )
+    for note in record.notes:
         say(f"Note: {note}")
-    decided = "Decisions, none filled in" if "refused" in result else "Decisions"
-    for key, title in (("out", "Suspects"), ("decisions", decided), ("report", "Report")):
-        if key in result:
-            echo(f"{title}: {result[key]}")
+    decisions = "Decisions, none filled in" if record.refused else "Decisions"
+    for title, file in (("Suspects", record.out), (decisions, record.decisions), ("Report", record.report)):
+        if file:
+            echo(f"{title}: {file}")
 
 
-def _headline(rate: Mapping[str, Any]) -> str:
-    if rate["verdict"] == "uninformative":
+def _headline(rate: NoiseRate) -> str:
+    if rate.interval is None:
         return "No estimate: these embeddings cannot judge these labels"
-    low, high = (100 * end for end in rate["interval"])
-    if rate["verdict"] == "cannot-tell":
+    low, high = (100 * end for end in rate.interval)
+    if rate.estimate is None:
         return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
-    return f"{100 * rate['estimate']:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
+    return f"{100 * rate.estimate:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
 
 
-def _verb(rate: Mapping[str, Any], count: int) -> str:
-    return f"{'is' if count == 1 else 'are'} wrong" + (" or not separable" if rate["verdict"] == "cannot-tell" else "")
-
-
-def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbours: int) -> None:
+def _print_suspects(suspects: Sequence[Suspect], verdict: str, neighbours: int) -> None:
     """A table of the items; with both probabilities where it is unknown which are wrong."""
-    from trivet.commands.audit.run import offered  # here: it loads the training stack
-
     words: tuple[str, ...] = ("id", "label", "proposed")
     numbers: tuple[str, ...] = ("wrong, %", "neighbours with its label", "margin", "mode, %")
     if verdict == "cannot-tell":
@@ -258,40 +262,27 @@ def _print_suspects(suspects: Sequence[Mapping[str, Any]], verdict: str, neighbo
         numbers = ("wrong, %", "wrong or not separable, %", "neighbours with its label")
     rows = []
     for suspect in suspects:
-        margin = suspect["positive_margin"]
-        near = f"{round(suspect['neighbour_agreement'] * neighbours)} of {neighbours}"
+        margin = suspect.positive_margin
+        near = f"{round((suspect.neighbour_agreement or 0) * neighbours)} of {neighbours}"
         cells: tuple[str, ...] = (
             near,
             "–" if margin is None else f"{margin:.3f}",
-            f"{100 * suspect['mode_share']:.0f}",
+            f"{100 * (suspect.mode_share or 0):.0f}",
         )
         if verdict == "cannot-tell":
-            cells = (_cents(suspect["probability_not_separable"]), near)
-        rows.append(
-            (suspect["id"], suspect["label"], offered(suspect, verdict), _cents(suspect["probability_wrong"]), *cells)
-        )
+            cells = (_cents(suspect.probability_not_separable), near)
+        rows.append((suspect.id, suspect.label, suspect.offered(verdict), _cents(suspect.probability_wrong), *cells))
     print_table(None, words, numbers, rows, named_by=1)
 
 
-def _advice(result: Mapping[str, Any]) -> tuple[str, str]:
-    """Sentences for a verdict "cannot-tell": the meaning of the columns, and how far down the list to go."""
-    return (
-        f'"wrong": overlap of classes does not explain the label: {result["called_wrong"]} above 50 %, '
-        f'{result["expected_wrong"]:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
-        "for another class; its label may be right all the same.",
-        "How far to go: review from the top, and stop where that no longer pays. The label on offer is proposed, or "
-        "the one that most neighbours have, which no probability speaks for; nothing is changed by itself.",
-    )
-
-
-def _print_texts(suspects: Sequence[Mapping[str, Any]]) -> None:
+def _print_texts(suspects: Sequence[Suspect]) -> None:
     """The texts of the items beside their ids, each cut to a line."""
-    widest = max(len(suspect["id"]) for suspect in suspects)
+    widest = max(len(suspect.id) for suspect in suspects)
     room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns
-    texts = [(suspect["id"], textwrap.shorten(suspect["text"] or "", room, placeholder="…")) for suspect in suspects]
+    texts = [(suspect.id, textwrap.shorten(suspect.text or "", room, placeholder="…")) for suspect in suspects]
     print_table(None, ("id", "text"), (), texts)
 
 
-def _cents(probability: float) -> str:
-    """Per cent with a decimal; nothing is said to be certain."""
-    return ">99.9" if probability >= 0.9995 else f"{100 * probability:.1f}"
+def _cents(probability: float | None) -> str:
+    """Per cent with a decimal; nothing is called certain."""
+    return ">99.9" if (probability or 0) >= 0.9995 else f"{100 * (probability or 0):.1f}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.commands.audit.record import AuditRecord, LabelledItem, NearbyItem, NoiseRate, SuspectItem, Transition
+from trivet.commands.audit.record import AuditRecord, LabelledItem, NearbyItem, SuspectItem, Transition
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 from trivet.runtime.text import counted, noun
 
@@ -30,37 +30,29 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
     """
     pictures = Pictures()
     data = _data(record, pictures)
-    suspects = record["selected"]
+    suspects = record.selected
     context = {
         "record": record,
-        "title": ", ".join([record["name"] or "embeddings", *([record["split"]] if record["split"] else [])]),
+        "title": ", ".join([record.name or "embeddings", *([record.split] if record.split else [])]),
         "facts": _facts(record),
-        "rate": _rate(record["noise_rate"]),
-        "wrong": _wrong(record["noise_rate"]),
+        "rate": record.noise_rate,
+        "wrong": _wrong(record),
         "shown": len(suspects),
         "pictures": bool(pictures.places),
-        "faceless": sum(suspect["thumbnail"] is None and suspect["text"] is None for suspect in suspects),
-        "labels": _counted(suspect["label"] for suspect in suspects),
-        "proposed": _counted(suspect["proposed"] for suspect in suspects),
+        "faceless": sum(suspect.thumbnail is None and suspect.text is None for suspect in suspects),
+        "labels": _counted(suspect.label for suspect in suspects),
+        "proposed": _counted(suspect.proposed for suspect in suspects),
         "kinds": _kinds(suspects),
-        "suffix": suffix if (suffix := Path(record["name"]).suffix.lower()) in _FILES else ".csv",
-        "names": record["class_names"],
-        "transition": _transition(record["transition"]),
+        "suffix": suffix if (suffix := Path(record.name).suffix.lower()) in _FILES else ".csv",
+        "names": record.class_names,
+        "transition": _transition(record.transition),
     }
     write_page("audit.html", path, context, data, script="audit.js", plotly=False, pictures=pictures)
 
 
-def _rate(rate: NoiseRate | None) -> dict[str, Any] | None:
-    if rate is None:
-        return None
-    low, high = rate["interval"] or (0.0, 0.0)
-    known = rate["verdict"] or ("estimated" if rate["estimate"] is not None else "uninformative")
-    return {"verdict": known, "estimate": rate["estimate"], "low": low, "high": high, "reason": rate["reason"]}
-
-
-def _wrong(rate: NoiseRate | None) -> str:
+def _wrong(record: AuditRecord) -> str:
     """Adjective for a suspect label."""
-    return "wrong or not separable" if rate is not None and rate["verdict"] == "cannot-tell" else "wrong"
+    return "wrong or not separable" if record.verdict == "cannot-tell" else "wrong"
 
 
 def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
@@ -69,17 +61,17 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
 
 def _kinds(suspects: Sequence[SuspectItem]) -> list[tuple[str, str, int]]:
     """Filters of the page: value, words, and number of items."""
-    exact_or_near = [suspect["duplicate_label"] for suspect in suspects]
+    exact_or_near = [suspect.duplicate_label for suspect in suspects]
     return [
         ("other", "duplicates, other label", exact_or_near.count("other")),
         ("same", "duplicates, same label", exact_or_near.count("same")),
-        ("outlier", "outliers", sum(bool(suspect["outlier"]) for suspect in suspects)),
+        ("outlier", "outliers", sum(suspect.outlier for suspect in suspects)),
     ]
 
 
 def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
     """Data of the script; a suspect and its item have the same number."""
-    names = list(record["class_names"])
+    names = list(record.class_names)
     number = {name: i for i, name in enumerate(names)}
     positions: dict[str, int] = {}
     items: list[list[Any]] = []
@@ -91,61 +83,61 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
         return number[name]
 
     def item(entry: LabelledItem) -> int:
-        if entry["id"] not in positions:
-            positions[entry["id"]] = len(items)
-            items.append([entry["id"], numbered(entry["label"]), pictures.number(entry["thumbnail"]), entry["text"]])
-        return positions[entry["id"]]
+        if entry.id not in positions:
+            positions[entry.id] = len(items)
+            items.append([entry.id, numbered(entry.label), pictures.number(entry.thumbnail), entry.text])
+        return positions[entry.id]
 
-    for entry in record["selected"]:
+    for entry in record.selected:
         item(entry)
     suspects = [
         [
-            numbered(entry["proposed"]),
-            numbered(entry["offered"] or entry["proposed"]),
-            ">99.9" if (entry["probability"] or 0) >= 0.9995 else percent(entry["probability"]),
-            entry["evidence"],
-            entry["duplicate"],
-            entry["duplicate_of"],
-            entry["duplicate_label"],
-            bool(entry["outlier"]),
-            [[item(near), _near(near)] for near in entry["neighbours"]],
+            numbered(entry.proposed),
+            numbered(entry.offered or entry.proposed),
+            ">99.9" if (entry.probability or 0) >= 0.9995 else percent(entry.probability),
+            entry.evidence,
+            entry.duplicate,
+            entry.duplicate_of,
+            entry.duplicate_label,
+            entry.outlier,
+            [[item(near), _near(near)] for near in entry.neighbours],
         ]
-        for entry in record["selected"]
+        for entry in record.selected
     ]
     content = [
-        record["name"],
-        record["split"],
-        record["level"],
-        [[entry["id"], entry["label"]] for entry in record["selected"]],
+        record.name,
+        record.split,
+        record.level,
+        [[entry.id, entry.label] for entry in record.selected],
     ]
     return {
         "key": hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32],
         "names": names,
         "items": items,
         "suspects": suspects,
-        "wrong": _wrong(record["noise_rate"]),
+        "wrong": _wrong(record),
     }
 
 
 def _near(near: NearbyItem) -> str:
-    return decimal(near["distance"] if near["similarity"] is None else near["similarity"])
+    return decimal(near.distance if near.similarity is None else near.similarity)
 
 
 def _facts(record: AuditRecord) -> list[str]:
-    facts = [f"by {record['level']}"] if record["level"] else []
-    counts = {"item": record["items"], "class": record["classes"]}
+    facts = [f"by {record.level}"] if record.level else []
+    counts = {"item": record.items, "class": record.classes}
     facts += [f"{number(count)} {noun(count, name)}" for name, count in counts.items() if count is not None]
-    if record["folds"] is not None:
-        facts.append(f"out of {counted(record['folds'], 'fold')}" if record["folds"] else "in one embedding")
-    facts += [f"{counted(record['neighbours'], 'neighbour')} each"] if record["neighbours"] is not None else []
-    return facts + ([f"{record['distance']} distance"] if record["distance"] else [])
+    if record.folds is not None:
+        facts.append(f"out of {counted(record.folds, 'fold')}" if record.folds else "in one embedding")
+    facts += [f"{counted(record.neighbours, 'neighbour')} each"] if record.neighbours is not None else []
+    return facts + ([f"{record.distance} distance"] if record.distance else [])
 
 
 def _transition(transition: Transition | None) -> dict[str, Any] | None:
     """The rows of the heat map: by true class what the labels are."""
     if not transition:
         return None
-    classes, matrix, low, high = transition["classes"], transition["matrix"], transition["low"], transition["high"]
+    classes, matrix, low, high = transition.classes, transition.matrix, transition.low, transition.high
     columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
     same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
 

@@ -1,26 +1,60 @@
-"""The record of `trivet audit`."""
+"""The record of `trivet audit`: the output of `--json`, and what only the page shows."""
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from trivet.reports.shared_records import Ends
+from trivet.reports.record import Number, Record
 
 
-class NoiseRate(TypedDict):
-    """The share of wrong labels with its 95 % interval, or why it cannot be told.
+class NoiseRate(Record):
+    """The share of wrong labels with its 95 % interval, or the reason why there is none.
 
     The verdict is "estimated"; "cannot-tell", between the ends of the interval, without an estimate; or
     "uninformative", without either.
     """
 
-    verdict: str
-    estimate: float | None
-    interval: Ends | None
-    reason: str
+    verdict: str = ""
+    estimate: Number | None = None
+    interval: list[Number] | None = None
+    reason: str = ""
 
 
-class DuplicateCounts(TypedDict):
+class Suspect(Record):
+    """An item with its label, the judgement (None if the verdict is "uninformative") and its duplicates.
+
+    The proposed label is the item's own where no other is more probable. The neighbour label is the one that most of
+    its neighbours have, `neighbour_count` of them; of equally frequent ones that of the nearest. It is no proposal.
+    `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
+    """
+
+    id: str
+    label: str
+    proposed_label: str | None = None
+    probability_wrong: Number | None = None
+    probability_not_separable: Number | None = None
+    probability_proposed: Number | None = None
+    evidence: str | None = None
+    neighbour_label: str | None = None
+    neighbour_count: int | None = None
+    neighbour_agreement: Number | None = None
+    positive_margin: Number | None = None
+    mode_share: Number | None = None
+    duplicate: str | None = None
+    duplicate_of: str | None = None
+    duplicate_label: str | None = None
+    outlier: bool = False
+    text: str | None = None
+
+    def offered(self, verdict: str) -> str:
+        """The label that a person is offered for the item, and may choose: the proposed one.
+
+        Where it is unknown which labels are wrong, hardly any other label is proposed; the one that most neighbours
+        have then stands in for it, and no probability supports it.
+        """
+        instead = self.proposed_label == self.label and verdict == "cannot-tell"
+        return str(self.neighbour_label if instead else self.proposed_label)
+
+
+class DuplicateCounts(Record):
     """Numbers of items with an exact or a near duplicate, and with one of another label."""
 
     exact: int
@@ -28,72 +62,89 @@ class DuplicateCounts(TypedDict):
     other_label: int
 
 
-class Transition(TypedDict):
+class Transition(Record):
     """Shares of the labels (columns) in each true class (rows), with the ends of their intervals."""
 
     classes: list[str]
-    matrix: list[list[float | None]]
-    low: list[list[float | None]]
-    high: list[list[float | None]]
+    matrix: list[list[Number | None]]
+    low: list[list[Number | None]] = []
+    high: list[list[Number | None]] = []
 
 
-class LabelledItem(TypedDict):
+class LabelledItem(Record):
     """An item with its thumbnail as a data URI, or its text."""
 
     id: str
     label: str
-    thumbnail: str | None
-    text: str | None
+    thumbnail: str | None = None
+    text: str | None = None
 
 
 class NearbyItem(LabelledItem):
     """A neighbour, by cosine similarity or else by distance."""
 
-    similarity: float | None
-    distance: float | None
+    similarity: Number | None = None
+    distance: Number | None = None
 
 
 class SuspectItem(LabelledItem):
-    """An item of the page with the label proposed for it and its nearest neighbours.
-
-    `offered` is what a person may choose with one key: see `trivet.commands.audit.run.offered`; nothing if it is the
-    item's own. `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
-    """
+    """An item of the page with the label proposed for it, the one offered, and its nearest neighbours."""
 
     proposed: str
-    offered: str | None
-    probability: float | None
-    evidence: list[str]
-    duplicate: str | None
-    duplicate_of: str | None
-    duplicate_label: str | None
-    outlier: bool | None
-    neighbours: list[NearbyItem]
+    offered: str | None = None
+    probability: Number | None = None
+    evidence: list[str] = []
+    duplicate: str | None = None
+    duplicate_of: str | None = None
+    duplicate_label: str | None = None
+    outlier: bool = False
+    neighbours: list[NearbyItem] = []
 
 
-class AuditRecord(TypedDict):
-    """Contents of the page of an audit, the most suspect items first."""
+class AuditRecord(Record):
+    """Result of an audit, the most suspect items first.
 
-    name: str
-    of_run: bool | None
-    split: str | None
-    level: str
-    items: int | None
-    classes: int | None
-    distance: str
-    folds: int | None
-    neighbours: int | None
-    method: str
-    noise_rate: NoiseRate | None
-    above_half: int | None
-    called_wrong: int | None
-    expected_wrong: float | None
-    duplicates: DuplicateCounts | None
-    outliers: int | None
-    transition: Transition | None
-    notes: list[str]
-    selected: list[SuspectItem]
-    class_names: list[str]
-    command: str
-    created: str
-    trivet: str
+    Attributes:
+        above_half: how many items are wrong (or where that is unknown, wrong or not separable) with a probability above
+            1/2.
+        called_wrong: how many are wrong with such a probability.
+        expected_wrong: the sum of the probabilities to be wrong.
+        transition: None for more than 50 classes.
+        refused: why `relabel_above` or `drop_above` filled in nothing.
+        out, decisions, report: the files that were written.
+        selected, class_names, of_run, command, created, trivet: for the page only.
+    """
+
+    noise_rate: NoiseRate | None = None
+    suspects: list[Suspect] = []
+    above_half: int | None = None
+    called_wrong: int | None = None
+    expected_wrong: Number | None = None
+    duplicates: DuplicateCounts | None = None
+    outliers: int | None = None
+    name: str = ""
+    split: str | None = None
+    level: str = ""
+    items: int | None = None
+    classes: int | None = None
+    distance: str = ""
+    folds: int | None = None
+    neighbours: int | None = None
+    method: str = ""
+    transition: Transition | None = None
+    notes: list[str] = []
+    refused: str = ""
+    out: str = ""
+    decisions: str = ""
+    report: str = ""
+    selected: list[SuspectItem] = []
+    class_names: list[str] = []
+    of_run: bool = False
+    command: str = ""
+    created: str = ""
+    trivet: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the noise rate, "" if there is none."""
+        return self.noise_rate.verdict if self.noise_rate else ""

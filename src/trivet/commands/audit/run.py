@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import trivet
-from trivet.commands.audit.items import AuditOptions, Items, items_of
-from trivet.commands.audit.record import AuditRecord
+from trivet.commands.audit.items import Items, read_items
+from trivet.commands.audit.record import (
+    AuditRecord,
+    DuplicateCounts,
+    NearbyItem,
+    NoiseRate,
+    Suspect,
+    SuspectItem,
+    Transition,
+)
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
@@ -21,7 +29,8 @@ from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import write_decisions
 from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, is_run_folder, page, table
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
-from trivet.reports.from_json import complete
+from trivet.metrics.points import Metric
+from trivet.reports.record import Number
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.text import counted
 
@@ -41,30 +50,18 @@ FURTHER = (
     "outlier",
     "text",
 )
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """The files that an audit writes; None for those that are not asked for.
-
-    Attributes:
-        out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`, then
-            `probability_not_separable,probability_proposed,neighbour_label,neighbour_count`, `duplicate,duplicate_of,
-            duplicate_label,outlier,text`.
-        decisions: a csv file `id,decision,label` to be filled in, with the label that `offered` gives.
-        relabel_above: in it, items whose proposed label is another one and right with a higher probability are to be
-            relabelled, and the others kept; None leaves all decisions empty. So does a refusal, where no label must
-            be wrong.
-        report: a page.
-        force: replace files that an earlier audit wrote.
-    """
-
-    out: Path | None = None
-    decisions: Path | None = None
-    relabel_above: float | None = None
-    drop_above: float | None = None
-    report: Path | None = None
-    force: bool = False
+JUDGED = (
+    "proposed_label",
+    "probability_wrong",
+    "probability_not_separable",
+    "probability_proposed",
+    "evidence",
+    "neighbour_label",
+    "neighbour_count",
+    "neighbour_agreement",
+    "positive_margin",
+    "mode_share",
+)  # columns that are empty where nothing can be judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,117 +81,106 @@ class Judgement:
 
 def audit_path(
     path: Path,
-    request: AuditOptions,
-    outputs: Outputs,
     *,
+    level: str | None = None,
+    split: str | None = None,
+    text: str | None = None,
+    encoder: str | None = None,
+    distance: Metric | None = None,
+    neighbours: int | None = None,
+    folds: int | None = None,
+    seed: int = 0,
+    data_root: Path | None = None,
+    out: Path | None = None,
+    decisions: Path | None = None,
+    relabel_above: float | None = None,
+    drop_above: float | None = None,
+    report: Path | None = None,
+    force: bool = False,
     command: str = "",
-) -> dict[str, Any]:
-    """Audit the labels of a file of embeddings or texts, or of the training items of a run; write what is asked for.
+) -> AuditRecord:
+    """Audit the labels of a file of embeddings or texts, or of the training items of a run; write the requested files.
 
-    A run is audited out of fold: see `trivet.commands.audit.items.items_of`.
-
-    Returns:
-        {"noise_rate": {"verdict", "estimate", "interval" (95 %), "reason"}, "suspects": [{"id", "label",
-        "proposed_label", "probability_wrong", "probability_not_separable",
-        "probability_proposed", "evidence", "neighbour_label", "neighbour_count", "neighbour_agreement",
-        "positive_margin", "mode_share", "duplicate", "duplicate_of", "duplicate_label", "outlier", "text"}], most
-        suspect first, "above_half": how many have a probability above 1/2, of what is told first (wrong, or if that
-        cannot be told apart, wrong or not separable), "called_wrong": how many are wrong with such a probability,
-        "expected_wrong": the sum of the probabilities to be wrong, "duplicates": {"exact", "near", "other_label"}, how
-        many items, "outliers", "name", "split", "level", "items", "classes", "distance", "folds", "neighbours",
-        "method", "transition": {"classes", "matrix", "low", "high"}, None for more than 50 classes, "notes"}, and of
-        what was written the names, under "out", "decisions" and "report". Numbers that cannot be measured are None. The
-        proposed label is the item's own where no other is more probable; the neighbour label is the one that most of
-        its neighbours have ("neighbour_count" of them; of equally frequent ones that of the nearest), and is no
-        proposal.
-
-        Where `relabel_above` is refused, because it cannot be told that any label is wrong, or `drop_above`, because
-        the embeddings are no judge of the labels, "refused" says so.
-
-        Where the embeddings are no judge of the labels (verdict "uninformative"), there are no suspects, no proposed
-        labels and no decisions.
+    Args:
+        level, split, text, encoder, distance, folds, data_root: see `trivet.commands.audit.items.read_items`.
+        neighbours: number that judge an item; None for the default of `trivet.label_noise.find_suspects`.
+        seed: of the folds, and of what the estimate draws.
+        out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`, then
+            the columns of `FURTHER`.
+        decisions: a csv file `id,decision,label` to be filled in, with the label that `Suspect.offered` gives; not
+            written if the verdict is "uninformative".
+        relabel_above: in it, items whose proposed label is another one and right with a higher probability are to be
+            relabelled, and the others stay; None leaves all decisions empty. So does a refusal, where no label must
+            be wrong.
+        drop_above: in it, items that are wrong or not separable with a higher probability are to be dropped.
+        report: a page.
+        force: replace files that an earlier audit wrote.
+        command: the command line, for the page.
 
     Raises:
-        ValueError: if the file, the run or an output cannot be used, or if what is asked does not fit.
+        ValueError: if the file, the run or an output cannot be used, or an option does not fit.
         OSError: if an output cannot be written.
     """
-    _check_outputs(path, outputs)
-    items = items_of(path, request)
-    judged = judge(items, neighbours=request.neighbours, seed=request.seed)
-    noise = judged.suspects.noise
-    result = summary(items, judged)
-    informative = noise.verdict != "uninformative"
-    refused = _refused(outputs, noise)
-    if refused is not None:
-        result["refused"] = refused
-        outputs = replace(outputs, relabel_above=None, drop_above=None)
-    rows = result["suspects"] if informative else _rows(items, judged)
-    if outputs.out is not None:
-        columns = SUSPECTS + FURTHER
-        write_atomic(
-            outputs.out, csv_text([columns, *([_cell(row[name]) for name in columns] for row in rows)]).encode()
-        )
-        result["out"] = str(outputs.out)
-    if outputs.decisions is not None and informative:
-        decided = _decided(result["suspects"], noise.verdict, outputs.relabel_above, outputs.drop_above)
-        write_atomic(outputs.decisions, write_decisions(decided).encode())
-        if outputs.drop_above is not None:
-            result["notes"].append(_left_out(decided, outputs.drop_above))
-        result["decisions"] = str(outputs.decisions)
-    elif outputs.decisions is not None:
-        result["notes"].append(f"No decision file was written to {outputs.decisions}, as no label is suspected.")
-    if outputs.report is not None:
-        from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
-
-        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        suspects = _page_items(items, judged, result["suspects"])
-        page = {name: value for name, value in result.items() if name != "suspects"} | {
-            "of_run": is_run_folder(path),
-            "selected": suspects,
-            "class_names": class_numbers(items.labels)[1],
-            "command": command,
-            "created": created,
-            "trivet": trivet.__version__,
-        }
-        write_audit_report(complete(AuditRecord, page), outputs.report)
-        result["report"] = str(outputs.report)
-    return result
-
-
-def _check_outputs(path: Path, outputs: Outputs) -> None:
-    """Check that writing what is asked for can change nobody's file.
-
-    Raises:
-        ValueError: if two outputs are one file, a folder is not there, or a file is and may not be replaced: without
-            `force`, or if an audit does not write such files.
-    """
-    for option, above in (("--relabel-above", outputs.relabel_above), ("--drop-above", outputs.drop_above)):
-        if above is None:
-            continue
-        if outputs.decisions is None:
+    for option, above in (("--relabel-above", relabel_above), ("--drop-above", drop_above)):
+        if above is not None and decisions is None:
             raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
-        if not 0 <= above <= 1:
+        if above is not None and not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
     options = (
-        ("--out", outputs.out, table(*SUSPECTS, whole=False)),
-        ("--decisions", outputs.decisions, table(*DECISION_FILE)),
-        ("--report", outputs.report, page("audit")),
+        ("--out", out, table(*SUSPECTS, whole=False)),
+        ("--decisions", decisions, table(*DECISION_FILE)),
+        ("--report", report, page("audit")),
     )
-    check_outputs(
-        [Output(option, file, recognised, outputs.force) for option, file, recognised in options if file is not None],
-        [path],
-    )
+    check_outputs([Output(option, file, kind, force) for option, file, kind in options if file is not None], [path])
+    items = read_items(
+        path, level=level, split=split, text=text, encoder=encoder, distance=distance, folds=folds, seed=seed,
+        data_root=data_root,
+    )  # fmt: skip
+    judgement = judge(items, neighbours=neighbours, seed=seed)
+    noise, record = judgement.suspects.noise, summary(items, judgement)
+    informative = noise.verdict != "uninformative"
+    refused = _refused(noise, relabel_above, drop_above)
+    if refused is not None:
+        record.refused, relabel_above, drop_above = refused, None, None
+    if out is not None:
+        columns = SUSPECTS + FURTHER
+        rows = record.suspects if informative else _rows(items, judgement)
+        cells = ([_cell(getattr(row, name)) for name in columns] for row in rows)
+        write_atomic(out, csv_text([columns, *cells]).encode())
+        record.out = str(out)
+    if decisions is not None and informative:
+        decided = _decided(record.suspects, noise.verdict, relabel_above, drop_above)
+        write_atomic(decisions, write_decisions(decided).encode())
+        if drop_above is not None:
+            record.notes.append(_left_out(decided, drop_above))
+        record.decisions = str(decisions)
+    elif decisions is not None:
+        record.notes.append(f"No decision file was written to {decisions}, as no label is suspected.")
+    if report is not None:
+        from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
+
+        contents = {
+            "of_run": is_run_folder(path),
+            "selected": _page_items(items, judgement, record.suspects),
+            "class_names": list(class_numbers(items.labels)[1]),
+            "command": command,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "trivet": trivet.__version__,
+        }
+        write_audit_report(record.model_copy(update=contents), report)
+        record.report = str(report)
+    return record
 
 
-def _refused(outputs: Outputs, noise: NoiseEstimate) -> str | None:
+def _refused(noise: NoiseEstimate, relabel_above: float | None, drop_above: float | None) -> str | None:
     """The reason why requested decisions are not filled in; None if they are."""
-    if outputs.relabel_above is not None and not noise.accuses:
+    if relabel_above is not None and not noise.accuses:
         instead = ", or leave out the doubtful by --drop-above alone" if noise.verdict == "cannot-tell" else ""
         return (
             f"--relabel-above needs labels that must be wrong, or it would spoil right ones: {noise.reason} No "
             f"decision was filled in; decide on each item yourself{instead}."
         )
-    if outputs.drop_above is not None and noise.verdict == "uninformative":
+    if drop_above is not None and noise.verdict == "uninformative":
         return f"--drop-above needs an embedding that knows the labels: {noise.reason} No decision was filled in."
     return None
 
@@ -217,51 +203,49 @@ def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judg
     )
 
 
-def summary(items: Items, judged: Judgement) -> dict[str, Any]:
+def summary(items: Items, judgement: Judgement) -> AuditRecord:
     """The result of `audit_path` without the names of files."""
     _, names = class_numbers(items.labels)
-    suspects, noise, duplicates = judged.suspects, judged.suspects.noise, judged.duplicates
-    informative = noise.verdict != "uninformative"
-    matrix = None if noise.verdict != "estimated" or len(names) > MOST_CLASSES else noise.transition
-    matrices = {"matrix": matrix, "low": noise.transition_low, "high": noise.transition_high}
-    return {
-        "noise_rate": {
-            "verdict": noise.verdict,
-            "estimate": noise.rate if noise.verdict == "estimated" else None,
-            "interval": list(noise.interval) if informative and noise.interval is not None else None,
-            "reason": noise.reason,
-        },
-        "suspects": _rows(items, judged) if informative else [],
-        "above_half": int((_first_probability(suspects) > 0.5).sum()) if informative else None,
-        "called_wrong": int((suspects.probability_wrong > 0.5).sum()) if informative else None,
-        "expected_wrong": round(float(suspects.probability_wrong.sum()), 1) if informative else None,
-        "duplicates": {
-            "exact": int(duplicates.exact.sum()),
-            "near": int(duplicates.near.sum()),
-            "other_label": int(duplicates.other_label.sum()),
-        },
-        "outliers": int(judged.outliers.sum()),
-        "name": items.name,
-        "split": items.split,
-        "level": items.level,
-        "items": len(items.labels),
-        "classes": len(names),
-        "distance": items.distance,
-        "folds": 0 if items.fold is None else int(items.fold.max()) + 1,
-        "neighbours": suspects.neighbours.shape[1],
-        "method": noise.method,
-        "transition": None
-        if matrix is None
-        else {
-            "classes": list(names),
-            **{
-                name: [[_short(entry) for entry in row] for row in rows]
-                for name, rows in matrices.items()
-                if rows is not None
-            },
-        },
-        "notes": [*items.notes, *_doubts(items, informative=informative)],
-    }
+    suspects, noise, duplicates = judgement.suspects, judgement.suspects.noise, judgement.duplicates
+    informative, estimated = noise.verdict != "uninformative", noise.verdict == "estimated"
+    transition = None
+    if estimated and len(names) <= MOST_CLASSES and noise.transition is not None:
+        matrices = {"matrix": noise.transition, "low": noise.transition_low, "high": noise.transition_high}
+        entries = {name: _entries(rows) for name, rows in matrices.items() if rows is not None}
+        transition = Transition(classes=list(names), **entries)
+    return AuditRecord(
+        noise_rate=NoiseRate(
+            verdict=noise.verdict,
+            estimate=noise.rate if estimated else None,
+            interval=list(noise.interval) if informative and noise.interval is not None else None,
+            reason=noise.reason,
+        ),
+        suspects=_rows(items, judgement) if informative else [],
+        above_half=int((_first_probability(suspects) > 0.5).sum()) if informative else None,
+        called_wrong=int((suspects.probability_wrong > 0.5).sum()) if informative else None,
+        expected_wrong=round(float(suspects.probability_wrong.sum()), 1) if informative else None,
+        duplicates=DuplicateCounts(
+            exact=int(duplicates.exact.sum()),
+            near=int(duplicates.near.sum()),
+            other_label=int(duplicates.other_label.sum()),
+        ),
+        outliers=int(judgement.outliers.sum()),
+        name=items.name,
+        split=items.split,
+        level=items.level,
+        items=len(items.labels),
+        classes=len(names),
+        distance=items.distance,
+        folds=0 if items.fold is None else int(items.fold.max()) + 1,
+        neighbours=suspects.neighbours.shape[1],
+        method=noise.method,
+        transition=transition,
+        notes=[*items.notes, *_doubts(items, informative=informative)],
+    )
+
+
+def _entries(matrix: Floats) -> list[list[Number | None]]:
+    return [[_short(entry) for entry in row] for row in matrix]
 
 
 def _doubts(items: Items, *, informative: bool) -> list[str]:
@@ -281,41 +265,39 @@ def _doubts(items: Items, *, informative: bool) -> list[str]:
     return notes
 
 
-def _rows(items: Items, judged: Judgement) -> list[dict[str, Any]]:
+def _rows(items: Items, judgement: Judgement) -> list[Suspect]:
     """A row for each item, most suspect first; in the order of the file and without judgement if the verdict is
-    "uninformative"."""
+    "uninformative".
+    """
     (classes,), names = class_numbers(items.labels)
-    suspects, duplicates = judged.suspects, judged.duplicates
+    suspects, duplicates = judgement.suspects, judgement.duplicates
     informative = suspects.noise.verdict != "uninformative"
     evidence = _evidence(suspects, classes, names)
     neighbour_classes, counts = _most_neighbours(classes[suspects.neighbours])
-
-    def row(i: int) -> dict[str, Any]:
+    rows = []
+    for i in suspects.order.tolist() if informative else range(len(classes)):
         twin = int(duplicates.twin[i])
-        suspect = {
-            "proposed_label": names[suspects.proposed[i]],
-            "probability_wrong": round(float(suspects.probability_wrong[i]), 6),
-            "probability_not_separable": round(float(suspects.probability_not_separable[i]), 6),
-            "probability_proposed": round(float(suspects.probability_proposed[i]), 6),
-            "evidence": "; ".join(evidence(i)),
-            "neighbour_label": names[neighbour_classes[i]],
-            "neighbour_count": int(counts[i]),
-            "neighbour_agreement": _short(suspects.neighbour_agreement[i]),
-            "positive_margin": _short(suspects.positive_margin[i]),
-            "mode_share": _short(suspects.mode_share[i]),
-        }
-        return {
-            "id": items.ids[i],
-            "label": names[classes[i]],
-            **(suspect if informative else dict.fromkeys(suspect)),
-            "duplicate": "exact" if duplicates.exact[i] else "near" if duplicates.near[i] else None,
-            "duplicate_of": items.ids[twin] if twin >= 0 else None,
-            "duplicate_label": None if twin < 0 else "other" if duplicates.other_label[i] else "same",
-            "outlier": bool(judged.outliers[i]),
-            "text": None if items.texts is None else items.texts[i],
-        }
-
-    return [row(i) for i in (suspects.order.tolist() if informative else range(len(classes)))]
+        row = Suspect(
+            id=items.ids[i],
+            label=names[classes[i]],
+            proposed_label=names[suspects.proposed[i]],
+            probability_wrong=round(float(suspects.probability_wrong[i]), 6),
+            probability_not_separable=round(float(suspects.probability_not_separable[i]), 6),
+            probability_proposed=round(float(suspects.probability_proposed[i]), 6),
+            evidence="; ".join(evidence(i)),
+            neighbour_label=names[neighbour_classes[i]],
+            neighbour_count=int(counts[i]),
+            neighbour_agreement=_short(suspects.neighbour_agreement[i]),
+            positive_margin=_short(suspects.positive_margin[i]),
+            mode_share=_short(suspects.mode_share[i]),
+            duplicate="exact" if duplicates.exact[i] else "near" if duplicates.near[i] else None,
+            duplicate_of=items.ids[twin] if twin >= 0 else None,
+            duplicate_label=None if twin < 0 else "other" if duplicates.other_label[i] else "same",
+            outlier=bool(judgement.outliers[i]),
+            text=None if items.texts is None else items.texts[i],
+        )
+        rows.append(row if informative else row.model_copy(update=dict.fromkeys(JUDGED)))
+    return rows
 
 
 def _first_probability(suspects: Suspects) -> Floats:
@@ -327,16 +309,6 @@ def _most_neighbours(neighbour_classes: Integers) -> tuple[Integers, Integers]:
     """The most frequent of the classes `(N, k)` of neighbours, and how many have it; of equals that of the nearest."""
     most = [Counter(row).most_common(1)[0] for row in neighbour_classes.tolist()]
     return np.array([label for label, _ in most], np.int64), np.array([count for _, count in most], np.int64)
-
-
-def offered(suspect: Mapping[str, Any], verdict: str) -> str:
-    """The label that a person is offered for an item, and may choose: the proposed one.
-
-    Where it cannot be told which labels are wrong, hardly any other label is proposed; the one that most neighbours
-    have then stands in for it, and no probability speaks for it.
-    """
-    label, proposed = suspect["label"], suspect["proposed_label"]
-    return str(suspect["neighbour_label"] if proposed == label and verdict == "cannot-tell" else proposed)
 
 
 def _evidence(judged: Suspects, classes: Integers, names: Sequence[str]) -> Callable[[int], list[str]]:
@@ -375,27 +347,24 @@ def _cell(value: Any) -> Any:
 
 
 def _decided(
-    suspects: Sequence[Mapping[str, Any]], verdict: str, relabel_above: float | None, drop_above: float | None
+    suspects: Sequence[Suspect], verdict: str, relabel_above: float | None, drop_above: float | None
 ) -> list[tuple[str, str, str]]:
-    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" if not asked."""
+    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" without both."""
     filled = relabel_above is not None or drop_above is not None
     retained: Counter[str] = Counter()
 
-    def decision(suspect: Mapping[str, Any]) -> str:
-        label = suspect["label"]
-        if (
-            relabel_above is not None
-            and suspect["probability_proposed"] > relabel_above
-            and suspect["proposed_label"] != label
-        ):
+    def decision(suspect: Suspect) -> str:
+        label = suspect.label
+        right, doubtful = suspect.probability_proposed or 0.0, suspect.probability_not_separable or 0.0
+        if relabel_above is not None and right > relabel_above and suspect.proposed_label != label:
             return "relabel"
-        if drop_above is not None and suspect["probability_not_separable"] > drop_above and retained[label] >= PAIR:
+        if drop_above is not None and doubtful > drop_above and retained[label] >= PAIR:
             return "drop"
         retained[label] += 1
         return "keep" if filled else ""
 
     # The least doubtful first: these are what each class keeps.
-    return [(suspect["id"], decision(suspect), offered(suspect, verdict)) for suspect in reversed(suspects)][::-1]
+    return [(suspect.id, decision(suspect), suspect.offered(verdict)) for suspect in reversed(suspects)][::-1]
 
 
 def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
@@ -405,14 +374,14 @@ def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
     return f"The decision file leaves out {share}, {doubt}."
 
 
-def _page_items(items: Items, judged: Judgement, suspects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The most suspect items with their nearest neighbours, as a page shows them.
+def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect]) -> list[SuspectItem]:
+    """The most suspect items with their nearest neighbours, as the page shows them.
 
     When their pictures and texts take more than 12 million characters, the items that follow are without.
     """
     (classes,), names = class_numbers(items.labels)
-    judgement = judged.suspects
-    evidence, estimated = _evidence(judgement, classes, names), judgement.noise.verdict == "estimated"
+    found = judgement.suspects
+    evidence, verdict = _evidence(found, classes, names), found.noise.verdict
     faces: dict[int, dict[str, str | None]] = {}
     spent = 0
 
@@ -425,30 +394,34 @@ def _page_items(items: Items, judged: Judgement, suspects: Sequence[Mapping[str,
                 face["text"] = text[:LONGEST] + "…"
             faces[i] = face
             spent += sum(len(value) for value in face.values() if value is not None)
-        return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, preview_record(None))}
+        return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, {})}
 
-    def neighbours(i: int) -> list[dict[str, Any]]:
-        near, distances = judgement.neighbours[i, :PAGE_NEIGHBOURS], judgement.neighbour_distances[i, :PAGE_NEIGHBOURS]
+    def neighbours(i: int) -> list[NearbyItem]:
+        near, distances = found.neighbours[i, :PAGE_NEIGHBOURS], found.neighbour_distances[i, :PAGE_NEIGHBOURS]
         cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
         return [
-            item(j) | ({"similarity": round(1 - gap**2 / 2, 4)} if cosine else {"distance": round(gap, 4)})
+            NearbyItem(
+                **item(j),
+                similarity=round(1 - gap**2 / 2, 4) if cosine else None,
+                distance=None if cosine else round(gap, 4),
+            )
             for j, gap in zip(near.tolist(), distances.tolist(), strict=True)
         ]
 
     return [
-        item(i)
-        | {
-            "proposed": suspect["proposed_label"],
-            "offered": offered(suspect, judgement.noise.verdict),
-            "probability": suspect["probability_wrong" if estimated else "probability_not_separable"],
-            "evidence": evidence(i),
-            "duplicate": suspect["duplicate"],
-            "duplicate_of": suspect["duplicate_of"],
-            "duplicate_label": suspect["duplicate_label"],
-            "outlier": suspect["outlier"],
-            "neighbours": neighbours(i),
-        }
-        for i, suspect in zip(judgement.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
+        SuspectItem(
+            **item(i),
+            proposed=str(row.proposed_label),
+            offered=row.offered(verdict),
+            probability=row.probability_wrong if verdict == "estimated" else row.probability_not_separable,
+            evidence=evidence(i),
+            duplicate=row.duplicate,
+            duplicate_of=row.duplicate_of,
+            duplicate_label=row.duplicate_label,
+            outlier=row.outlier,
+            neighbours=neighbours(i),
+        )
+        for i, row in zip(found.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
     ]
 
 
