@@ -174,7 +174,9 @@ def at_prefixes(
             for name, rows in {"trained": embeddings, **others}.items()
             if rows.shape[1] >= prefix
         }
-        trained = retrieve_levels(**dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance)
+        trained = retrieve_levels(
+            **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
+        )
         reference_results = {
             name: baseline_retrieval(rows, dataset, ranking, config.distance, cache) for name, rows in cut.items()
         }
