@@ -435,7 +435,7 @@ def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
     judge = monitor._judge
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
     for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
-        judge.look(row)
+        judge.record(row)
         values = [judge.series[name][-1] for name in ("norm", "loss")]
         judge.judge(int(row[0]), not_finite=not np.isfinite(values).all())
     return {**traced, "monitor": monitor.as_json()}

@@ -46,7 +46,7 @@ import torch
 
 from trivet.collapse.alarms import SERIES, Judge
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.collapse.probe import Look, Probe, look
+from trivet.collapse.probe import Probe, ProbeResult, measure_probe
 from trivet.collapse.significance import compare, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits, find_root
@@ -582,7 +582,7 @@ class Both:
 
     def __init__(self, classes: np.ndarray, fine: np.ndarray | None, steps: int) -> None:
         self.alone, self.probed = CollapseMonitor(steps=steps), CollapseMonitor(steps=steps)
-        self.looks: dict[int, Look] = {}
+        self.looks: dict[int, ProbeResult] = {}
         self._classes, self._fine = classes, fine
 
     def begin(self, probe: Probe, *, step: int) -> None:
@@ -595,7 +595,7 @@ class Both:
         if probe is not None and len(self.probed.series["step"]) > before:
             step = others["step"]
             start = self.probed.probing.reference if not self.looks else None  # before a pass moved batch norm
-            self.looks[step] = start or look(step, probe()[0], self._classes, self._fine)
+            self.looks[step] = start or measure_probe(step, probe()[0], self._classes, self._fine)
         return []
 
 
@@ -609,11 +609,11 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     classes, fine = _classes(items, splits.level)
     steps = config.training.num_steps
     looks_at = {0, 1, 2, 4, 7, 10, 15, 20, 25, *range(30, steps, 10 if steps <= 150 else 20), steps}
-    looks: list[Look] = []
+    looks: list[ProbeResult] = []
 
     def judge(step: int) -> None:
         if step in looks_at:
-            looks.append(look(step, embed(parts.model, items.inputs), classes, fine))
+            looks.append(measure_probe(step, embed(parts.model, items.inputs), classes, fine))
 
     began = time.process_time()
     judge(0)
@@ -661,8 +661,8 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
     better than chance. harmless: a narrow cone that cost less than 5 points; such runs are not counted. Otherwise
     healthy, however well it did.
     """
-    start, end = (Look.from_json(traced["looks"][place]) for place in (0, -1))
-    own = max(Look.from_json(one).score for one in traced["looks"])
+    start, end = (ProbeResult.from_json(traced["looks"][place]) for place in (0, -1))
+    own = max(ProbeResult.from_json(one).score for one in traced["looks"])
     lost = best - end.score >= HARM
     if not traced["finite"]:
         return "network-collapse"
@@ -681,7 +681,7 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     """The first look 5 points of recall@1 below the best before it; for good: it never recovers."""
     best, found = 0.0, None
-    for one in map(Look.from_json, traced["looks"]):
+    for one in map(ProbeResult.from_json, traced["looks"]):
         if best - one.score < LOST:
             found = None if for_good else found
         elif found is None:
@@ -693,12 +693,12 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
 class Replay(Judge):
     """The judge of a monitor, whose probe shows what it showed when the run was trained."""
 
-    def __init__(self, looks: Mapping[int, Look], steps: int) -> None:
+    def __init__(self, looks: Mapping[int, ProbeResult], steps: int) -> None:
         super().__init__(steps)
         self._looks = looks
 
     def ask(self, probe: Probe, step: int) -> None:
-        self.probing.take(self._looks[step])
+        self.probing.record(self._looks[step])
 
 
 def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -707,12 +707,12 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
         name: [float("nan") if value is None else value for value in values]
         for name, values in traced["probed"]["series"].items()
     }
-    looks = {one["step"]: Look.from_json(one) for one in traced["probe"]["looks"]}
+    looks = {one["step"]: ProbeResult.from_json(one) for one in traced["probe"]["looks"]}
     classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
     judge = Replay(looks, int(series["step"][-1]) + 1)
     probing = judge.probing
     probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
-    probing.take(next(iter(looks.values())))
+    probing.record(next(iter(looks.values())))
     done = 0
     for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
         step = int(row[0])
@@ -720,7 +720,7 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
             probing.count(traced["batch"])
             judge.updates += 1
         done = step + 1
-        judge.look(row)
+        judge.record(row)
         finite = np.isfinite([judge.series[name][-1] for name in ("norm", "loss")]).all()
         judge.judge(step, not_finite=not finite, probe=tuple)
     return [event.as_json() for event in judge.events]
@@ -729,7 +729,7 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
 def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same with "fate", "best" of the task and "end"."""
     best: dict[str, float] = {}
-    ends = [Look.from_json(traced["looks"][-1]).score for traced in traces]
+    ends = [ProbeResult.from_json(traced["looks"][-1]).score for traced in traces]
     for traced, end in zip(traces, ends, strict=True):
         best[traced["task"]] = max(best.get(traced["task"], 0.0), end)
     return [
@@ -812,7 +812,7 @@ def repair(run: Run, places: Mapping[str, str], folder: Path) -> dict[str, Any]:
         with suppress(NotFiniteError):  # nothing was left to repair it
             job.fit()
         items = judged_items(splits)
-        end = look(job.task.step, embed(parts.measured, items.inputs), *_classes(items, splits.level))
+        end = measure_probe(job.task.step, embed(parts.measured, items.inputs), *_classes(items, splits.level))
         for file in RunFolder(path).checkpoints():
             file.unlink()
     guard = parts.guard.as_json()

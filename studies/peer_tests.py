@@ -136,7 +136,7 @@ DIFFERENCES = (
         "utils/test_calculate_accuracies.py: TestEmbeddingsComeFromSameSource.test_query_within_reference",
         938,
         1,
-        "own= names the row of each query here, and it may hold other numbers; it must be the first rows there",
+        "self_rows= names the row of each query here, and it may hold other numbers; it must be the first rows there",
     ),
 )
 

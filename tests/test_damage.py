@@ -34,7 +34,7 @@ from trivet.datasets.idx import read_idx
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.text_files import read_texts
-from trivet.knn.hard_negatives import Rules, hard_negatives
+from trivet.knn.hard_negatives import MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.models import ModelConfig, build, load_model, save
 from trivet.reports.from_json import complete
@@ -263,8 +263,8 @@ def test_more_candidates_than_items_take_no_more_memory() -> None:
     vectors = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     index, labels = build_index(vectors), np.arange(12) % 3
     tracemalloc.start()
-    wanted = hard_negatives(index, labels, rules=Rules(k=2, among=12))
-    mined = hard_negatives(index, labels, rules=Rules(k=2, among=10**7))
+    wanted = hard_negatives(index, labels, rules=MiningRules(k=2, among=12))
+    mined = hard_negatives(index, labels, rules=MiningRules(k=2, among=10**7))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert mined.negatives.tolist() == wanted.negatives.tolist()

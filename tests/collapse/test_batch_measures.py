@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from trivet.collapse.batch_measures import COMPARED, RUNNING, Sums, pairs_of, running_measures, running_sums
-from trivet.collapse.monitor_buffer import Batch, Kept, Seen
+from trivet.collapse.batch_measures import (
+    NEIGHBOR_MEASURES,
+    SUM_MEASURES,
+    BatchSums,
+    batch_sums,
+    pair_distances,
+    sum_measures,
+)
+from trivet.collapse.monitor_buffer import CheckValues, MonitorBatch, MonitorBuffer
 
 Points = list[list[float]]
 
@@ -23,19 +30,19 @@ def batch(seed: int, *, size: int = 24, d: int = 5, classes: int = 4) -> tuple[T
     return points + labels[:, None], labels, torch.randint(0, 3, (size,), generator=generator)
 
 
-def seen(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> Seen:
+def seen(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> CheckValues:
     """What a look at this batch alone shows."""
-    kept, given = Kept(), Batch(points, labels, fine)
-    kept.keep(given)
-    return kept.look(given)
+    kept, given = MonitorBuffer(), MonitorBatch(points, labels, fine)
+    kept.add_batch(given)
+    return kept.read(given)
 
 
 def running(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> dict[str, float]:
-    return dict(zip(RUNNING, seen(points, labels, fine).running, strict=True))
+    return dict(zip(SUM_MEASURES, seen(points, labels, fine).running, strict=True))
 
 
 def compared(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> dict[str, float]:
-    return dict(zip(COMPARED, seen(points, labels, fine).compared, strict=True))
+    return dict(zip(NEIGHBOR_MEASURES, seen(points, labels, fine).compared, strict=True))
 
 
 WAYS = pytest.mark.parametrize("rows", [0, 128], ids=["sums of the classes", "all pairs"])
@@ -89,7 +96,7 @@ def test_a_narrow_cone_keeps_its_digits(rows: int, monkeypatch: pytest.MonkeyPat
 
 def compared_definition(points: Points, labels: list[int], fine: list[int]) -> dict[str, float]:
     """The compared measures by loops, but for the effective rank."""
-    found: dict[str, list[float]] = {name: [] for name in COMPARED}
+    found: dict[str, list[float]] = {name: [] for name in NEIGHBOR_MEASURES}
     for a, x in enumerate(points):
         positives = [i for i in range(len(points)) if i != a and labels[i] == labels[a]]
         negatives = [i for i in range(len(points)) if labels[i] != labels[a]]
@@ -118,9 +125,9 @@ def test_several_batches_are_measured_as_each_alone(levels: int, pairs: bool) ->
     labels = torch.randint(4, (5, 24), generator=generator)
     fine = torch.randint(3, (5, 24), generator=generator)
     given = (labels if levels else None, fine if levels > 1 else None)
-    known = pairs_of(points, labels, given[1]) if pairs else None
-    sums = running_sums(points, *given, pairs=known)
-    together = running_measures(Sums(*(None if one is None else one.tolist() for one in sums)), 24)
+    known = pair_distances(points, labels, given[1]) if pairs else None
+    sums = batch_sums(points, *given, pairs=known)
+    together = sum_measures(BatchSums(*(None if one is None else one.tolist() for one in sums)), 24)
     assert len(together) == 5
     for place, found in enumerate(together):
         alone = running(points[place], *(None if one is None else one[place] for one in given))
@@ -192,5 +199,5 @@ def test_rows_that_are_not_finite_have_no_rank_and_are_told() -> None:
     points[3, 2] = math.inf
     found = seen(points, labels, fine)
     assert not found.finite
-    assert math.isnan(found.compared[COMPARED.index("effective_rank")])
+    assert math.isnan(found.compared[NEIGHBOR_MEASURES.index("effective_rank")])
     assert seen(*batch(0)).finite

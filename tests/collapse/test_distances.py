@@ -50,7 +50,7 @@ def test_it_is_that_of_all_pairs(points: np.ndarray) -> None:
 
 @pytest.mark.parametrize("points", SETS.values(), ids=SETS.keys())
 def test_it_is_that_of_all_pairs_block_by_block(points: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELD", 1)
+    monkeypatch.setattr(module, "STORED", 1)
     monkeypatch.setattr(module, "BLOCK", (7, 50))
     monkeypatch.setattr(module, "SAMPLE", 2**14)
     # Of the median 1e-4 is promised.
@@ -59,15 +59,15 @@ def test_it_is_that_of_all_pairs_block_by_block(points: np.ndarray, monkeypatch:
 
 @pytest.mark.parametrize("name", ["normal", "grid", "one outlier", "two points"])
 def test_float32_is_within_what_is_promised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELD", 1)
-    monkeypatch.setattr(module, "WHOLE", 1)
+    monkeypatch.setattr(module, "STORED", 1)
+    monkeypatch.setattr(module, "DOUBLE_PRECISION", 1)
     close(extent(SETS[name]), by_definition(SETS[name]), 1e-4)
 
 
 def test_a_median_far_below_the_rest_keeps_its_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.concatenate([1e-5 * RANDOM.standard_normal((90, 3)), RANDOM.standard_normal((10, 3))])
-    monkeypatch.setattr(module, "HELD", 1)
-    monkeypatch.setattr(module, "WHOLE", 1)
+    monkeypatch.setattr(module, "STORED", 1)
+    monkeypatch.setattr(module, "DOUBLE_PRECISION", 1)
     close(extent(points), by_definition(points), 1e-4)
 
 
@@ -75,14 +75,14 @@ def test_a_median_far_below_the_rest_keeps_its_digits_in_float32(monkeypatch: py
 def test_a_guess_that_misses_the_median_does_not_matter(
     guess: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HELD", 1)
+    monkeypatch.setattr(module, "STORED", 1)
     monkeypatch.setattr(module, "_guess", lambda points: guess)
     for name in ("normal", "two points", "grid"):
         close(extent(SETS[name]), by_definition(SETS[name]), 1e-4)
 
 
 def test_one_pass_over_the_pairs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELD", 1)
+    monkeypatch.setattr(module, "STORED", 1)
     passes = []
     monkeypatch.setattr(module, "_Pass", lambda *args: passes.append(Pass(*args)) or passes[-1])
     for points in (SETS["normal"], SETS["one dimension"], SETS["two points"]):

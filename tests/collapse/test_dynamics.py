@@ -22,10 +22,10 @@ from trivet.collapse.dynamics import (
     loss_value,
     movement,
     movement_areas,
-    place_triplets,
     positive_negative_similarity,
     regions,
     simulated_step,
+    triplet_coordinates,
     triplet_scatter,
     triplet_vectors,
     vector_field,
@@ -350,7 +350,7 @@ def test_placing_equals_the_definition() -> None:
     rows = np.random.default_rng(1).normal(size=(12, 5))
     rows[4] = 3 * rows[0]  # a positive on its anchor
     triplets = np.array([[0, 1, 2], [3, 5, 6], [0, 4, 7], [8, 9, 10], [11, 0, 3]])
-    placed = place_triplets(rows, triplets)
+    placed = triplet_coordinates(rows, triplets)
     for index, s_ap, s_an, gamma in zip(triplets.tolist(), placed.s_ap, placed.s_an, placed.gamma, strict=True):
         a, p, n = (reference.unit(rows[i].tolist()) for i in index)
         assert (s_ap, s_an) == pytest.approx((dot(a, p), dot(a, n)), abs=1e-15)
@@ -361,17 +361,17 @@ def test_placing_equals_the_definition() -> None:
         assert gamma == pytest.approx(dot(beside_p, beside_n), abs=1e-13)
     assert placed.triplets.tolist() == triplets.tolist()
     mined = trivet.Triplets(*torch.from_numpy(triplets).unbind(dim=1))
-    again = place_triplets(torch.from_numpy(rows), mined)
+    again = triplet_coordinates(torch.from_numpy(rows), mined)
     assert np.array_equal(again.gamma, placed.gamma, equal_nan=True)
     assert again.s_ap.tolist() == placed.s_ap.tolist()
-    none = place_triplets(rows, np.zeros((0, 3), dtype=np.int64))
+    none = triplet_coordinates(rows, np.zeros((0, 3), dtype=np.int64))
     assert none.s_ap.shape == none.gamma.shape == (0,)
 
 
 def test_placing_near_duplicates_and_zeros() -> None:
     tiny = 1e-9
     rows = np.array([[1.0, 0.0, 0.0], [1.0, tiny, 0.0], [1.0, 0.6 * tiny, 0.8 * tiny], [0.0, 0.0, 0.0]])
-    placed = place_triplets(rows, np.array([[0, 1, 2], [0, 1, 3]]))
+    placed = triplet_coordinates(rows, np.array([[0, 1, 2], [0, 1, 3]]))
     assert placed.gamma[0] == pytest.approx(0.6, abs=1e-6)
     assert 0 <= 1 - placed.s_ap[0] <= 1e-15
     assert placed.s_an[1] == 0
@@ -455,7 +455,7 @@ def test_movement_of_an_optimiser_step(loss: Any) -> None:
     value.backward()
     torch.optim.SGD([free], lr=0.1).step()
     moved = movement(rows, free, triplets)
-    placed = place_triplets(rows, triplets)
+    placed = triplet_coordinates(rows, triplets)
     model = simulated_step(placed.s_ap, placed.s_an, placed.gamma, loss=loss, learning_rate=0.1)
     expected = np.stack([model.change_ap, model.change_an], axis=1)
     assert moved.after - moved.before == pytest.approx(expected, abs=1e-13)
@@ -478,10 +478,10 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: directions(0, 0, tolerance=-1), "tolerance must be"),
     (lambda: regions(0, 0, width=-1), "width must be"),
     (lambda: movement(np.ones((3, 2)), np.ones((3, 3)), np.array([[0, 1, 2]])), "must have one shape"),
-    (lambda: place_triplets(np.ones((3, 2)), np.array([[0, 1, 3]])), "row numbers from 0 to 2: got 0 to 3"),
-    (lambda: place_triplets(np.ones((3, 2)), np.array([0, 1, 2])), r"integers of shape \(T, 3\)"),
-    (lambda: place_triplets(np.ones((3, 2)), np.ones((1, 3))), r"integers of shape \(T, 3\): got torch.float64"),
-    (lambda: place_triplets(np.full((3, 2), np.nan), np.array([[0, 1, 2]])), "embeddings must be finite"),
+    (lambda: triplet_coordinates(np.ones((3, 2)), np.array([[0, 1, 3]])), "row numbers from 0 to 2: got 0 to 3"),
+    (lambda: triplet_coordinates(np.ones((3, 2)), np.array([0, 1, 2])), r"integers of shape \(T, 3\)"),
+    (lambda: triplet_coordinates(np.ones((3, 2)), np.ones((1, 3))), r"integers of shape \(T, 3\): got torch.float64"),
+    (lambda: triplet_coordinates(np.full((3, 2), np.nan), np.array([[0, 1, 2]])), "embeddings must be finite"),
 ]
 
 

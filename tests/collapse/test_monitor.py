@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import trivet
 from trivet.collapse import CollapseMonitor
-from trivet.collapse.batch_measures import RUNNING, Pairs, Sums, running_sums
+from trivet.collapse.batch_measures import SUM_MEASURES, BatchSums, PairDistances, batch_sums
 from trivet.collapse.monitor import SERIES
-from trivet.collapse.monitor_buffer import Batch, Kept
+from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 
 LABELS = torch.arange(32) % 4
 
@@ -27,9 +27,9 @@ def points(seed: int = 0, d: int = 8) -> Tensor:
 
 def running(embeddings: Tensor, labels: Tensor) -> list[float]:
     """The running measures of a batch alone."""
-    kept, given = Kept(), Batch(embeddings, labels, None)
-    kept.keep(given)
-    return kept.look(given).running
+    kept, given = MonitorBuffer(), MonitorBatch(embeddings, labels, None)
+    kept.add_batch(given)
+    return kept.read(given).running
 
 
 def shrinking(steps: int = 60, rate: float = 0.9) -> Iterator[Tensor]:
@@ -77,7 +77,7 @@ def test_series_hold_the_measures_of_each_look() -> None:
     assert {len(values) for values in monitor.series.values()} == {4}
     assert monitor.series["loss"] == [0.25] * 4
     assert monitor.series["active"] == [0.5] * 4
-    for at, name in enumerate(RUNNING):
+    for at, name in enumerate(SUM_MEASURES):
         if name != "fine_index":
             between = [running(batch, LABELS)[at] for batch in batches[3:6]]
             assert monitor.series[name][-1] == pytest.approx(sorted(between)[1], rel=1e-6)
@@ -212,13 +212,13 @@ def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypa
     """Of another size each, and though the tensors are filled anew afterwards; small ones are measured at once."""
     seen: list[int] = []
 
-    def counted(points: Tensor, *levels: Tensor | None, pairs: Pairs | None) -> Sums[Tensor]:
+    def counted(points: Tensor, *levels: Tensor | None, pairs: PairDistances | None) -> BatchSums[Tensor]:
         seen.append(len(points))
-        return running_sums(points, *levels, pairs=pairs)
+        return batch_sums(points, *levels, pairs=pairs)
 
     if large:
         monkeypatch.setattr("trivet.collapse.monitor_buffer.SMALL", 0)
-    monkeypatch.setattr("trivet.collapse.monitor_buffer.running_sums", counted)
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.batch_sums", counted)
     monitor = CollapseMonitor()
     for step in range(20):
         batch, labels = points(seed=step), LABELS.clone()
@@ -227,7 +227,7 @@ def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypa
         labels.fill_(0)
     assert seen == ([1] * 15 if large else [1] * 10 + [5])
     each = [running(points(seed=step), LABELS) for step in range(15, 20)]
-    expected = dict(zip(RUNNING, torch.tensor(each).nanmedian(dim=0).values.tolist(), strict=True))
+    expected = dict(zip(SUM_MEASURES, torch.tensor(each).nanmedian(dim=0).values.tolist(), strict=True))
     for name in ("relative_spread", "within", "between", "norm"):
         assert monitor.series[name][-1] == pytest.approx(expected[name], rel=1e-5)
     for step in range(20, 30):
@@ -240,7 +240,7 @@ def test_a_fault_of_the_monitor_is_no_fault_of_the_training(monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("trivet.collapse.monitor_buffer.running_measures", broken)
+    monkeypatch.setattr("trivet.collapse.monitor_buffer.sum_measures", broken)
     monitor = CollapseMonitor()
     with pytest.warns(UserWarning, match="could not use a batch: RuntimeError at step 0: out of luck") as caught:
         assert [monitor.update(points(), LABELS, 0.1) for _ in range(3)] == [[], [], []]
@@ -311,7 +311,7 @@ def test_no_gradient_is_kept() -> None:
         warnings.simplefilter("error")
         for step in range(17):  # each of the first ten is a look, and the last two are kept for the next
             monitor.update(points(step) * weight, LABELS, (weight * 2).sum())
-    kept = list(tensors(list(vars(monitor._kept).values())))
+    kept = list(tensors(list(vars(monitor._buffer).values())))
     assert len(kept) == 4
     assert not any(one.requires_grad for one in kept)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.collapse.probe import SERIES, SHARE, Probing, look
+from trivet.collapse.probe import SERIES, SHARE, ProbeTracker, measure_probe
 
 LABELS = torch.arange(32) % 4
 ITEMS = 240
@@ -103,7 +103,7 @@ def test_a_look_equals_the_definition(apart: float) -> None:
     points[:6] = points[6:12]  # equally near
     labels[20:30] = (labels[20:30] + 1) % 3
     labels[39] = 3  # alone
-    found = look(3, points, labels.numpy(), None)
+    found = measure_probe(3, points, labels.numpy(), None)
     for name, value in definition(points.tolist(), labels.tolist()).items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
     assert math.isnan(found.fine_recall)
@@ -111,18 +111,18 @@ def test_a_look_equals_the_definition(apart: float) -> None:
 
 def test_items_at_one_point_are_found_by_chance_and_what_is_not_finite_has_no_spread() -> None:
     labels = np.arange(40) % 4
-    found = look(0, torch.ones(40, 3), labels, labels)
+    found = measure_probe(0, torch.ones(40, 3), labels, labels)
     assert (found.recall, found.relative_spread, found.within_between) == (pytest.approx(9 / 39), 0, 1)
-    assert look(0, torch.full((40, 3), math.nan), labels, None).recall == found.recall
+    assert measure_probe(0, torch.full((40, 3), math.nan), labels, None).recall == found.recall
 
 
 @pytest.mark.parametrize("suspicious", [True, False])
 def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspicious: bool) -> None:
-    probing, asked, size = Probing(), [], 64
+    probing, asked, size = ProbeTracker(), [], 64
     for update in range(1, UPDATES + 1):
         probing.count(size)
         if (update <= 20 or update % 10 == 0) and probing.due(suspicious=suspicious):
-            probing.ask(lambda: (NOISE, CLASSES), update)
+            probing.measure(lambda: (NOISE, CLASSES), update)
             asked.append(update)
     assert asked[:4] == ([1, 6, 12, 30] if suspicious else [1, 6, 30, 120])
     share = SHARE if suspicious else SHARE / 2

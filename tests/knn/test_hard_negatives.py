@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trivet.knn import hard_negatives as module
-from trivet.knn.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
+from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 
 Triplet = tuple[int, int, int]
@@ -101,7 +101,7 @@ def test_equals_the_definition(form: str, distance: str, options: dict[str, floa
         if "other anchors" in form:
             given["anchor_labels"] = ANCHOR_LABELS
     index = build_index(ITEMS, distance=distance)  # type: ignore[arg-type]  # a parameter of the test
-    mined = hard_negatives(index, rules=Rules(**options), **given)  # type: ignore[arg-type]  # options of several types
+    mined = hard_negatives(index, rules=MiningRules(**options), **given)  # type: ignore[arg-type]  # options of several types
     plain = {
         name: [tuple(row) for row in value.tolist()] if name == "pairs" else value.tolist()
         for name, value in given.items()
@@ -119,17 +119,17 @@ def test_equals_the_definition(form: str, distance: str, options: dict[str, floa
 def test_a_relative_margin_is_a_share_of_the_similarity_whatever_its_sign() -> None:
     index = build_index(ITEMS)
     for positives in ("easy", "hard"):
-        rules = Rules(positives=positives, relative_margin=0.1)
+        rules = MiningRules(positives=positives, relative_margin=0.1)
         mined = triplets(hard_negatives(index, LABELS, rules=rules))
         want = definition(ITEMS.tolist(), "cosine", labels=LABELS.tolist(), positives=positives, relative_margin=0.1)
         assert mined == want
     with pytest.raises(ValueError, match="use margin"):
-        hard_negatives(build_index(ITEMS, distance="euclidean"), LABELS, rules=Rules(relative_margin=0.1))
+        hard_negatives(build_index(ITEMS, distance="euclidean"), LABELS, rules=MiningRules(relative_margin=0.1))
 
 
 @pytest.mark.parametrize("pairs", [None, np.array(PAIRS)], ids=["labels", "pairs"])
 def test_triplets_of_an_anchor_are_the_same_whichever_others_are_mined_for(pairs: np.ndarray | None) -> None:
-    rules = Rules(k=2, positives="random", negatives="random", among=10, seed=4)
+    rules = MiningRules(k=2, positives="random", negatives="random", among=10, seed=4)
     index = build_index(ITEMS)
     whole = hard_negatives(index, LABELS, pairs=pairs, rules=rules)
     rows = np.unique(whole.anchors)
@@ -137,11 +137,11 @@ def test_triplets_of_an_anchor_are_the_same_whichever_others_are_mined_for(pairs
         hard_negatives(index, LABELS, pairs=pairs, rows=some, rules=rules) for some in np.array_split(rows, [7, 8, 30])
     ]
     assert [one for part in parts for one in triplets(part)] == triplets(whole)
-    assert Counts.total(part.counts for part in parts)[2:] == whole.counts[2:]
-    others = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=2, positives="random", seed=4)))
+    assert MiningCounts.total(part.counts for part in parts)[2:] == whole.counts[2:]
+    others = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=MiningRules(k=2, positives="random", seed=4)))
     assert len(others) == len(whole)  # random ones of ten are not the two nearest
     assert others != triplets(whole)
-    nearest = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=Rules(k=10, positives="random", seed=4)))
+    nearest = triplets(hard_negatives(index, LABELS, pairs=pairs, rules=MiningRules(k=10, positives="random", seed=4)))
     assert set(triplets(whole)) < set(nearest)
 
 
@@ -149,7 +149,7 @@ def test_random_choices_are_even() -> None:
     items, labels = np.arange(8.0)[:, None], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     index, counts = build_index(items, distance="euclidean"), np.zeros((8, 8))
     for seed in range(300):
-        rules = Rules(k=1, positives="random", negatives="random", seed=seed)
+        rules = MiningRules(k=1, positives="random", negatives="random", seed=seed)
         for _, p, n in triplets(hard_negatives(index, labels, rows=np.array([0]), rules=rules)):
             counts[p, n] += 1
     expected = 300 / 12
@@ -160,7 +160,7 @@ def test_random_choices_are_even() -> None:
 def test_equal_rows_by_number_and_a_margin_of_nought_keeps_them() -> None:
     items = np.array([[0.0], [0.3], [0.3], [0.3], [0.9], [0.3]])
     index = build_index(items, distance="euclidean")
-    mined = hard_negatives(index, np.array([0, 0, 1, 2, 0, 3]), rows=np.array([0]), rules=Rules(k=2, margin=0.0))
+    mined = hard_negatives(index, np.array([0, 0, 1, 2, 0, 3]), rows=np.array([0]), rules=MiningRules(k=2, margin=0.0))
     assert triplets(mined) == [(0, 1, 2), (0, 1, 3)]
     assert (mined.to_positive == mined.to_negative).all()
     two_equal = hard_negatives(index, np.array([0, 0, 0, 0, 1, 0]), rows=np.array([0]))
@@ -181,7 +181,7 @@ def test_looks_past_a_large_class_at_no_more_than_it_must(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Index, "search_rows", counted)
     monkeypatch.setattr(module, "LISTED", 2000)
-    mined = hard_negatives(index, labels, rows=np.array([0, 950, 5]), rules=Rules(k=2, among=10))
+    mined = hard_negatives(index, labels, rows=np.array([0, 950, 5]), rules=MiningRules(k=2, among=10))
     assert mined.counts.taken == 6
     assert mined.counts.candidates == 30
     assert mined.counts.same_class == 2 * 899 + 99
@@ -191,7 +191,7 @@ def test_looks_past_a_large_class_at_no_more_than_it_must(monkeypatch: pytest.Mo
 
 
 def test_counts_say_what_became_of_every_candidate() -> None:
-    rules = Rules(k=2, among=30, skip=3, margin=0.02, min_distance=0.1, max_distance=0.5)
+    rules = MiningRules(k=2, among=30, skip=3, margin=0.02, min_distance=0.1, max_distance=0.5)
     mined = hard_negatives(build_index(ITEMS), LABELS, rules=rules)
     counts = mined.counts
     assert counts.anchors == 60
@@ -218,8 +218,8 @@ def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path:
     draw = np.random.default_rng(3)
     items, labels = draw.standard_normal((500, 6)), np.arange(500) % 20
     build_index(items, kind="ivf").save(tmp_path)
-    mined = hard_negatives(Index.load(tmp_path), labels, rules=Rules(k=2, margin=0.05, among=20))
-    exact = hard_negatives(build_index(items), labels, rules=Rules(k=2, margin=0.05, among=20))
+    mined = hard_negatives(Index.load(tmp_path), labels, rules=MiningRules(k=2, margin=0.05, among=20))
+    exact = hard_negatives(build_index(items), labels, rules=MiningRules(k=2, margin=0.05, among=20))
     assert len({*triplets(mined)} & {*triplets(exact)}) > 0.8 * len(exact)
     assert (mined.to_negative >= mined.to_positive + 0.05).all()
     assert (labels[mined.anchors] != labels[mined.negatives]).all()
@@ -251,12 +251,12 @@ def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: 
 )  # fmt: skip
 def test_rules_out_of_range_are_errors(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Rules(**options)  # type: ignore[arg-type]  # options of several types
+        MiningRules(**options)  # type: ignore[arg-type]  # options of several types
 
 
 def test_no_anchor_and_a_lone_item_give_no_triplet() -> None:
     index = build_index(ITEMS)
     assert len(hard_negatives(index, LABELS, rows=np.empty(0, np.int64))) == 0
     alone = hard_negatives(build_index(ITEMS[:1]), LABELS[:1])
-    assert alone.counts == Counts(anchors=1, without_positive=1)
+    assert alone.counts == MiningCounts(anchors=1, without_positive=1)
     assert hard_negatives(index, np.zeros(60, np.int64)).counts.without_negative == 60

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.label_noise.classifiers import Views, all_views, logistics
+from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
 from trivet.label_noise.logistic import PENALTY
-from trivet.label_noise.neighbourhoods import Setting, surroundings
+from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def views_of(points: Array, labels: Array, k: int, weights: Array, folds: Array | None = None) -> Views:
-    setting = Setting.of(points, labels, folds=folds, distance="euclidean")
-    return all_views(setting, surroundings(setting, k), weights, logistics(setting, weights, seed=0))
+def views_of(points: Array, labels: Array, k: int, weights: Array, folds: Array | None = None) -> ClassScores:
+    setting = LabelledPoints.of(points, labels, folds=folds, distance="euclidean")
+    return class_scores(setting, find_neighborhoods(setting, k), weights, logistics(setting, weights, seed=0))
 
 
 def shrinkage(points: Array, labels: Array, weights: Array) -> tuple[float, float, float]:
@@ -118,7 +118,7 @@ def test_logistic_regression_is_that_of_the_other_items() -> None:
     found = views_of(points, labels, 5, weights)
     rows = points - points.mean(axis=0)
     rows /= np.sqrt((rows**2).mean())
-    (logistic,) = logistics(Setting.of(points, labels, folds=None, distance="euclidean"), weights, seed=0)
+    (logistic,) = logistics(LabelledPoints.of(points, labels, folds=None, distance="euclidean"), weights, seed=0)
     fold = logistic.fold
     assert all(np.bincount(labels[fold == one]).tolist() == [6, 6, 6] for one in range(5))
     for one in range(5):

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.classifiers import all_views
+from trivet.label_noise.classifiers import class_scores
 from trivet.label_noise.estimate import _deep, _evenness, _reach, _told, _wilson
-from trivet.label_noise.neighbourhoods import Setting, surroundings
+from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
 from trivet.label_noise.posterior import fit_posterior
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -87,8 +87,8 @@ def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart
         random = np.random.default_rng(seed)
         of = np.repeat(np.arange(25), 20)
         points = apart * random.normal(size=(25, 4))[of] + random.normal(size=(500, 4))
-        setting = Setting.of(points, of, folds=None, distance="euclidean")
-        first = fit_posterior(all_views(setting, surroundings(setting, 50), np.ones(500), ()), of, 25, seed=0)
+        setting = LabelledPoints.of(points, of, folds=None, distance="euclidean")
+        first = fit_posterior(class_scores(setting, find_neighborhoods(setting, 50), np.ones(500), ()), of, 25, seed=0)
         deepest = np.argsort(-first.depth, kind="stable")[:100]
         assert (first.best != of)[deepest].mean() > 0.1
         found = estimate_noise(points, of, distance="euclidean")
@@ -99,8 +99,8 @@ def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart
 def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     points, of = overlapping(300)
     labels = symmetric(of, 0.2, generator=0, exact=True).labels
-    setting = Setting.of(points, labels, folds=None, distance="euclidean")
-    views = all_views(setting, surroundings(setting, 50), np.ones(len(labels)), ())
+    setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
+    views = class_scores(setting, find_neighborhoods(setting, 50), np.ones(len(labels)), ())
     first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     disagrees = first.best != setting.classes
@@ -123,8 +123,8 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
 
 def evenness(points: Array, labels: Array) -> float:
     """By its definition: the mean place of each that disagrees among the others of its most probable class."""
-    setting = Setting.of(points, labels, folds=None, distance="euclidean")
-    views = all_views(setting, surroundings(setting, 50), np.ones(len(labels)), ())
+    setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
+    views = class_scores(setting, find_neighborhoods(setting, 50), np.ones(len(labels)), ())
     first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     deepest = order[: _deep((first.best != setting.classes)[order])[1]]
@@ -161,7 +161,7 @@ def test_rows_of_random_length_are_deep_for_their_length() -> None:
     assert estimate_noise(points, labels, distance="euclidean").accuses
     assert not estimate_noise(points * lengths, labels, distance="euclidean").accuses
     long = points * lengths
-    setting = Setting.of(long, labels, folds=None, distance="euclidean")
+    setting = LabelledPoints.of(long, labels, folds=None, distance="euclidean")
     rows = np.arange(0, len(points), 3)
     means = {one: long[of == one].mean(axis=0) for one in range(4)}
     far = [math.dist(row, means[one]) for row, one in zip(long, of.tolist(), strict=True)]
@@ -180,7 +180,7 @@ def test_labels_by_a_rule_that_the_judges_cannot_follow_are_not_accused() -> Non
 
 def test_overlap_is_not_noise() -> None:
     points, truth = overlapping(1000)
-    nearest = surroundings(Setting.of(points, truth, folds=None, distance="euclidean"), 1).indices[:, 0]
+    nearest = find_neighborhoods(LabelledPoints.of(points, truth, folds=None, distance="euclidean"), 1).indices[:, 0]
     assert (truth[nearest] != truth).mean() > 0.2
     least = []
     for seed in range(4):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.label_noise.classifiers import Views
+from trivet.label_noise.classifiers import ClassScores
 from trivet.label_noise.posterior import (
     EVEN,
     PSEUDO,
@@ -25,7 +25,7 @@ from trivet.label_noise.posterior import (
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def drawn(items: int, table: Array, *, sharp: float, seed: int) -> tuple[Views, Array, Array]:
+def drawn(items: int, table: Array, *, sharp: float, seed: int) -> tuple[ClassScores, Array, Array]:
     """Views of known posteriors, true classes drawn from these, and labels drawn from the rows of a transition."""
     random = np.random.default_rng(seed)
     count = len(table)
@@ -36,7 +36,7 @@ def drawn(items: int, table: Array, *, sharp: float, seed: int) -> tuple[Views, 
     candidates = np.stack([[c, *(o for o in range(count) if o != c)] for c in labels])
     noise = random.normal(size=(items, count))  # what the second view adds says nothing
     scores = np.stack([np.take_along_axis(one, candidates, axis=1) for one in (logs / 3, noise)], axis=2)
-    return Views(candidates, scores, np.zeros(candidates.shape, np.bool_)), truth, labels
+    return ClassScores(candidates, scores, np.zeros(candidates.shape, np.bool_)), truth, labels
 
 
 def even(rate: float, count: int) -> Array:
@@ -55,7 +55,7 @@ def test_what_labels_were_drawn_from_is_found(table: Array, sharp: float) -> Non
     assert model.transition == pytest.approx(table, abs=0.05)
 
 
-def part_of(views: Views, labels: Array, fold: Array, count: int) -> _Part:
+def part_of(views: ClassScores, labels: Array, fold: Array, count: int) -> _Part:
     return _Part(views.candidates, views.scores, np.where(views.repeated, -np.inf, 0.0), labels, fold, count)
 
 
@@ -146,7 +146,7 @@ def test_the_share_of_copied_labels_is_found() -> None:
     copied = random.random(items) < 0.1
     labels = np.where(copied, (shares.cumsum(axis=1) < random.random((items, 1))).sum(axis=1), truth)
     place = np.argsort(views.candidates != labels[:, None], axis=1, kind="stable")  # the label's class first
-    again = Views(
+    again = ClassScores(
         np.take_along_axis(views.candidates, place, axis=1),
         np.take_along_axis(scores, place[:, :, None], axis=1),
         views.repeated,
@@ -236,7 +236,7 @@ def test_the_other_class_equals_its_definition(table: Array) -> None:
 
 
 def test_a_class_that_stands_a_second_time_is_not_the_other_one() -> None:
-    views = Views(np.array([[0, 0, 1]]), np.zeros((1, 3, 2)), np.array([[False, True, False]]))
+    views = ClassScores(np.array([[0, 0, 1]]), np.zeros((1, 3, 2)), np.array([[False, True, False]]))
     part, sure = part_of(views, np.array([0]), np.array([0]), 2), np.array([[1.0, 0.0, 0.0]])
     assert _other(part, sure, sure, 0.1).tolist() == [2]
 

@@ -301,14 +301,14 @@ def test_coefficients_of_the_table(
     same = (truth[:, None] == truth) & ~np.eye(len(truth), dtype=bool)
     table = theory.symmetric_transition(p, classes)
     for reduction, c in (("sum", of_sum), ("mean", of_mean)):
-        found = theory.one_to_one_coefficients(truth, table, reduction=reduction)
+        found = theory.single_negative_coefficients(truth, table, reduction=reduction)
         assert found[same].tolist() == close([c] * same.sum(), 8)
         negative = -found[same][0] * (samples - 1) / ((classes - 1) * samples)
         assert found[truth[:, None] != truth].tolist() == pytest.approx(
             [negative] * (len(truth) * (len(truth) - samples)), abs=1e-15
         )
         assert found.sum(axis=1).tolist() == close([0.0] * len(truth))
-    factor = theory.one_to_one_factor(p, num_classes=classes, samples_per_class=samples)
+    factor = theory.single_negative_factor(p, num_classes=classes, samples_per_class=samples)
     assert factor == close(of_sum, 8)
     assert (1 - p * classes / (classes - 1)) ** 2 == close(square)
 
@@ -324,7 +324,7 @@ def test_coefficients_equal_the_definition(
     truth: list[int], table: list[list[float]], chunk: int, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tolerance, "CHUNK", chunk)
-    found = theory.one_to_one_coefficients(truth, table, reduction=reduction)
+    found = theory.single_negative_coefficients(truth, table, reduction=reduction)
     np.testing.assert_allclose(found, coefficients(truth, table, reduction == "mean"), rtol=0, atol=1e-14)
 
 
@@ -332,13 +332,13 @@ def test_coefficients_equal_the_definition(
 @pytest.mark.parametrize("p", [0.0, 0.15, 0.7, 1.0])
 def test_factor_equals_the_enumeration(p: float, classes: int, samples: int) -> None:
     truth = np.repeat(np.arange(classes), samples)
-    expected = theory.one_to_one_coefficients(truth, theory.symmetric_transition(p, classes))[0, 1]
-    assert theory.one_to_one_factor(p, num_classes=classes, samples_per_class=samples) == close(expected)
+    expected = theory.single_negative_coefficients(truth, theory.symmetric_transition(p, classes))[0, 1]
+    assert theory.single_negative_factor(p, num_classes=classes, samples_per_class=samples) == close(expected)
 
 
 def test_factor_of_many_items() -> None:
     grid = np.array([[0.0, 0.3], [0.9, 0.99]])
-    found = theory.one_to_one_factor(grid, num_classes=100, samples_per_class=20)
+    found = theory.single_negative_factor(grid, num_classes=100, samples_per_class=20)
     assert found.shape == grid.shape
     np.testing.assert_allclose(found, (1 - grid / 0.99) ** 2, atol=2e-4)
     assert found[0, 0] == close(1.0)
@@ -458,9 +458,15 @@ def test_residual_multipliers() -> None:
         (lambda: theory.labelings([0, 3], T3), "labels must be integers from 0 to 2"),
         (lambda: theory.labelings([0.0, 1.0], T3), "labels must be integers from 0 to 2"),
         (lambda: theory.labelings([0] * 12, T3), r"must not exceed 262144: got 3 \*\* 12"),
-        (lambda: theory.one_to_one_coefficients([0, 1], T3, reduction="max"), "reduction = 'max' is not known"),
-        (lambda: theory.one_to_one_factor(0.1, num_classes=3, samples_per_class=1), "samples_per_class must be whole"),
-        (lambda: theory.one_to_one_factor(0.1, num_classes=2.0, samples_per_class=2), "num_classes must be a whole"),
+        (lambda: theory.single_negative_coefficients([0, 1], T3, reduction="max"), "reduction = 'max' is not known"),
+        (
+            lambda: theory.single_negative_factor(0.1, num_classes=3, samples_per_class=1),
+            "samples_per_class must be whole",
+        ),
+        (
+            lambda: theory.single_negative_factor(0.1, num_classes=2.0, samples_per_class=2),
+            "num_classes must be a whole",
+        ),
         (lambda: theory.margin_partition(1.0, True, margin=0), "margin must be above 0: got 0"),
         (lambda: theory.margin_partition(1.0, True, margin=math.inf), "margin must be a finite number"),
         (lambda: theory.residual_multipliers(0.1, 5, positive_skew=1, negative_skew=2), "must not exceed the largest"),

@@ -67,9 +67,9 @@ def small_and_large_classes_at_several_levels(crew: Crew) -> None:
 
 
 def standing_blocks(points: np.ndarray, labels: dict[str, np.ndarray]) -> list[Any]:
-    from trivet.metrics.protocols import task_of
+    from trivet.metrics.protocols import retrieval_task
 
-    return task_of(points, labels, None, None, None, None, None, None, None, "euclidean").search().blocks()
+    return retrieval_task(points, labels, None, None, None, None, None, None, None, "euclidean").search().blocks()
 
 
 @check
@@ -97,7 +97,7 @@ def gallery_with_cameras_junk_and_the_query_itself(crew: Crew) -> None:
         gallery_labels=labels,
         cameras=cameras[asked],
         gallery_cameras=cameras,
-        own=asked,
+        self_rows=asked,
         junk=labels == -1,
     )
     assert found.gallery == (labels != -1).sum()

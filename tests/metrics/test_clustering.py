@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trivet.metrics import cluster, kmeans, nmi, nmi_plus
 from trivet.metrics.clustering import Average, Information, ami
 from trivet.metrics.intervals import Over, bootstrap
-from trivet.metrics.kmeans import settle, train
+from trivet.metrics.kmeans import lloyd, train
 
 LABELS = [0, 0, 1, 0, 1, 1, 0, 2]
 
@@ -149,7 +149,7 @@ def test_what_did_not_move_need_not_be_compared(copies: int) -> None:
     for _ in range(25):  # step by step: faiss ends where the inertia stays
         step = train(rows, means, 1)
         means = step.centroids
-    centres, inertia = settle(rows, begun, 25)
+    centres, inertia = lloyd(rows, begun, 25)
     np.testing.assert_allclose(centres, means, rtol=0, atol=1e-5)
     assert inertia == pytest.approx(step.obj[-1], rel=1e-5)
 
@@ -159,7 +159,7 @@ def test_k_means_ends_where_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> No
     search = kmeans._search
     monkeypatch.setattr(kmeans, "_search", lambda rows, centres: searched.append(len(centres)) or search(rows, centres))
     rows = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
-    settle(rows, rows[:300], 25)
+    lloyd(rows, rows[:300], 25)
     assert len(searched) < 20
     assert min(searched) < 100
 

@@ -192,7 +192,7 @@ def test_a_gallery_that_holds_the_queries_agrees_with_pytorch_metric_learning(da
     both = calculator.get_accuracy(points[:90], labels[:90], points, labels, ref_includes_query=True)
     apart = calculator.get_accuracy(points[:90], labels[:90], points[90:], labels[90:])
     with_own = retrieve(
-        points[:90], labels[:90], gallery=points, gallery_labels=labels, own=np.arange(90), measures=NAMES
+        points[:90], labels[:90], gallery=points, gallery_labels=labels, self_rows=np.arange(90), measures=NAMES
     )
     without = retrieve(
         points[:90],

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from trivet.metrics import positive_ranks, retrieve
 from trivet.metrics.points import Points, twins
-from trivet.metrics.positive_ranks import Level, Search, Standing
+from trivet.metrics.positive_ranks import ExactSearch, LevelClasses, PositiveRanks
 from trivet.metrics.tie_expectations import chance_of, measures_of
 
 NAMES = (
@@ -111,7 +111,7 @@ def test_measures_are_the_mean_over_all_orders_of_tied_items(
 @given(
     queries=st.lists(st.tuples(GRID, st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=4),
     gallery=st.lists(st.tuples(GRID, st.integers(0, 2), st.integers(0, 1), st.booleans()), min_size=1, max_size=6),
-    own=st.lists(st.integers(-1, 5), min_size=4, max_size=4),
+    self_rows=st.lists(st.integers(-1, 5), min_size=4, max_size=4),
 )
 def test_a_gallery_with_cameras_junk_and_the_query_itself(
     way: str,
@@ -131,7 +131,7 @@ def test_a_gallery_with_cameras_junk_and_the_query_itself(
             gallery_labels=np.array([row[1] for row in gallery]),
             cameras=np.array(query_camera),
             gallery_cameras=np.array([row[2] for row in gallery]),
-            own=np.array(own),
+            self_rows=np.array(own),
             junk=np.array([row[3] for row in gallery]),
             measures=NAMES,
             without_positive="drop",
@@ -183,10 +183,10 @@ def test_counts_equal_their_definition_in_exact_arithmetic(
 def counts(points: np.ndarray, labels: Sequence[int]) -> list[list[tuple[int, ...]]]:
     """For each query, and each positive from near to far: nearer, tied, positives nearer, positives tied."""
     rows, classes = Points(points), torch.tensor(labels)
-    search = Search(rows, rows, [Level(classes, classes)], own=torch.arange(len(points)))
+    search = ExactSearch(rows, rows, [LevelClasses(classes, classes)], self_rows=torch.arange(len(points)))
     found: list[list[tuple[int, ...]]] = [[] for _ in labels]
     for block in search.blocks():
-        (block_standing,) = search.stand(block)
+        (block_standing,) = search.rank(block)
         table = torch.stack(
             [
                 block_standing.nearer,
@@ -223,12 +223,12 @@ def test_neither_tiles_nor_other_levels_matter(
     labels = [generator.integers(0, classes, 120) for classes in levels]
     alone = [retrieve(points, one, measures=NAMES, without_positive="drop").values for one in labels]
     rows = Points(points)
-    both = [Level(*[torch.from_numpy(one.astype(np.int64))] * 2) for one in labels]
+    both = [LevelClasses(*[torch.from_numpy(one.astype(np.int64))] * 2) for one in labels]
     for tile in ((13, 5), (7, 22), (64, 64), (1024, 4096)):
         monkeypatch.setattr(positive_ranks, "TILE", tile)
-        search = Search(rows, rows, both, own=torch.arange(120))
+        search = ExactSearch(rows, rows, both, self_rows=torch.arange(120))
         for block in search.blocks():
-            for level, found in enumerate(search.stand(block)):
+            for level, found in enumerate(search.rank(block)):
                 np.testing.assert_allclose(measures_of(found, NAMES), alone[level][block.numpy()], rtol=0, atol=1e-12)
 
 
@@ -292,7 +292,7 @@ def test_means_over_tied_places_far_down_keep_their_digits(nearer: int, tied: in
     before = min(nearer, 2)  # positives already found
     size = before + positives
     columns = torch.tensor([[0] * before + [nearer] * positives])
-    given = Standing(
+    given = PositiveRanks(
         sizes=torch.tensor([size]),
         nearer=columns,
         tied=torch.tensor([[max(nearer, 1)] * before + [tied] * positives]),
@@ -412,7 +412,7 @@ def test_a_sample_of_queries_has_the_values_it_has_among_all() -> None:
         ({"measures": ["recall@0"]}, "got 'recall@0'"),
         ({"measures": []}, "got none"),
         ({"gallery": np.zeros((2, 2))}, "go together"),
-        ({"own": np.zeros(3, int)}, "belongs to a gallery"),
+        ({"self_rows": np.zeros(3, int)}, "belongs to a gallery"),
         ({"sample": np.array([3])}, "from 0 to 2: got 3"),
         ({"sample": np.array([], int)}, "row numbers"),
         ({"gallery": np.zeros((2, 3)), "gallery_labels": np.zeros(2, int)}, "the same dimension: got 2 and 3"),

@@ -145,7 +145,7 @@ def test_the_query_itself_is_left_out_whatever_class_the_gallery_gives_it() -> N
             np.array([0, 0]),
             gallery=points,
             gallery_labels=np.array([own_class, 0, 1, 0]),
-            own=np.array([0, -1]),
+            self_rows=np.array([0, -1]),
             measures=["recall@1", "map"],
         )
         np.testing.assert_allclose(found.values[0], [1, (1 + 2 / 3) / 2], atol=1e-12)
@@ -156,7 +156,7 @@ def test_the_query_itself_is_left_out_whatever_class_the_gallery_gives_it() -> N
         np.array([0]),
         gallery=np.zeros((4, 1)),
         gallery_labels=np.array([1, 0, 1, 1]),
-        own=np.array([0]),
+        self_rows=np.array([0]),
         measures=["recall@1"],
     )
     assert constant.mean()["recall@1"] == pytest.approx(1 / 3)

@@ -60,18 +60,18 @@ def test_an_item_is_not_its_own_nearest() -> None:
         apart = np.linalg.norm(queries[:, None] - gallery, axis=2)
         apart[np.arange(30), own[:30]] = np.inf
         nearest = apart.min(axis=1)
-        found = rejection(queries, outside, gallery, own=own)
+        found = rejection(queries, outside, gallery, self_rows=own)
         assert found.auroc == pytest.approx(roc_auc_score(outside, nearest), abs=1e-12)
-        assert rejection(queries, outside, gallery, own=np.full(60, -1)) == rejection(queries, outside, gallery)
+        assert rejection(queries, outside, gallery, self_rows=np.full(60, -1)) == rejection(queries, outside, gallery)
 
 
 def test_what_is_wrong_with_own_rows_is_said() -> None:
     queries, outside = np.array([[0.0], [1.0]]), np.array([False, True])
     with pytest.raises(ValueError, match="beside itself for each query: query 1"):
-        rejection(queries, outside, np.array([[1.0]]), own=np.array([-1, 0]))
+        rejection(queries, outside, np.array([[1.0]]), self_rows=np.array([-1, 0]))
     for own in (np.array([0]), np.array([0, 5]), np.array([0.0, -1.0]), np.array([-2, 0])):
-        with pytest.raises(ValueError, match="own must hold the gallery row of each query, or -1"):
-            rejection(queries, outside, queries, own=own)
+        with pytest.raises(ValueError, match="self_rows must hold the gallery row of each query, or -1"):
+            rejection(queries, outside, queries, self_rows=own)
 
 
 def test_equals_sklearn_on_real_images() -> None:

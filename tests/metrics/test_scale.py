@@ -260,8 +260,8 @@ def test_codes_sorted_once_count_at_every_level(largest: float, monkeypatch: pyt
         return [result.values for result in results.values()]
 
     made = []
-    codes = positive_ranks.Codes
-    monkeypatch.setattr(positive_ranks, "Codes", lambda *args: made.append(codes(*args)) or made[-1])
+    codes = positive_ranks.SortedCodes
+    monkeypatch.setattr(positive_ranks, "SortedCodes", lambda *args: made.append(codes(*args)) or made[-1])
     monkeypatch.setattr(positive_ranks, "TILE", (64, 500))
     once = found()
     assert len(made) == 5 * 3  # tiles of 64 queries and 500 rows

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from trivet.commands.mine.run import mine_file
 from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
-from trivet.knn.hard_negatives import Rules
+from trivet.knn.hard_negatives import MiningRules
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
 from trivet.training.components import Components, make_batches
@@ -42,7 +42,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the classes are trained on; the triplets are of all items, whose nearest others are of both halves."""
     monkeypatch.chdir(tmp_path)
     np.savez("items.npz", embeddings=ITEMS, id=np.array([f"item {i}" for i in range(96)]), kind=KIND)
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=Rules(k=3))
+    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(k=3))
 
 
 def config(**changes: dict[str, Any]) -> RunConfig:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.collapse.probe import Look
+from trivet.collapse.probe import ProbeResult
 from trivet.commands.train.outcome import choice_line, fell_back
 from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits, load
@@ -367,7 +367,7 @@ def test_a_change_that_made_it_worse_is_taken_back(monkeypatch: pytest.MonkeyPat
             probing = guard.monitor.probing
             probing._classes = np.arange(200) % 2
             for value in (*([0.9] if not guard.attempt else []), recall):
-                probing.take(Look(0, value, float("nan"), 1.0, 1.0, 0.0, *[np.zeros(8)] * 5))
+                probing.record(ProbeResult(0, value, float("nan"), 1.0, 1.0, 0.0, *[np.zeros(8)] * 5))
             plan = guard.plan(Event(300, "network-collapse", {}, "told to", (), None, 0), [0])
             assert isinstance(plan, Repair)
             guard.begin(plan)

@@ -11,7 +11,7 @@ from trivet.collapse.significance import Comparison
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
-from trivet.collapse.strategy import Sampling, SamplingStrategy, sampling
+from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS, Threshold
 from trivet.collapse.verdict import Verdict
 
@@ -30,7 +30,7 @@ __all__ = [
     "Measures",
     "Modes",
     "Retention",
-    "Sampling",
+    "SamplingStats",
     "SamplingStrategy",
     "Threshold",
     "Verdict",

@@ -56,7 +56,7 @@ def class_advice(strategy: SamplingStrategy | None) -> Advice:
 
 
 def chance_advice(*, trained: bool, never: bool) -> Advice:
-    """Of an embedding that is no better than chance.
+    """Advice for an embedding that is no better than chance.
 
     Args:
         trained: whether there is known to be a training.
@@ -82,7 +82,7 @@ def chance_advice(*, trained: bool, never: bool) -> Advice:
 
 
 def harm_advice() -> tuple[str, ...]:
-    """What to change where training made held-out items worse than they were before it."""
+    """Changes to make where training made held-out items worse than they were before it."""
     return (
         "Go back to the best step, and lower the learning rate tenfold.",
         "Keep the batch-norm layers of a pretrained network in evaluation mode, or train its last layer alone.",

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
-from trivet.collapse.batch_measures import COMPARED, RUNNING
+from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
 from trivet.collapse.json_numbers import finite, finite_series, number, number_series
-from trivet.collapse.probe import FINER, Look, Probe, Probing
+from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.significance import FLOOR
 from trivet.collapse.thresholds import THRESHOLDS, Threshold
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
-SERIES = ("step", *RUNNING, "loss", *COMPARED, "active", "risk")
+SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
 """What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
 
 _CHOSEN = "chosen on the selection runs of studies/gauntlet.py"
@@ -42,7 +42,7 @@ ALARMS: dict[str, Threshold] = {
         100, "updates", "at least, with three calls of the probe at chance: nothing is learned", "our choice"
     ),
     "dead": Threshold(
-        5, "looks", "consecutive checks at which almost no term has a gradient: the sampler is dead", "our choice"
+        5, "checks", "consecutive checks at which almost no term has a gradient: the sampler is dead", "our choice"
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
@@ -83,17 +83,17 @@ class Event:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Event:
-        """What `as_json` gave."""
+        """Read what `as_json` gave."""
         evidence = {name: number(value) for name, value in values["evidence"].items()}
         return cls(**{**values, "evidence": evidence, "changes": tuple(values["changes"])})
 
 
 class Judge:
-    """What was seen of a run so far, and what the rules of `ALARMS` say of it.
+    """Judge of a run: its checks so far, and the verdicts of the rules of `ALARMS` on them.
 
     Args:
         steps: updates of the whole run, if known.
-        say: called with a sentence where the probe cannot be used.
+        warn: called with a sentence where the probe cannot be used.
 
     Attributes:
         events: all so far; a kind is reported once.
@@ -103,17 +103,17 @@ class Judge:
         faulty: whether the probe failed: it is not asked again.
     """
 
-    def __init__(self, steps: int | None = None, *, say: Callable[[str], None] = warnings.warn) -> None:
-        self.steps, self._say = steps, say
+    def __init__(self, steps: int | None = None, *, warn: Callable[[str], None] = warnings.warn) -> None:
+        self.steps, self._warn = steps, warn
         self.events: list[Event] = []
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}
         self.updates = 0
-        self.probing = Probing()
+        self.probing = ProbeTracker()
         self.faulty = False
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._top = 0.0  # the best recall of the batches so far
 
-    def look(self, row: Sequence[float]) -> None:
+    def record(self, row: Sequence[float]) -> None:
         """Note what a look holds, in the order of `SERIES` without the last, which follows from it."""
         for name, value in zip(SERIES, row, strict=False):
             self.series[name].append(value)
@@ -156,7 +156,7 @@ class Judge:
         """
         looks = len(self.series["step"])
         if not_finite:
-            self._tell(
+            self._report(
                 step,
                 "not-finite",
                 {name: self.series[name][-1] for name in ("loss", "norm")},
@@ -174,7 +174,7 @@ class Judge:
             rule = f"largest norm {norm_tail:.3g} times the median, over {tail:g}"
             if norm > scale:
                 rule = f"root mean square norm {norm:.3g}, over {scale:g}"
-            self._tell(
+            self._report(
                 step,
                 "exploding-norm",
                 {"norm": norm, "norm_tail": norm_tail},
@@ -190,33 +190,33 @@ class Judge:
         inside, suspicious = self._lost_inside(), self._suspicious()
         if probe is None:
             self._judge_network(step)
-            if inside is not None and not self._told("network-collapse"):
+            if inside is not None and not self._reported("network-collapse"):
                 self._judge_classes(step, *inside)
         elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
-            self.ask(probe, step)
-            if not self.faulty and not self._told("network-collapse", "class-collapse", "harm"):
+            self.measure_probe(probe, step)
+            if not self.faulty and not self._reported("network-collapse", "class-collapse", "harm"):
                 self._judge_probe(step, doubted=inside is not None)
         self._judge_sampler(step)
 
     def _suspicious(self) -> bool:
-        """Whether batches shrink, or lose the recall that they had."""
+        """Return whether batches shrink, or lose the recall that they had."""
         recall = settled(self.series["recall"], len(self.series["step"]) - 1)
         if recall > self._top:
             self._top = recall
         return self.series["risk"][-1] >= ALARMS["healthy"].value or self._top - recall >= ALARMS["fall"].value
 
     def _accused(self) -> bool:
-        """Whether the batches alone say that the network is about to collapse."""
+        """Return whether the batches alone say that the network is about to collapse."""
         risks, limit = self.series["risk"], ALARMS["risk"].value
         return len(risks) > 1 and risks[-1] >= limit and risks[-2] >= limit
 
-    def ask(self, probe: Probe, step: int) -> None:
+    def measure_probe(self, probe: Probe, step: int) -> None:
         """Ask the probe; one that fails is not asked again, and batches alone are judged from then on."""
         try:
-            self.probing.ask(probe, step)
+            self.probing.measure(probe, step)
         except Exception as error:  # a fault of the probe must not end the training either
             self.faulty = True
-            self._say(f"the probe could not be used: {type(error).__name__} at step {step}: {error}")
+            self._warn(f"the probe could not be used: {type(error).__name__} at step {step}: {error}")
 
     def _judge_network(self, step: int) -> None:
         """By the batches alone: is the network about to collapse?"""
@@ -225,7 +225,7 @@ class Judge:
             return
         ahead = forecast(self.series)
         assert ahead is not None
-        self._tell(
+        self._report(
             step,
             "network-collapse",
             ahead.evidence,
@@ -250,31 +250,31 @@ class Judge:
         accused = self._accused()
         narrow = _narrow(now, start)
         stuck = self._stuck(now, start)
-        beside_best = probing.beside(best, "the best step")
-        lost = [one for one in probing.beside(start, "the start") if one.worse]
+        best_comparisons = probing.compare(best, "the best step")
+        lost = [comparison for comparison in probing.compare(start, "the start") if comparison.worse]
         stays = probing.stays_below(start)
-        fallen = [one for one in beside_best if one.worse]
-        inside = any(one.level == FINER for one in fallen) or any(
-            one.comparison.level == FINER for one in probing.stays_below(best)
+        fallen = [comparison for comparison in best_comparisons if comparison.worse]
+        inside = any(comparison.level == FINER for comparison in fallen) or any(
+            comparison.comparison.level == FINER for comparison in probing.stays_below(best)
         )
         tight = now.within_between < ALARMS["tight"].value
-        held_out = f"of {probing.items} held-out items"
+        items_text = f"of {probing.items} held-out items"
         if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
-            self._tell(
+            self._report(
                 step,
                 "network-collapse",
-                _beside(now, start),
-                f"{held_out}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
+                _evidence(now, start),
+                f"{items_text}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
                 f"start {start.relative_spread:.2g} times, recall@1 is {_change(now.recall, start.recall)}",
                 network_advice(None)[1],
                 healthy=start.step if _narrow(best, start) else best.step,
             )
-        elif tight and ((inside and doubted) or any(one.comparison.level == FINER for one in stays)):
-            self._tell(
+        elif tight and ((inside and doubted) or any(comparison.comparison.level == FINER for comparison in stays)):
+            self._report(
                 step,
                 "class-collapse",
-                _beside(now, best) | {"within_between": now.within_between},
-                f"{held_out} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
+                _evidence(now, best) | {"within_between": now.within_between},
+                f"{items_text} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
                 f"{best.step}, and items of the same class are {now.within_between:.2f} times as far apart as items of "
                 "different classes",
                 class_advice(None)[1],
@@ -282,23 +282,23 @@ class Judge:
             )
         elif stays:
             named = " and ".join(
-                f"{measure} by {one.level} is {_change(one.recall, one.reference_recall)} at the start (interval of "
-                f"the difference {100 * one.low:+.1f} to {100 * one.high:+.1f} points)"
-                for measure, one in stays
+                f"{measure} by {comparison.level} is {_change(comparison.recall, comparison.reference_recall)} at the "
+                f"start (interval of the difference {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f} points)"
+                for measure, comparison in stays
             )
-            self._tell(
+            self._report(
                 step,
                 "harm",
-                _beside(now, start),
-                f"{held_out} fewer find their class than at the start, at two calls of the probe in a row: {named}",
+                _evidence(now, start),
+                f"{items_text} fewer find their class than at the start, at two calls of the probe in a row: {named}",
                 harm_advice(),
                 healthy=best.step,
             )
         else:
             self._judge_chance(step, now, best)
 
-    def _stuck(self, now: Look, start: Look) -> bool:
-        """Whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
+    def _stuck(self, now: ProbeResult, start: ProbeResult) -> bool:
+        """Return whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
         before, point = self.probing.before, THRESHOLDS["point"].value
         if before is None or self.probing.ahead(before):
             return False
@@ -307,13 +307,13 @@ class Judge:
         halfway = self.probing.chance + THRESHOLDS["halfway"].value * (1 - self.probing.chance)
         return _narrow(now, start) and _narrow(before, start) and now.recall < halfway
 
-    def _judge_chance(self, step: int, now: Look, best: Look) -> None:
-        """Whether the probe has never been better than chance, and does not become so."""
+    def _judge_chance(self, step: int, now: ProbeResult, best: ProbeResult) -> None:
+        """Return whether the probe has never been better than chance, and does not become so."""
         if self.updates < ALARMS["unlearned"].value or len(self.probing.series["step"]) < 4:
             return
         high = self.probing.by_chance()
         if high is not None and best.recall <= high:
-            self._tell(
+            self._report(
                 step,
                 "harm",
                 {"recall": now.recall, "chance_high": high},
@@ -330,30 +330,30 @@ class Judge:
         if len(known) < CALM:
             return None
         items = sum(count for _, count in known)
-        kept = sum(share * count for share, count in known) / items
-        error = math.sqrt(kept * (1 - kept) / items)
-        if kept - error > self._best[0] - self._best[1]:
-            self._best = (kept, error, self.series["step"][-1])
+        recall = sum(share * count for share, count in known) / items
+        error = math.sqrt(recall * (1 - recall) / items)
+        if recall - error > self._best[0] - self._best[1]:
+            self._best = (recall, error, self.series["step"][-1])
         best, before, _ = self._best
         within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
         # An embedding that shrinks to a point loses fine recall too, but its classes do not come apart.
         if not within < ALARMS["tight"].value * between:
             return None
         both = math.hypot(error, before)
-        if best - kept <= max(ALARMS["doubt"].value, DOUBTS * both):
+        if best - recall <= max(ALARMS["doubt"].value, DOUBTS * both):
             return None
-        return kept, best, best - kept > max(ALARMS["lost"].value, ERRORS * both)
+        return recall, best, best - recall > max(ALARMS["lost"].value, ERRORS * both)
 
-    def _judge_classes(self, step: int, kept: float, best: float, certain: bool) -> None:
+    def _judge_classes(self, step: int, recall: float, best: float, certain: bool) -> None:
         """By the batches alone: have classes lost what is inside them?"""
         if not certain:
             return
         within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
-        self._tell(
+        self._report(
             step,
             "class-collapse",
-            {"fine_recall": kept, "best_fine_recall": best, "within_between": within / between},
-            f"the nearest positive has the same finer class for {100 * kept:.1f} % of the items, down from "
+            {"fine_recall": recall, "best_fine_recall": best, "within_between": within / between},
+            f"the nearest positive has the same finer class for {100 * recall:.1f} % of the items, down from "
             f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
             f"{within / between:.2f} times as far apart as items of different classes",
             class_advice(None)[1],
@@ -368,7 +368,7 @@ class Judge:
         recall = self.series["recall"][-1]
         if not recall < THRESHOLDS["learned"].value:
             return
-        self._tell(
+        self._report(
             step,
             "dead-sampler",
             {"active": recent[-1], "recall": recall},
@@ -378,7 +378,7 @@ class Judge:
             healthy=int(([0.0] + self.series["step"])[-looks - 1]),
         )
 
-    def _tell(
+    def _report(
         self,
         step: int,
         kind: EventKind,
@@ -389,7 +389,7 @@ class Judge:
         healthy: int | None = None,
     ) -> None:
         """Add an event, unless there is one of its kind; nothing was suspicious last where the risk was low."""
-        if self._told(kind):
+        if self._reported(kind):
             return
         ahead = forecast(self.series)
         if healthy is None:
@@ -407,20 +407,20 @@ class Judge:
             )
         )
 
-    def _told(self, *kinds: EventKind) -> bool:
+    def _reported(self, *kinds: EventKind) -> bool:
         return any(event.kind in kinds for event in self.events)
 
 
-def _beside(now: Look, other: Look) -> dict[str, float]:
+def _evidence(now: ProbeResult, other: ProbeResult) -> dict[str, float]:
     """The numbers of a look and of an earlier one; without those that are not known."""
-    found = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
-    found |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in found}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    values = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
+    values |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in values}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _narrow(one: Look, start: Look) -> bool:
-    """Whether items lie in a narrow cone, or in half of the one that they began in."""
-    return one.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
+def _narrow(now: ProbeResult, start: ProbeResult) -> bool:
+    """Return whether items lie in a narrow cone, or in half of the one that they began in."""
+    return now.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
 
 
 def _change(now: float, before: float) -> str:

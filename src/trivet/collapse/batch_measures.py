@@ -17,18 +17,18 @@ from torch import Tensor
 MOST = 256  # rows of a batch of which distances are compared
 PAIRED = 128  # rows up to which all distances cost no more than the sums of the classes
 
-RUNNING = ("mean_distance", "relative_spread", "within", "between", "fine_index", "norm", "norm_tail")
-"""What `running_measures` gives, in this order."""
+SUM_MEASURES = ("mean_distance", "relative_spread", "within", "between", "fine_index", "norm", "norm_tail")
+"""What `sum_measures` gives, in this order."""
 
-COMPARED = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_an", "effective_rank")
-"""What `compared_measures` gives, in this order."""
+NEIGHBOR_MEASURES = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_an", "effective_rank")
+"""What `neighbor_measures` gives, in this order."""
 
 
 Numbers = TypeVar("Numbers")
 
 
-class Sums(NamedTuple, Generic[Numbers]):
-    """What the running measures need of batches; each `(B,)`, or of one batch a number.
+class BatchSums(NamedTuple, Generic[Numbers]):
+    """Sums of batches for the measures of `SUM_MEASURES`; each `(B,)`, or of one batch a number.
 
     Attributes:
         squares: sum of the squared norms.
@@ -49,8 +49,8 @@ class Sums(NamedTuple, Generic[Numbers]):
     fine_pairs: Numbers | None = None
 
 
-class Compared(NamedTuple, Generic[Numbers]):
-    """What the compared measures need of a batch; `(N,)` where nothing else is said.
+class NeighborStats(NamedTuple, Generic[Numbers]):
+    """Nearest items of a batch for the measures of `NEIGHBOR_MEASURES`; `(N,)` where nothing else is said.
 
     Attributes:
         norms: of the items.
@@ -75,7 +75,7 @@ class Compared(NamedTuple, Generic[Numbers]):
     eigenvalues: Numbers
 
 
-class Pairs(NamedTuple):
+class PairDistances(NamedTuple):
     """Batches with the distances of all their pairs.
 
     Attributes:
@@ -96,7 +96,7 @@ class Pairs(NamedTuple):
     deep: Tensor | None
 
 
-def pairs_of(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> Pairs:
+def pair_distances(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> PairDistances:
     """All pairs of batches `(B, N, d)` float32 with labels and perhaps fine classes `(B, N)` integer."""
     centred = _centred(points)
     products = centred @ centred.mT
@@ -104,13 +104,13 @@ def pairs_of(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> Pair
     squared = torch.sub(squares[:, :, None] + squares[:, None], products, alpha=2).clamp_min_(0)
     same = labels[:, :, None] == labels[:, None]
     deep = None if fine is None else (fine[:, :, None] == fine[:, None]) & same
-    return Pairs(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, same, deep)
+    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, same, deep)
 
 
-def running_sums(
-    points: Tensor, labels: Tensor | None, fine: Tensor | None = None, *, pairs: Pairs | None = None
-) -> Sums[Tensor]:
-    """What `running_measures` needs of batches, on their device and without waiting for it.
+def batch_sums(
+    points: Tensor, labels: Tensor | None, fine: Tensor | None = None, *, pairs: PairDistances | None = None
+) -> BatchSums[Tensor]:
+    """Add up what `sum_measures` needs of batches, on their device and without waiting for it.
 
     With n items of a class, sum s and sum of squares q, the squared distances inside it add up to 2 (n q - |s|^2), over
     ordered pairs: that takes O(N d), and nothing N x N is made. Where the distances of all pairs are known they are
@@ -138,11 +138,11 @@ def running_sums(
             inside += _inside(centred, labels)
             if fine is not None:
                 inside += _inside(centred, _joined(labels, fine))
-    return Sums(norms.square().sum(dim=1), ordered[:, (count - 1) // 2], ordered[:, -1], everything, *inside)
+    return BatchSums(norms.square().sum(dim=1), ordered[:, (count - 1) // 2], ordered[:, -1], everything, *inside)
 
 
-def running_measures(sums: Sums[Any], count: int) -> list[list[float]]:
-    """The measures of each batch, named by `RUNNING`; NaN where one is not defined.
+def sum_measures(sums: BatchSums[Any], count: int) -> list[list[float]]:
+    """The measures of each batch, named by `SUM_MEASURES`; NaN where one is not defined.
 
     Lengths are root mean squares over pairs of items: mean_distance of all pairs; relative_spread, the deviation from
     the centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
@@ -150,34 +150,34 @@ def running_measures(sums: Sums[Any], count: int) -> list[list[float]]:
     items adds; norm; norm_tail, the largest over the median.
 
     Args:
-        sums: what `running_sums` gives, as lists.
+        sums: what `batch_sums` gives, as lists.
         count: items of each batch, >= 2.
     """
     rows = zip(*(repeat(None) if column is None else column for column in sums), strict=False)
-    return [_running_measures(Sums(*row), count) for row in rows]
+    return [_sum_measures(BatchSums(*row), count) for row in rows]
 
 
-def _running_measures(sums: Sums[float], count: int) -> list[float]:
+def _sum_measures(sums: BatchSums[float], count: int) -> list[float]:
     squares, middle, largest, everything, inside, pairs, fine_inside, fine_pairs = sums
     all_pairs = count * (count - 1)
-    share = _over(everything / (2 * count), squares)
+    share = _ratio(everything / (2 * count), squares)
     within = between = index = math.nan
     if inside is not None and pairs is not None:
         pairs -= count
-        own, other = _over(inside, pairs), _over(_least_0(everything - inside), all_pairs - pairs)
-        within, between = math.sqrt(own), math.sqrt(other)
-        if fine_inside is not None and fine_pairs is not None and other > own:
+        inner, outer = _ratio(inside, pairs), _ratio(_nonnegative(everything - inside), all_pairs - pairs)
+        within, between = math.sqrt(inner), math.sqrt(outer)
+        if fine_inside is not None and fine_pairs is not None and outer > inner:
             fine_pairs -= count
-            beside = _over(inside - fine_inside, pairs - fine_pairs) - _over(fine_inside, fine_pairs)
-            index = math.sqrt(_over(_least_0(beside), other - own))
+            separation = _ratio(inside - fine_inside, pairs - fine_pairs) - _ratio(fine_inside, fine_pairs)
+            index = math.sqrt(_ratio(_nonnegative(separation), outer - inner))
     spread = 1.0 if share > 1 else math.sqrt(share)
-    apart, norm = math.sqrt(everything / all_pairs), math.sqrt(squares / count)
+    distance, norm = math.sqrt(everything / all_pairs), math.sqrt(squares / count)
     tail = largest / middle if middle else largest * math.inf
-    return [apart, spread, within, between, index, norm, tail]
+    return [distance, spread, within, between, index, norm, tail]
 
 
-def compared_rows(pairs: Pairs) -> Compared[Tensor]:
-    """What `compared_measures` needs of the last of some batches, on its device."""
+def neighbor_stats(pairs: PairDistances) -> NeighborStats[Tensor]:
+    """Gather what `neighbor_measures` needs of the last of some batches, on its device."""
     squared, same = pairs.squared[-1], pairs.same[-1]
     sides = torch.stack([same, same.logical_not()])
     sides[0].fill_diagonal_(False)
@@ -185,7 +185,7 @@ def compared_rows(pairs: Pairs) -> Compared[Tensor]:
     hits = None if pairs.deep is None else pairs.deep[-1].gather(1, nearest.indices[0][:, None]).squeeze(1)
     points, (count, width) = pairs.points[-1], pairs.points.shape[1:]
     products = pairs.products[-1] if count <= width else pairs.centred[-1].T @ pairs.centred[-1]
-    return Compared(
+    return NeighborStats(
         norms=pairs.norms[-1],
         nearest=nearest.values,
         which=nearest.indices,
@@ -198,8 +198,8 @@ def compared_rows(pairs: Pairs) -> Compared[Tensor]:
     )
 
 
-def compared_measures(rows: Compared[Any]) -> list[float]:
-    """The measures named by `COMPARED`; NaN where one is not defined.
+def neighbor_measures(rows: NeighborStats[Any]) -> list[float]:
+    """The measures named by `NEIGHBOR_MEASURES`; NaN where one is not defined.
 
     recall, the share of items whose nearest other item is of their class; fine_recall, the share whose nearest positive
     is of their fine class, of those that have one of another fine class too, and fine_items, how many these are; hard,
@@ -208,7 +208,7 @@ def compared_measures(rows: Compared[Any]) -> list[float]:
     values of the centred rows, in [1, d]. Items without a positive or a negative are left out.
 
     Args:
-        rows: what `compared_rows` gives, as lists.
+        rows: what `neighbor_stats` gives, as lists.
 
     Source:
         s_ap, s_an: Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 3; effective rank: Roy,
@@ -217,29 +217,29 @@ def compared_measures(rows: Compared[Any]) -> list[float]:
     norms, count = rows.norms, len(rows.norms)
     items = recalled = hard = 0
     s_ap = s_an = 0.0
-    for norm, positive, negative, own, other, to_positive, to_negative, farthest, size in zip(
+    for norm, positive, negative, nearest, nearest_negative, to_positive, to_negative, farthest, size in zip(
         norms, *rows.nearest, *rows.which, *rows.products, rows.farthest, rows.sizes, strict=True
     ):
         if 1 < size < count:
             items += 1
             recalled += positive < negative
             hard += farthest > negative
-            s_ap += _cosine(to_positive, norm, norms[int(own)])
-            s_an += _cosine(to_negative, norm, norms[int(other)])
+            s_ap += _cosine(to_positive, norm, norms[int(nearest)])
+            s_an += _cosine(to_negative, norm, norms[int(nearest_negative)])
     fine_items = fine_recall = math.nan
     if rows.hits is not None and rows.fine_sizes is not None:
         fine = zip(rows.sizes, rows.fine_sizes, rows.hits, strict=True)
         hits = [hit for size, fine_size, hit in fine if 1 < fine_size < size]
-        fine_items, fine_recall = float(len(hits)), _over(sum(hits), len(hits))
-    means = [_over(total, items) for total in (recalled, hard, s_ap, s_an)]
+        fine_items, fine_recall = float(len(hits)), _ratio(sum(hits), len(hits))
+    means = [_ratio(total, items) for total in (recalled, hard, s_ap, s_an)]
     return [means[0], fine_recall, fine_items, *means[1:], _effective_rank(rows.eigenvalues)]
 
 
-def _cosine(product: float, one: float, other: float) -> float:
-    """Of rows with this scalar product and these norms; 0 where one of them is 0, NaN where both are."""
-    if one and other:
-        return product / (one * other)
-    return 0.0 if one or other else math.nan
+def _cosine(product: float, norm: float, other_norm: float) -> float:
+    """Cosine of rows with this scalar product and these norms; 0 where one of them is 0, NaN where both are."""
+    if norm and other_norm:
+        return product / (norm * other_norm)
+    return 0.0 if norm or other_norm else math.nan
 
 
 def _effective_rank(eigenvalues: Sequence[float]) -> float:
@@ -263,7 +263,7 @@ def _centred(points: Tensor) -> Tensor:
 
 
 def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each batch `(B, N, d)` the sum of squared distances over ordered pairs of one class, and how many pairs.
+    """Sum of squared distances over ordered pairs of one class, and the number of pairs, of each batch `(B, N, d)`.
 
     Pairs of an item with itself are counted too.
     """
@@ -287,11 +287,11 @@ def _joined(labels: Tensor, fine: Tensor) -> Tensor:
     return labels.long() * (fine.max().long() + 1) + fine.long()
 
 
-def _least_0(value: float) -> float:
+def _nonnegative(value: float) -> float:
     """The value, or 0 where it is below; NaN stays."""
     return 0.0 if value < 0 else value
 
 
-def _over(part: float, whole: float) -> float:
+def _ratio(numerator: float, denominator: float) -> float:
     """part / whole, NaN where the second is 0."""
-    return part / whole if whole else math.nan
+    return numerator / denominator if denominator else math.nan

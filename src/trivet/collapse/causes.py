@@ -1,4 +1,4 @@
-"""Why an embedding did worse than a reference, where the run shows it: each cause rests on a measurement."""
+"""Causes for an embedding that did worse than a reference, where the run shows one: each rests on a measurement."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HALF = 0.5  # of what was lost, from which the statistics alone account for it
 class Cause:
     """A sentence with its numbers, and what to change."""
 
-    said: str
+    text: str
     changes: tuple[str, ...]
 
 
 def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, *, batch: int) -> Cause | None:
-    """Whether the batch-norm statistics of training batches account for the loss.
+    """Return whether the batch-norm statistics of training batches account for the loss.
 
     Args:
         lost: the trained network beside the reference.
@@ -36,19 +36,20 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
         batch: items that were normalised together in training.
     """
     if restored.better:
-        found = (
+        differences = (
             f"with the statistics it began with, the trained network has recall@1 {100 * restored.recall:.1f} % "
             f"instead of {100 * restored.reference_recall:.1f} %"
         )
     elif moved.worse and moved.difference <= HALF * lost.difference:
-        found = (
+        differences = (
             f"with them and its own weights, recall@1 of {in_words(lost.reference)} is {100 * moved.recall:.1f} % "
             f"instead of {100 * moved.reference_recall:.1f} %"
         )
     else:
         return None
     return Cause(
-        f"Batch-norm statistics of training batches of {batch} items replaced those the network began with: {found}.",
+        f"Batch-norm statistics of training batches of {batch} items replaced those the network began with: "
+        f"{differences}.",
         (
             'Keep the batch-norm layers in evaluation mode while training: set model.batch_norm = "frozen" for a '
             "backbone, or let train() of a network of your own leave them so.",
@@ -58,7 +59,8 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
 
 
 def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
-    """Whether the training items gained while classes that were not trained on lost, beside the same reference."""
+    """Return whether the training items gained while classes that were not trained on lost, beside the same
+    reference."""
     if not (train.better and unseen.worse):
         return None
     return Cause(
@@ -75,7 +77,7 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
 def rate_too_high(
     steps: Sequence[int], recalls: Sequence[float | None], *, items: int, rate: float, train: Comparison | None
 ) -> Cause | None:
-    """Whether recall@1 of a fixed sample of training items fell at once, and training never made up for it.
+    """Return whether recall@1 of a fixed sample of training items fell at once, and training never made up for it.
 
     It did not if the sample never came back above that limit, or if all training items ended worse than they began.
     The second is a test of its own, of more items, so the first fall needs less then.
@@ -93,7 +95,7 @@ def rate_too_high(
     early = [(step, recall) for step, recall in known[1:] if step <= max(SLACK, EARLY * last)]
     if not early:
         return None
-    step, least = min(early, key=lambda one: one[1])
+    step, least = min(early, key=lambda point: point[1])
     error = math.sqrt((first * (1 - first) + least * (1 - least)) / items)
     ended_worse = train is not None and train.worse
     limit = first - max(FALL, (FEWER_ERRORS if ended_worse else ERRORS) * error)
@@ -108,7 +110,7 @@ def rate_too_high(
 
 
 def steps_too_large(moved: float, *, steps: int, rate: float) -> Cause | None:
-    """Whether the mean step was at least as large as all that the weights were when they began.
+    """Return whether the mean step was at least as large as all that the weights were when they began.
 
     A way is no shorter than the distance between its ends. So the mean of ||W_t - W_t-1|| / ||W_0|| over the steps is
     at least `moved / steps`, whatever the optimiser and the schedule; and also where W is a moving average of the
@@ -132,7 +134,7 @@ def steps_too_large(moved: float, *, steps: int, rate: float) -> Cause | None:
 
 
 def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
-    """Whether the network was below the raw inputs before it was trained, and has not fallen since.
+    """Return whether the network was below the raw inputs before it was trained, and has not fallen since.
 
     Args:
         untrained, raw: the trained network beside what it began as, and beside the raw inputs, on the same queries.
@@ -150,7 +152,7 @@ def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
 
 
 def wrong_labels(train: float, other: float, *, judge: str, split: str) -> Cause | None:
-    """Whether many more labels are wrong among those trained on than among those evaluated.
+    """Return whether many more labels are wrong among those trained on than among those evaluated.
 
     In an embedding that knows classes badly, right labels disagree even where it is surest. Those of the evaluation,
     judged in the same embedding, show how many do.

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice
-from trivet.collapse.healthy import as_good, came_closer, counted_index, known, parted_alike, ranked_lower, said, sound
+from trivet.collapse.healthy import (
+    as_good,
+    came_closer,
+    comparison_text,
+    counted_index,
+    healthy_verdict,
+    known,
+    parted_alike,
+    ranked_lower,
+)
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words, ranking_json
 from trivet.collapse.strategy import SamplingStrategy
@@ -24,7 +33,7 @@ from trivet.runtime.text import BELOW
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
-    """What was found, what the embedding is worth before its shape, and all that was measured.
+    """Verdicts, results and measures of one embedding.
 
     `print` shows the verdicts and the notes as `trivet diagnose` does; the numbers are in `measures`.
     """
@@ -41,17 +50,18 @@ class Diagnosis:
 
     @property
     def collapsed(self) -> bool:
-        """Whether a verdict is a collapse of the network or of the classes."""
+        """Return whether a verdict is a collapse of the network or of the classes."""
         return any(verdict.kind in ("network-collapse", "class-collapse") for verdict in self.verdicts)
 
     @property
     def good(self) -> bool | None:
-        """Whether it beats chance and is at least as good as its references; None where that was not asked, or open."""
+        """Return whether it beats chance and is at least as good as its references; None where that was not asked, or
+        open."""
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        whole = not self.measures.lost and not ranked_lower(self.measures)
-        return True if whole and as_good(self.measures) else None
+        complete = not self.measures.lost and not ranked_lower(self.measures)
+        return True if complete and as_good(self.measures) else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
@@ -65,13 +75,13 @@ class Diagnosis:
         measures["rankings"] = list(map(ranking_json, self.measures.rankings))
         measures["fine"] = {
             level: {
-                "recall@1": one.recall,
-                "chance": one.chance,
-                "split": one.split,
-                "fine_coarse_index": one.index,
-                "reference_index": one.reference_index,
+                "recall@1": finer.recall,
+                "chance": finer.chance,
+                "split": finer.split,
+                "fine_coarse_index": finer.index,
+                "reference_index": finer.reference_index,
             }
-            for level, one in self.measures.fine.items()
+            for level, finer in self.measures.fine.items()
         }
         sampled = self.measures.sampling
         measures["sampling"] = None if sampled is None else dataclasses.asdict(sampled)
@@ -141,27 +151,29 @@ def diagnose(
     )
     verdicts = _exploding(measures) if distance == "euclidean" else []  # by cosine, norms do nothing
     # Where a few norms exploded, only how narrow the whole is can still be told.
-    verdicts += _network(measures, strategy, whole=not verdicts)
+    verdicts += _network(measures, strategy, full=not verdicts)
     if not verdicts:
         verdicts = _class(measures, strategy)
-        if not (_by_chance(measures) or any(one.worse for one in measures.comparisons if one.level == level)):
+        if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
             verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures, strategy)
-    notes = _notes(measures, strategy, told=bool(verdicts))
+    notes = _notes(measures, strategy, accused=bool(verdicts))
     if distance == "cosine":
-        notes += [f"Norms differ much ({one.rule}); by cosine that changes nothing." for one in _exploding(measures)]
+        notes += [f"Norms differ much ({item.rule}); by cosine that changes nothing." for item in _exploding(measures)]
     result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
-    verdicts = [*result, *verdicts] or [sound(measures)]
+    verdicts = [*result, *verdicts] or [healthy_verdict(measures)]
     return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
 
 
 def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -> list[Verdict]:
-    """What the embedding is worth, whatever its shape; what training should do only if there is known to be one."""
+    """Judge how good the embedding is, whatever its shape; advise on training only if there is known to be one."""
     verdicts = []
     if _by_chance(measures):
         assert measures.chance_high is not None
-        own = [one for one in measures.comparisons if one.level == level]
-        never = bool(own) and all(one.reference_recall <= measures.chance_high for one in own)
+        comparisons = [comparison for comparison in measures.comparisons if comparison.level == level]
+        never = bool(comparisons) and all(
+            comparison.reference_recall <= measures.chance_high for comparison in comparisons
+        )
         cause, changes = chance_advice(trained=trained, never=never)
         verdicts.append(
             Verdict(
@@ -174,19 +186,19 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
                 changes,
             )
         )
-    lost = [one for one in measures.comparisons if one.worse]
+    lost = [comparison for comparison in measures.comparisons if comparison.worse]
     if lost:
-        lost.sort(key=lambda one: one.level != level)  # the level itself first
+        lost.sort(key=lambda comparison: comparison.level != level)  # the level itself first
         evidence: dict[str, float] = {}
-        for one in lost:
-            name = "recall@1" if one.level == level else f"{one.level}_recall@1"
-            evidence |= {name: one.recall, f"{name} of {one.reference}": one.reference_recall}
+        for comparison in lost:
+            name = "recall@1" if comparison.level == level else f"{comparison.level}_recall@1"
+            evidence |= {name: comparison.recall, f"{name} of {comparison.reference}": comparison.reference_recall}
         verdicts.append(
             Verdict(
                 "worse-than-reference",
                 None,
                 evidence,
-                "; ".join(said(one, level) for one in lost),
+                "; ".join(comparison_text(comparison, level) for comparison in lost),
                 BELOW
                 if collapsed
                 else "What was learned does not help on these items. Why cannot be told from embeddings alone."
@@ -209,7 +221,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
 
 
 def _by_chance(measures: Measures) -> bool:
-    """Whether recall is what chance gives, of so many items that more than chance would have shown."""
+    """Return whether recall is what chance gives, of so many items that more than chance would have shown."""
     if known(measures) or not 0 < measures.chance < 1:
         return False
     high = measures.chance_high or 0.0
@@ -239,7 +251,7 @@ def _exploding(measures: Measures) -> list[Verdict]:
     ]
 
 
-def _network(measures: Measures, strategy: SamplingStrategy | None, *, whole: bool) -> list[Verdict]:
+def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: bool) -> list[Verdict]:
     t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
     shrinkage, spots = measures.reference_shrinkage, measures.occupied / measures.effective_classes
     low = (measures.recall - measures.chance) / (1 - measures.chance) < t["halfway"] if measures.chance < 1 else False
@@ -268,7 +280,7 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, whole: bo
             f"relative spread {measures.relative_spread:.3g}, under {t['point']:g}",
         ),
         (
-            whole and shrinkage is not None and shrinkage < t["gone"],
+            full and shrinkage is not None and shrinkage < t["gone"],
             "full",
             f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['gone']:g}",
         ),
@@ -278,22 +290,22 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, whole: bo
             f"relative spread {measures.relative_spread:.3g}, under {t['cone']:g}",
         ),
         (
-            whole and shrinkage is not None and shrinkage < t["shrunk"],
+            full and shrinkage is not None and shrinkage < t["shrunk"],
             "partial",
             f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['shrunk']:g}",
         ),
         (
-            whole and margin is not None,
+            full and margin is not None,
             "partial",
             f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
         ),
         (
-            whole and low and measures.first_axis > t["line"] and measures.dimension >= 3 and measures.classes >= 3,
+            full and low and measures.first_axis > t["line"] and measures.dimension >= 3 and measures.classes >= 3,
             "partial",
             f"{100 * measures.first_axis:.1f} % of the variance along one line, over {100 * t['line']:.0f} %",
         ),
         (
-            whole and spots < t["spots"],
+            full and spots < t["spots"],
             "partial",
             f"{spots * measures.effective_classes:.3g} occupied spots for {measures.effective_classes:.3g} classes, "
             f"under {t['spots']:g} per class",
@@ -329,7 +341,7 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
         return []
     severity: Severity = "full" if measures.class_spread < blob else "partial"
     evidence = {"class_spread": measures.class_spread, "recall@1": measures.recall} | indices
-    evidence |= {f"{level}_recall@1": one.recall for level, one in measures.fine.items()}
+    evidence |= {f"{level}_recall@1": finer.recall for level, finer in measures.fine.items()}
     if measures.retention is not None:
         evidence["retention"] = measures.retention
     return [Verdict("class-collapse", severity, evidence, rule, *class_advice(strategy))]
@@ -340,14 +352,16 @@ def _tightness(measures: Measures) -> str:
 
 
 def _indices(measures: Measures) -> dict[str, float]:
-    """What tells whether something inside the classes was lost, and is known to have been there."""
+    """Return the indices that tell whether something inside the classes was lost, and is known to have been there."""
     merged, indices = THRESHOLDS["merged"].value, {}
-    for level, one in measures.fine.items():
+    for level, finer in measures.fine.items():
         # Labels that the inputs do not show are no loss.
-        noise = max(0.05 * (1 - one.chance), 3 * math.sqrt(one.chance * (1 - one.chance) / measures.items))
-        shown = one.recall > one.chance + noise if one.reference_index is None else one.reference_index > merged
-        if shown and one.split >= THRESHOLDS["split"].value:
-            indices[f"{level}_fine_coarse_index"] = one.index
+        noise = max(0.05 * (1 - finer.chance), 3 * math.sqrt(finer.chance * (1 - finer.chance) / measures.items))
+        visible = (
+            finer.recall > finer.chance + noise if finer.reference_index is None else finer.reference_index > merged
+        )
+        if visible and finer.split >= THRESHOLDS["split"].value:
+            indices[f"{level}_fine_coarse_index"] = finer.index
     index = counted_index(measures)
     union = (measures.reference_mode_index or 0) >= THRESHOLDS["union"].value
     if index is not None and union and not parted_alike(measures):
@@ -404,8 +418,8 @@ def _dead(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdict
     ]
 
 
-def _notes(measures: Measures, strategy: SamplingStrategy | None, *, told: bool) -> list[str]:
-    """What a reader must know beside the verdicts."""
+def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bool) -> list[str]:
+    """Return what a reader must know beside the verdicts."""
     notes = []
     sampled = measures.sampling
     if (
@@ -422,7 +436,7 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, told: bool)
     if strategy is not None and sampled is None:
         notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
     unseen = not _indices(measures) and not came_closer(measures)
-    if not told and measures.class_spread < THRESHOLDS["tight"].value and unseen:
+    if not accused and measures.class_spread < THRESHOLDS["tight"].value and unseen:
         why = (
             "a finer label or a reference, such as the raw inputs, would show it."
             if measures.reference_modes is None
@@ -431,7 +445,7 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, told: bool)
         notes.append(
             f"Classes are tight ({_tightness(measures)}). Whether anything within them was lost cannot be told: {why}"
         )
-    if measures.copies >= THRESHOLDS["copies"].value and not told:
+    if measures.copies >= THRESHOLDS["copies"].value and not accused:
         notes.append(
             f"{100 * measures.copies:.1f} % of the items equal another one in every coordinate, and recall@1 finds "
             "such copies whatever the embedding: leave all but one of them out, or go by MAP@R."

@@ -13,8 +13,8 @@ from trivet.distances import Array, as_rows
 from trivet.distances.threads import share
 from trivet.runtime.progress import report
 
-HELD = 1024  # rows up to which all distances are held at once
-WHOLE = 20_000  # rows up to which all arithmetic is float64
+STORED = 1024  # rows up to which all distances are held at once
+DOUBLE_PRECISION = 20_000  # rows up to which all arithmetic is float64
 BLOCK = (256, 1024)  # rows and columns compared at once: 1 MiB in float32, which stays in a cache
 SAMPLE = 2**20  # pairs that tell where the median may lie
 WIDTH = 6.0  # standard deviations of its rank in the sample, on either side
@@ -27,7 +27,7 @@ FLOOR = 0.05  # of the root mean square distance: a smaller median has lost digi
 
 @dataclass(frozen=True)
 class Extent:
-    """Of the distances of all pairs of different items, in the unit of the embeddings, >= 0."""
+    """Summary of the distances of all pairs of different items, in the unit of the embeddings, >= 0."""
 
     diameter: float
     mean: float
@@ -80,13 +80,13 @@ def extent(embeddings: Array) -> Extent:
     if not typical:
         return Extent(diameter=0.0, mean=0.0, median=0.0, root_mean_square=0.0)
     scaled = points / typical
-    if len(points) <= HELD:
+    if len(points) <= STORED:
         ordered = torch.pdist(scaled).sort().values
         middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]].mean()
         lengths = float(ordered[-1]), float(ordered.mean()), float(middle)
     else:
-        lengths = _pairs(scaled if len(points) <= WHOLE else scaled.float())
-        if len(points) > WHOLE and lengths[2] < FLOOR:
+        lengths = _pairs(scaled if len(points) <= DOUBLE_PRECISION else scaled.float())
+        if len(points) > DOUBLE_PRECISION and lengths[2] < FLOOR:
             lengths = _pairs(scaled)
     diameter, mean, median = (value * typical for value in lengths)
     return Extent(diameter=diameter, mean=mean, median=median, root_mean_square=typical)
@@ -106,12 +106,12 @@ def _pairs(points: Tensor) -> tuple[float, float, float]:
     first = _Pass(points, *_guess(points))
     middle = []
     for rank in ((count - 1) // 2, count // 2):
-        found = first
+        histogram = first
         while True:
-            low, high, under, upto = found.place(rank)
+            low, high, under, upto = histogram.at_rank(rank)
             if high - low <= max(TOLERANCE * high, RESOLUTION):
                 break
-            found = _Pass(points, max(2 * low - high, -RESOLUTION / 2), 2 * high - low)  # bins have rounded ends
+            histogram = _Pass(points, max(2 * low - high, -RESOLUTION / 2), 2 * high - low)  # bins have rounded ends
         middle.append(low + (rank + 0.5 - under) / (upto - under) * (high - low))
     return first.largest, first.total / count, max(0.0, sum(middle) / 2)
 
@@ -139,7 +139,7 @@ class _Pass:
         report("distances of pairs", 0, self.count)
         share(range(0, len(points) - 1, BLOCK[0]), self._row, self._take)  # a last row has no row after it
 
-    def place(self, rank: int) -> tuple[float, float, int, int]:
+    def at_rank(self, rank: int) -> tuple[float, float, int, int]:
         """Two distances between which that of this rank lies, and how many pairs are below each of them."""
         reached = self.below + int(self.bins.sum())
         if rank < self.below:
@@ -161,13 +161,13 @@ class _Pass:
         report("distances of pairs", self.count - after * (after - 1) // 2, self.count)
 
     def _row(self, start: int) -> tuple[float, float, int, Tensor]:
-        """Of the pairs of a block of rows with all later rows: the largest, their sum, and their numbers."""
+        """Largest distance, sum and histogram of the pairs of a block of rows with all later rows."""
         largest, total, below, bins = 0.0, 0.0, 0, torch.zeros_like(self.bins)
         rows = self._left[start : start + BLOCK[0]]
-        held = rows.new_empty(len(rows) * BLOCK[1])
+        buffer = rows.new_empty(len(rows) * BLOCK[1])
         for first in range(start, len(self._left), BLOCK[1]):
             columns = self._right[:, first : first + BLOCK[1]]
-            squared = torch.mm(rows, columns, out=held[: len(rows) * columns.shape[1]].view(len(rows), -1))
+            squared = torch.mm(rows, columns, out=buffer[: len(rows) * columns.shape[1]].view(len(rows), -1))
             distances = squared.clamp_min_(0).sqrt_()
             if first == start:
                 distances = distances[torch.ones(distances.shape, dtype=torch.bool).triu_(1)]
@@ -197,8 +197,8 @@ def _guess(points: Tensor) -> tuple[float, float]:
     step = max(1, 2**20 // points.shape[1])
     for start in range(0, SAMPLE, step):
         pairs = slice(start, start + step)
-        apart = points.index_select(0, left[pairs]) - points.index_select(0, right[pairs])
-        torch.linalg.vector_norm(apart, dim=1, out=distances[pairs])
+        differences = points.index_select(0, left[pairs]) - points.index_select(0, right[pairs])
+        torch.linalg.vector_norm(differences, dim=1, out=distances[pairs])
     margin = int(WIDTH * 0.5 * math.sqrt(SAMPLE)) + 1
     ordered = distances.sort().values
     low, high = (float(ordered[SAMPLE // 2 + sign * margin]) for sign in (-1, 1))

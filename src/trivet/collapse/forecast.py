@@ -78,7 +78,7 @@ def risk(series: Mapping[str, Sequence[float]]) -> float:
 
 
 def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
-    """What the forecast weighs, of the last look; each is a median of three looks.
+    """Features of the forecast at the last check; each is a median of three checks.
 
     contraction: log2 of the relative spread. trend: log2 of the relative spread over that after half as many steps.
     within_between: distances inside classes over those between them. hard: the share of items whose farthest positive
@@ -105,7 +105,7 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
         now |= {"within": 1.0, "between": 1.0, "hard": 1.0}
     if any(math.isnan(value) for value in now.values()):
         return None
-    spread, before = (max(one["relative_spread"], LEAST_SPREAD) for one in (now, then))
+    spread, before = (max(medians["relative_spread"], LEAST_SPREAD) for medians in (now, then))
     return {
         "contraction": math.log2(spread),
         "trend": min(WIDEST, max(NARROWEST, math.log2(spread / before))),

@@ -26,7 +26,7 @@ def measure_words(measure: str) -> str:
 
 
 def verdict_title(verdict: Mapping[str, Any]) -> str:
-    """What was found, how bad it is, and the rule that decided."""
+    """Title of a verdict: its kind, how bad it is, and the rule that decided."""
     severity = f", {verdict['severity']}" if verdict["severity"] else ""
     return f"{verdict['kind'].replace('-', ' ')}{severity}: {verdict['rule']}"
 

@@ -11,7 +11,7 @@ from trivet.runtime.text import counted
 SPREAD = 0.25  # relative spread from which items are called well spread
 
 
-def sound(measures: Measures) -> Verdict:
+def healthy_verdict(measures: Measures) -> Verdict:
     """An embedding against which no rule speaks: healthy, if it was shown to be good."""
     level = measures.comparisons[0].level if measures.comparisons else ""
     informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
@@ -22,8 +22,8 @@ def sound(measures: Measures) -> Verdict:
         "recall@1": measures.recall,
     }
     open_, lower = doubts(measures), ranked_lower(measures)
-    asked = measures.comparisons and informed and known(measures)
-    if not asked or open_ or lower or measures.lost or came_closer(measures):
+    comparable = measures.comparisons and informed and known(measures)
+    if not comparable or open_ or lower or measures.lost or came_closer(measures):
         if measures.per_class.items.max() == 1:
             rule = "no class has two items, so recall@1 cannot be measured"
         elif not known(measures):
@@ -31,7 +31,7 @@ def sound(measures: Measures) -> Verdict:
         elif not informed and not open_ and measures.comparisons:
             rule = "it is no worse than its references, but knows hardly more of the labels than chance"
         elif open_:
-            rule = f"whether it is as good as its references is open: {said(open_[0], level)}"
+            rule = f"whether it is as good as its references is open: {comparison_text(open_[0], level)}"
         elif measures.lost:
             return _lost_classes(measures, level, evidence)
         elif lower:
@@ -64,55 +64,61 @@ def sound(measures: Measures) -> Verdict:
 
 def _against(measures: Measures, level: str) -> str:
     """Recall@1 beside that of each reference, in words."""
-    own = [one for one in measures.comparisons if one.level == level]
-    others = " and ".join(f"{100 * one.reference_recall:.1f} % of {in_words(one.reference)}" for one in own)
-    within = " (within a point)" if any(one.difference < 0 for one in own) else ""
-    return f"recall@1 {100 * own[0].recall:.1f} %, against {others}{within}"
+    comparisons = [comparison for comparison in measures.comparisons if comparison.level == level]
+    others = " and ".join(
+        f"{100 * comparison.reference_recall:.1f} % of {in_words(comparison.reference)}" for comparison in comparisons
+    )
+    within = " (within a point)" if any(comparison.difference < 0 for comparison in comparisons) else ""
+    return f"recall@1 {100 * comparisons[0].recall:.1f} %, against {others}{within}"
 
 
 def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
-    return {f"recall@1 of {one.reference}": one.reference_recall for one in measures.comparisons if one.level == level}
+    return {
+        f"recall@1 of {comparison.reference}": comparison.reference_recall
+        for comparison in measures.comparisons
+        if comparison.level == level
+    }
 
 
 def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding that is as good as its references over all items, while some classes were lost."""
-    lost, items = measures.lost, sum(one.items for one in measures.lost)
-    own, before = (
-        sum(one.items * share for one, share in zip(lost, shares, strict=True)) / items
-        for shares in ([one.recall for one in lost], [one.reference_recall for one in lost])
+    """Verdict on an embedding that is as good as its references over all items, while some classes were lost."""
+    lost, items = measures.lost, sum(loss.items for loss in measures.lost)
+    recall, before = (
+        sum(loss.items * share for loss, share in zip(lost, shares, strict=True)) / items
+        for shares in ([loss.recall for loss in lost], [loss.reference_recall for loss in lost])
     )
     count = f"{counted(len(lost), 'class')} of {measures.classes}"
     return Verdict(
         "spread-out",
         None,
-        evidence | _reference_recalls(measures, level) | {"recall_of_lost": own, "reference_recall_of_lost": before},
+        evidence | _reference_recalls(measures, level) | {"recall_of_lost": recall, "reference_recall_of_lost": before},
         f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
-        f"of {'its' if len(lost) == 1 else 'their'} items is {100 * own:.1f} %, against {100 * before:.1f} %",
+        f"of {'its' if len(lost) == 1 else 'their'} items is {100 * recall:.1f} %, against {100 * before:.1f} %",
         "Whether the gain of the others is worth that is for you to decide.",
     )
 
 
 def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding in which the nearest item is found as often as in its references, but less of the class."""
+    """Verdict on an embedding that finds the nearest item as often as its references, but less of the class."""
     evidence |= {"map_at_r": lower[0].map_at_r, "reference_map_at_r": lower[0].reference_map_at_r}
-    said = "; ".join(
-        f"MAP@R{'' if one.level == level else f' by {one.level}'} is {100 * one.map_at_r:.1f} %, against "
-        f"{100 * one.reference_map_at_r:.1f} % of {in_words(one.reference)}"
-        for one in lower
+    text = "; ".join(
+        f"MAP@R{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.map_at_r:.1f} %, against "
+        f"{100 * ranking.reference_map_at_r:.1f} % of {in_words(ranking.reference)}"
+        for ranking in lower
     )
     return Verdict(
         "spread-out",
         None,
         evidence | _reference_recalls(measures, level),
         f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
-        f"of a class: {said}",
+        f"of a class: {text}",
         "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
         "by the measure that your search needs.",
     )
 
 
 def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
-    """Of an embedding that is as good as its references by its labels, while things within its classes came closer."""
+    """Verdict on an embedding that is as good as its references by labels, while modes within classes came closer."""
     now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
     return Verdict(
         "spread-out",
@@ -129,25 +135,26 @@ def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> 
 
 
 def as_good(measures: Measures) -> bool:
-    """Whether recall@1 is above chance and, within a point, that of every reference or higher."""
+    """Return whether recall@1 is above chance and, within a point, that of every reference or higher."""
     return bool(measures.comparisons) and not doubts(measures) and known(measures)
 
 
 def known(measures: Measures) -> bool:
-    """Whether recall is above chance beyond doubt."""
+    """Return whether recall is above chance beyond doubt."""
     return measures.chance_high is None or measures.recall > measures.chance_high
 
 
 def doubts(measures: Measures) -> list[Comparison]:
-    return [one for one in measures.comparisons if one.difference <= -THRESHOLDS["worse"].value]
+    return [comparison for comparison in measures.comparisons if comparison.difference <= -THRESHOLDS["worse"].value]
 
 
 def ranked_lower(measures: Measures) -> list[Ranking]:
-    return [one for one in measures.rankings if one.worse]
+    return [ranking for ranking in measures.rankings if ranking.worse]
 
 
 def came_closer(measures: Measures) -> bool:
-    """Whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is for."""
+    """Return whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is
+    for."""
     index = counted_index(measures)
     return index is not None and index < THRESHOLDS["closer"].value
 
@@ -158,21 +165,22 @@ def counted_index(measures: Measures) -> float | None:
 
 
 def parted_alike(measures: Measures) -> bool:
-    """Whether the same thing parts every class of the reference, so that it is no thing of a class."""
+    """Return whether the same thing parts every class of the reference, so that it is no thing of a class."""
     return (measures.reference_mode_sharing or 0) >= THRESHOLDS["sharing"].value
 
 
-def said(one: Comparison, level: str) -> str:
+def comparison_text(comparison: Comparison, level: str) -> str:
     """A comparison in words, with its numbers."""
-    by = "" if one.level == level else f" by {one.level}"
-    change = f"{100 * abs(one.difference):.1f} points {'less' if one.difference < 0 else 'more'}"
+    by = "" if comparison.level == level else f" by {comparison.level}"
+    change = f"{100 * abs(comparison.difference):.1f} points {'less' if comparison.difference < 0 else 'more'}"
     return (
-        f"recall@1{by} {100 * one.recall:.1f} %, against {100 * one.reference_recall:.1f} % of "
-        f"{in_words(one.reference)}: {change} (Student's t {_points(one.low)} to {_points(one.high)})"
+        f"recall@1{by} {100 * comparison.recall:.1f} %, against {100 * comparison.reference_recall:.1f} % of "
+        f"{in_words(comparison.reference)}: {change} (Student's t {_points(comparison.low)} to "
+        f"{_points(comparison.high)})"
     )
 
 
 def _points(difference: float) -> str:
     """With its sign; to two digits where one would show none."""
-    one = f"{100 * difference:+.1f}"
-    return one if one.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"
+    text = f"{100 * difference:+.1f}"
+    return text if text.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"

@@ -1,4 +1,4 @@
-"""What is measured of one embedding or of two: separation and triplet loss, size, and distances (3-15)."""
+"""Measures of one embedding or of two: separation and triplet loss, size, and distances (3-15)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SMOOTH = 1e-16  # under every square root that is differentiated
 
 @dataclass(frozen=True)
 class Separation:
-    """Whether every anchor is nearer to its farthest positive than to its nearest negative, by the margin."""
+    """Test that every anchor is nearer to its farthest positive than to its nearest negative, by the margin."""
 
     separated: bool  # the worst gap is >= 0, up to 1e-9 of the diameter
     worst_gap: float  # min over anchors of D(a, n) - D(a, p) - margin; infinite with one class
 
 
 def triplet_separation(embeddings: Array, labels: Array, *, margin: float = 0.0) -> Separation:
-    """Whether D(a, p) + margin <= D(a, n) for all a, p of one class and n of another; an anchor is its own positive.
+    """Test D(a, p) + margin <= D(a, n) for all a, p of one class and n of another; an anchor is its own positive.
 
     D is the plain Euclidean distance of the rows as they are. With margin 0, all points equal is separated.
 
@@ -401,7 +401,7 @@ def displacement(f: Array, g: Array) -> float:
 
 
 def nearest_images(f: Array, g: Array, labels: Array) -> Floats:
-    """For each item, the image under g of an item of its class that is nearest to its image under f, `(N, d)`.
+    """Return, for each item, the image under g of an item of its class that is nearest to its image under f, `(N, d)`.
 
     If g is separated so is this, and its displacement from f is at most d_haus(f, g). So the distance of f to the set
     of separated embeddings is the same for `displacement` and for `class_hausdorff_distance`.

@@ -32,5 +32,5 @@ def finite_series(series: Mapping[str, Sequence[float]]) -> dict[str, list[float
 
 
 def number_series(series: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    """What `finite_series` gave."""
+    """Read what `finite_series` gave."""
     return {name: all_numbers(values) for name, values in series.items()}

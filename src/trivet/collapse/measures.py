@@ -18,7 +18,7 @@ from trivet.collapse.significance import Comparison, Ranking, compare, compare_r
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
-from trivet.collapse.strategy import Sampling, SamplingStrategy, sampling
+from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
@@ -42,7 +42,7 @@ STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the it
 
 @dataclass(frozen=True, eq=False)
 class ClassMeasures:
-    """Of each class; fields `(C,)` in the order of the sorted labels, NaN where a class is too small to tell.
+    """Measures of each class; fields `(C,)` in the order of the sorted labels, NaN where a class is too small to tell.
 
     Attributes:
         items: how many.
@@ -81,7 +81,7 @@ class ClassLoss:
 
 @dataclass(frozen=True)
 class FineMeasures:
-    """Of a level of classes inside the classes.
+    """Measures of a level of classes inside the classes.
 
     Attributes:
         recall: recall@1 at this level, in [0, 1].
@@ -100,7 +100,7 @@ class FineMeasures:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """Of one embedding; lengths in its unit, shares in [0, 1], None where there was nothing to measure it by.
+    """Measures of one embedding; lengths in its unit, shares in [0, 1], None where there was nothing to measure it by.
 
     Attributes:
         norm: root mean square norm of the rows.
@@ -184,7 +184,7 @@ class Measures:
     reference_mode_sharing: float | None
     retention: float | None
     fine: dict[str, FineMeasures]
-    sampling: Sampling | None
+    sampling: SamplingStats | None
     per_class: ClassMeasures
 
 
@@ -227,38 +227,39 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
-    asked = _sample(len(raw), seed)
+    queries = _sample(len(raw), seed)
     levels = {level: classes} | {
         name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()
     }
-    found = retrieve_levels(points, levels, sample=asked, measures=("recall@1",))
-    retrieved = found[level]
+    retrievals = retrieve_levels(points, levels, sample=queries, measures=("recall@1",))
+    retrieved = retrievals[level]
     recall, chance = retrieved.mean()["recall@1"], retrieved.chance["recall@1"]
     sizes = torch.bincount(classes)
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
-    own = _relative_spread(points)
+    spread_now = _relative_spread(points)
     modes = class_modes(points, classes, seed=seed)
     if level in (fine or {}):
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
-    beside = {
-        name: retrieve_levels(known, levels, sample=asked, measures=("recall@1",)) for name, known in references.items()
+    reference_retrieved = {
+        name: retrieve_levels(known, levels, sample=queries, measures=("recall@1",))
+        for name, known in references.items()
     }
     known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = None
-    index = reference_index = sharing = kept = None
+    index = reference_index = sharing = retained = None
     if references:
         known = next(iter(references.values()))
         before, relative_before = extent(known).mean, _relative_spread(known)
         shrinkage = lengths.mean / before if before and _comparable(points, known) else None
-        relative = own / relative_before if relative_before else None
-        seen = _reference_modes(known, classes, seed)
-        reference_modes = seen.mean
-        index, reference_index = (_mode_index(rows, classes, seen) for rows in (points, known))
-        sharing = mode_sharing(known, classes, seen)
-        reference_split = float((seen.counts > 1).mean())
+        relative = spread_now / relative_before if relative_before else None
+        split_of_reference = _reference_modes(known, classes, seed)
+        reference_modes = split_of_reference.mean
+        index, reference_index = (_mode_index(rows, classes, split_of_reference) for rows in (points, known))
+        sharing = mode_sharing(known, classes, split_of_reference)
+        reference_split = float((split_of_reference.counts > 1).mean())
         reference_class_spread = _median(class_spread(known, classes).ratio)
-        kept = _retention(points, known, classes, seed)
+        retained = _retention(points, known, classes, seed)
     return Measures(
         items=len(raw),
         dimension=raw.shape[1],
@@ -268,7 +269,7 @@ def measure(
         diameter=lengths.diameter,
         mean_distance=lengths.mean,
         median_distance=lengths.median,
-        relative_spread=own,
+        relative_spread=spread_now,
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
@@ -278,9 +279,9 @@ def measure(
         effective_classes=1 / float(shares.square().sum()),
         recall=recall,
         chance=chance,
-        chance_high=_chance_high(points, classes, asked, recall, chance, seed),
-        comparisons=tuple(_comparisons(found, beside)),
-        lost=tuple(_lost(retrieved, next(iter(beside.values()))[level])) if beside else (),
+        chance_high=_chance_high(points, classes, queries, recall, chance, seed),
+        comparisons=tuple(_comparisons(retrievals, reference_retrieved)),
+        lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
         rankings=tuple(_rankings(points, references, levels, seed)),
         copies=_copies(points),
         class_spread=_median(spread.ratio),
@@ -296,9 +297,10 @@ def measure(
         mode_index=index,
         reference_mode_index=reference_index,
         reference_mode_sharing=sharing,
-        retention=None if kept is None else kept.mean,
+        retention=None if retained is None else retained.mean,
         fine={
-            name: _fine(points, classes, levels[name], known, found[name].mean()["recall@1"]) for name in (fine or {})
+            name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"])
+            for name in (fine or {})
         },
         sampling=None
         if strategy is None or int((sizes > 1).sum()) < 2
@@ -310,7 +312,7 @@ def measure(
             effective_rank=_ranks(points, classes),
             modes=modes.counts,
             recall=_recall_of_classes(retrieved.values[:, 0], retrieved.labels[retrieved.classes], len(shares)),
-            retention=None if kept is None else kept.values,
+            retention=None if retained is None else retained.values,
         ),
     )
 
@@ -361,13 +363,13 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     # Of equal rows the first are found: in random order, which says nothing of the class.
     order = np.random.default_rng(seed).permutation(len(points))
     points, classes = points[order], classes[torch.from_numpy(order)]
-    asked = _sample(len(points), seed)
-    asked = np.arange(len(points)) if asked is None else asked
-    near = _nearest(points, asked, k)
-    own = classes.numpy()
-    around = own[near]
-    same = (around == own[asked, None]).mean(axis=1)
-    foreign = np.where(around == own[asked, None], -1, around)
+    queries = _sample(len(points), seed)
+    queries = np.arange(len(points)) if queries is None else queries
+    near = _nearest(points, queries, k)
+    labels_of = classes.numpy()
+    around = labels_of[near]
+    same = (around == labels_of[queries, None]).mean(axis=1)
+    foreign = np.where(around == labels_of[queries, None], -1, around)
     ordered = np.sort(foreign, axis=1)
     commonest = np.max(
         [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
@@ -396,30 +398,30 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
     return _mode_index(points, classes, _reference_modes(known, classes, seed))
 
 
-def _nearest(points: Tensor, asked: Integers, k: int) -> Integers:
+def _nearest(points: Tensor, queries: Integers, k: int) -> Integers:
     """The k nearest other rows `(Q, k)` of some rows, by float32 distances."""
     points = points - points.mean(dim=0)
     # Scaled, so that no embedding is too small or too large for float32.
     rows = np.ascontiguousarray((points / (float(points.abs().max()) or 1.0)).float().numpy())
     if installed("faiss"):
-        _, near = load("faiss").knn(rows[asked], rows, k + 1)
+        _, near = load("faiss").knn(rows[queries], rows, k + 1)
     else:  # half as fast
-        everyone, blocks = torch.from_numpy(rows), range(0, len(asked), BLOCK)
-        distances = (torch.cdist(everyone[asked[start : start + BLOCK]], everyone) for start in blocks)
+        everyone, blocks = torch.from_numpy(rows), range(0, len(queries), BLOCK)
+        distances = (torch.cdist(everyone[queries[start : start + BLOCK]], everyone) for start in blocks)
         nearest = [block.topk(k + 1, largest=False).indices for block in distances]
         near = torch.cat(nearest).numpy()
-    others = near != asked[:, None]
+    others = near != queries[:, None]
     # Among many equal rows an item itself may be missing; then the last one is too many.
     others[others.all(axis=1), -1] = False
-    found: Integers = near[others].reshape(len(asked), k)
-    return found
+    neighbors: Integers = near[others].reshape(len(queries), k)
+    return neighbors
 
 
 def _chance_high(
-    points: Tensor, classes: Tensor, asked: Integers | None, recall: float, chance: float, seed: int
+    points: Tensor, classes: Tensor, rows: Integers | None, recall: float, chance: float, seed: int
 ) -> float | None:
     """See `Measures`."""
-    queries = np.arange(len(points)) if asked is None else asked
+    queries = np.arange(len(points)) if rows is None else rows
     error = math.sqrt(chance * (1 - chance) / len(queries)) if 0 < chance < 1 else 0.0
     if recall > chance + NEAR_CHANCE * error + 1 / len(queries):
         return None
@@ -430,22 +432,24 @@ def _chance_high(
     return recall_by_chance(nearest, places, classes[order].numpy(), seed=seed)[1]
 
 
-def _comparisons(found: Mapping[str, Retrieval], beside: Mapping[str, Mapping[str, Retrieval]]) -> Iterator[Comparison]:
+def _comparisons(
+    retrieved: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]]
+) -> Iterator[Comparison]:
     """Level by level, with each reference; what no query of a level can find says nothing."""
-    for level, own in found.items():
-        for name, other in beside.items():
-            values = own.values[:, 0], other[level].values[:, 0]
-            yield compare(*values, own.classes, reference=name, level=level)
+    for level, retrieval in retrieved.items():
+        for name, other in references.items():
+            values = retrieval.values[:, 0], other[level].values[:, 0]
+            yield compare(*values, retrieval.classes, reference=name, level=level)
 
 
-def _lost(own: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
+def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
     """By Student's t of each class, two more queries that each side wins one of, and the false discovery rate.
 
     Source:
         Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
     """
-    gains, numbers = own.values[:, 0] - other.values[:, 0], own.labels[own.classes]
-    chances = np.ones(len(own.labels))
+    gains, numbers = now.values[:, 0] - other.values[:, 0], now.labels[now.classes]
+    chances = np.ones(len(now.labels))
     for number in np.unique(numbers).tolist():
         of = gains[numbers == number]
         if -float(of.mean()) >= THRESHOLDS["lost"].value:
@@ -455,7 +459,7 @@ def _lost(own: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
     most = np.sort(chances)[below].max(initial=0.0)
     for number in np.flatnonzero(chances <= most).tolist():
         of = numbers == number
-        shares = (float(one.values[of, 0].mean()) for one in (own, other))
+        shares = (float(retrieval.values[of, 0].mean()) for retrieval in (now, other))
         yield ClassLoss(number, int(of.sum()), *shares)
 
 
@@ -465,11 +469,11 @@ def _rankings(
     """Level by level, with each reference."""
     if not references:
         return
-    asked = _sample(len(points), seed, most=RANKED)
-    own, *others = (
-        retrieve_levels(rows, levels, sample=asked, measures=("map@r",)) for rows in (points, *references.values())
+    queries = _sample(len(points), seed, most=RANKED)
+    retrieval, *others = (
+        retrieve_levels(rows, levels, sample=queries, measures=("map@r",)) for rows in (points, *references.values())
     )
-    for level, of in own.items():
+    for level, of in retrieval.items():
         for name, other in zip(references, others, strict=True):
             values = of.values[:, 0], other[level].values[:, 0]
             yield compare_rankings(*values, of.classes, reference=name, level=level)
@@ -513,8 +517,8 @@ def _fine(points: Tensor, classes: Tensor, inner: Tensor, known: Tensor | None, 
     pairs, members, sizes = torch.unique(
         torch.stack([classes, inner], dim=1), dim=0, return_inverse=True, return_counts=True
     )
-    whole = torch.bincount(classes)
-    chance = (sizes[members] - 1) / (whole[classes] - 1).clamp_min(1)
+    class_sizes = torch.bincount(classes)
+    chance = (sizes[members] - 1) / (class_sizes[classes] - 1).clamp_min(1)
     return FineMeasures(
         recall=recall,
         chance=float(chance.double().mean()),
@@ -525,13 +529,13 @@ def _fine(points: Tensor, classes: Tensor, inner: Tensor, known: Tensor | None, 
 
 
 def _comparable(points: Tensor, known: Tensor) -> bool:
-    """Whether lengths in both mean the same: one width, and both of unit rows or neither."""
+    """Return whether lengths in both mean the same: one width, and both of unit rows or neither."""
     unit = [bool(((torch.linalg.vector_norm(rows, dim=1) - 1).abs() < UNIT).all()) for rows in (points, known)]
     return points.shape[1] == known.shape[1] and unit[0] == unit[1]
 
 
 def _relative_spread(points: Tensor) -> float:
-    """Of rows, in [0, 1]; 0 if all are 0."""
+    """Relative spread of rows, in [0, 1]; 0 if all are 0."""
     points = points / (float(points.abs().max()) or 1.0)  # whose squares are numbers
     squares = float(points.square().sum())
     centred = points - points[0]
@@ -582,7 +586,7 @@ def _rank(rows: Tensor) -> float:
 
 
 def _recall_of_classes(values: Floats, classes: Integers, count: int) -> Floats:
-    asked = np.bincount(classes, minlength=count)
+    counts = np.bincount(classes, minlength=count)
     with np.errstate(invalid="ignore"):  # a class that was not asked has none
-        recalls: Floats = np.bincount(classes, weights=values, minlength=count) / asked
+        recalls: Floats = np.bincount(classes, weights=values, minlength=count) / counts
     return recalls

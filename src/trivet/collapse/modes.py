@@ -18,7 +18,7 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 LEAST = 20  # points; fewer are one mode
 LARGEST = 1000  # points; of more, so many are drawn at random
 AXES = 8  # principal axes that are looked at
-PART = 5  # points in each part of a split
+SPLIT_SIZE = 5  # points in each part of a split
 VALLEY, SLACK = 0.6, 0.7  # points at a cut over the m of the sparser part: at most 0.6 + 0.7 / sqrt(m)
 SIGNIFICANCE = 0.045
 COMPARED = 200  # classes whose modes are compared with each other; of more, some at even distances
@@ -171,7 +171,7 @@ def class_modes(embeddings: Array, labels: Array, *, seed: int = 0, significance
 
 
 def mode_sharing(embeddings: Array, labels: Array, modes: ClassModes) -> float | None:
-    """How far what parts one class into modes parts the others, too: the share of it along the modes of another class.
+    """Measure how far the modes of one class part the others, too: the share along the modes of another class.
 
     Between the modes of a class, their centroids less that of all of them, each weighted by its items, span a space.
     The share of their squared lengths that lies in the space of another class is averaged over all ordered pairs of
@@ -205,9 +205,9 @@ def mode_sharing(embeddings: Array, labels: Array, modes: ClassModes) -> float |
     split = split[np.unique(np.linspace(0, len(split) - 1, min(COMPARED, len(split))).round().astype(int))]
     offsets, spaces = [], []
     for number in split.tolist():
-        own, of = rows[classes == number], modes.modes[number]
+        members, of = rows[classes == number], modes.modes[number]
         sizes = np.bincount(of.assignment[of.assignment >= 0])
-        means = np.stack([own[of.assignment == mode].mean(axis=0) for mode in range(of.count)])
+        means = np.stack([members[of.assignment == mode].mean(axis=0) for mode in range(of.count)])
         offset = np.sqrt(sizes / sizes.sum())[:, None] * (means - np.average(means, axis=0, weights=sizes))
         _, lengths, axes = np.linalg.svd(offset, full_matrices=False)
         offsets.append(offset)
@@ -228,8 +228,8 @@ def _check(seed: int, significance: float) -> None:
 
 def _rounding(points: Array) -> float:
     """Differences up to this part of the largest coordinate are rounding."""
-    given = torch.finfo(points.dtype) if isinstance(points, Tensor) else np.finfo(points.dtype)
-    return 8 * max(float(given.eps), float(np.finfo(np.float64).eps))
+    precision = torch.finfo(points.dtype) if isinstance(points, Tensor) else np.finfo(points.dtype)
+    return 8 * max(float(precision.eps), float(np.finfo(np.float64).eps))
 
 
 def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Modes:
@@ -241,8 +241,8 @@ def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Mo
     rows = (rows[drawn] - rows[drawn[0]]) / (size or 1.0)  # less a row and not the mean: equal rows become exactly 0
     first = _best_split(rows, tolerance, significance)
     parts = sorted(_parts(rows, np.arange(len(rows)), first, tolerance, significance), key=len, reverse=True)
-    for number, part in enumerate(parts):
-        assignment[drawn[part]] = number
+    for number, block in enumerate(parts):
+        assignment[drawn[block]] = number
     if first is None:
         reason: Reason = "constant" if len(rows) >= LEAST or np.abs(rows).max() <= tolerance else "too few"
         return Modes(1, assignment, reason)
@@ -282,7 +282,7 @@ def _best_split(rows: Floats, tolerance: float, significance: float) -> _Split |
     if not scores.shape[1]:
         return None
     share, cut = _shares(scores)
-    expected, deviation = _one_gaussian(n)
+    expected, deviation = _single_gaussian(n)
     weights = 3.0 ** -np.arange(1, len(share) + 1)
     weights /= weights.sum()
     p_values = ndtr((share - expected) / deviation) / weights
@@ -309,44 +309,44 @@ def _principal_scores(rows: Floats, tolerance: float) -> Floats:
     n, d = centred.shape
     wide = d > n
     squares, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
-    kept = np.flatnonzero(squares > n * tolerance**2)[::-1][: min(AXES, n - 1)]
-    scores = vectors[:, kept] if wide else centred @ vectors[:, kept]
+    axes = np.flatnonzero(squares > n * tolerance**2)[::-1][: min(AXES, n - 1)]
+    scores = vectors[:, axes] if wide else centred @ vectors[:, axes]
     lengths = np.linalg.norm(scores, axis=0)
     return np.asarray(scores[:, lengths > 0] / lengths[lengths > 0], np.float64)
 
 
 def _shares(scores: Floats) -> tuple[Floats, Floats]:
-    """For each column of `(n, j)` the least share of its variance `(j,)` inside two parts, and the cut between them."""
+    """Least share of the variance of each column `(n, j)` inside two parts `(j,)`, and the cut between them."""
     n = len(scores)
     ordered = np.sort(scores, axis=0)
-    below = np.cumsum(ordered, axis=0)[PART - 1 : n - PART]
-    size = np.arange(PART, n - PART + 1)[:, None]
+    below = np.cumsum(ordered, axis=0)[SPLIT_SIZE - 1 : n - SPLIT_SIZE]
+    size = np.arange(SPLIT_SIZE, n - SPLIT_SIZE + 1)[:, None]
     # Equal values cannot be parted.
-    gap = ordered[PART : n - PART + 1] > ordered[PART - 1 : n - PART]
+    gap = ordered[SPLIT_SIZE : n - SPLIT_SIZE + 1] > ordered[SPLIT_SIZE - 1 : n - SPLIT_SIZE]
     between = np.where(gap, below**2 * n / (size * (n - size)), 0.0)
     best = between.argmax(axis=0)
     columns = np.arange(scores.shape[1])
-    cut = (ordered[best + PART - 1, columns] + ordered[best + PART, columns]) / 2
+    cut = (ordered[best + SPLIT_SIZE - 1, columns] + ordered[best + SPLIT_SIZE, columns]) / 2
     return np.clip(1 - between[best, columns], 0, 1), cut
 
 
-def _one_gaussian(n: int) -> tuple[float, float]:
+def _single_gaussian(n: int) -> tuple[float, float]:
     """Mean and standard deviation of the least share for n points of a Gaussian."""
     mean = 1 - 2 / math.pi - 1 / n
     return mean, math.sqrt((8 / math.pi - 24 / math.pi**2) / n) * (1 - 2.7 / n)
 
 
 def _valleys(scores: Floats, cut: Floats) -> tuple[Floats, Floats]:
-    """For each column `(j,)`: points around the cut over points in the sparser part's densest place; its limit."""
+    """Points around the cut of each column over points in the sparser part's densest place `(j,)`; its limit."""
     valleys = []
-    for values, place in zip(np.sort(scores, axis=0).T, cut.tolist(), strict=True):
-        first = int(np.searchsorted(values, place, side="right"))  # of the upper part
+    for values, position in zip(np.sort(scores, axis=0).T, cut.tolist(), strict=True):
+        first = int(np.searchsorted(values, position, side="right"))  # of the upper part
         if not 0 < first < len(values):  # no two parts
             valleys.append((len(values), 1))
             continue
         half = (values[first:].mean() - values[:first].mean()) / 6
         around = np.searchsorted(values, values + half, side="right") - np.searchsorted(values, values - half)
-        middle = np.searchsorted(values, place + half, side="right") - np.searchsorted(values, place - half)
+        middle = np.searchsorted(values, position + half, side="right") - np.searchsorted(values, position - half)
         valleys.append((int(middle), min(int(around[:first].max()), int(around[first:].max()))))
     middles, sides = np.array(valleys, np.float64).T
     return middles / sides, VALLEY + SLACK / np.sqrt(sides)

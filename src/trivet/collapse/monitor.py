@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.json_numbers import finite_series
-from trivet.collapse.monitor_buffer import Batch, Kept
-from trivet.collapse.probe import Probe, Probing
+from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
+from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.losses.engine.step_stats import StepStats
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
@@ -32,7 +32,7 @@ class CollapseMonitor:
     repeated or resumed has the same.
 
     Batches are of training items, and of networks in training mode: what they suggest need not be so. With a probe of
-    held-out items they only raise a suspicion, and the probe decides: see `trivet.collapse.probe.Probing`, and
+    held-out items they only raise a suspicion, and the probe decides: see `trivet.collapse.probe.ProbeTracker`, and
     docs/collapse.md for the rules. Without one the monitor judges by the batches alone, and cannot see harm.
 
     Args:
@@ -74,11 +74,11 @@ class CollapseMonitor:
             raise ValueError(f"steps must be at least 1, the updates of the whole run, or None: got {steps}.")
         self.every, self.steps = every, steps
         self._on_event, self._log = on_event, log
-        self._judge = Judge(steps, say=self._say)
-        self._kept = Kept()
+        self._judge = Judge(steps, warn=self._warn)
+        self._buffer = MonitorBuffer()
         self._width: int | None = None
         self._usual: tuple[object, ...] | None = None  # what the last batch that could be used looked like
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def events(self) -> list[Event]:
@@ -91,12 +91,12 @@ class CollapseMonitor:
         return self._judge.series
 
     @property
-    def probing(self) -> Probing:
-        """When the probe was asked, and what it showed."""
+    def probing(self) -> ProbeTracker:
+        """Results of the probe, and their cost."""
         return self._judge.probing
 
     @probing.setter
-    def probing(self, probing: Probing) -> None:
+    def probing(self, probing: ProbeTracker) -> None:
         self._judge.probing = probing
 
     def begin(self, probe: Probe, *, step: int = 0) -> None:
@@ -108,7 +108,7 @@ class CollapseMonitor:
         """
         judge = self._judge
         if judge.probing.reference is None and not judge.faulty:
-            judge.ask(probe, step)
+            judge.measure_probe(probe, step)
 
     def update(
         self,
@@ -145,15 +145,15 @@ class CollapseMonitor:
             if self._usable(embeddings, labels, fine, step):
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
-                self._kept.note(None if left < MEASURED else embeddings, loss)
+                self._buffer.add_update(None if left < MEASURED else embeddings, loss)
                 if left < MEASURED:
-                    batch = Batch(embeddings, labels, fine)
-                    self._kept.keep(batch)
+                    batch = MonitorBatch(embeddings, labels, fine)
+                    self._buffer.add_batch(batch)
                     if not left:
-                        self._look(batch, active, step, probe)
+                        self._check(batch, active, step, probe)
                         looked = True
         except Exception as error:  # a fault of the monitor must not end the training that it watches
-            self._say(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
+            self._warn(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
         if looked and self._log is not None:
             self._log({name: values[-1] for name, values in judge.series.items() if name != "step"}, step)
         events = judge.events[before:]
@@ -177,7 +177,7 @@ class CollapseMonitor:
         return loss.register_forward_hook(_Watcher(self, step, probe), with_kwargs=True)
 
     def forecast(self) -> Forecast | None:
-        """How the run will end, as far as its steps so far tell; None before there are enough, or without labels."""
+        """Forecast how the run will end from its steps so far; None before there are enough, or without labels."""
         return forecast(self.series)
 
     def as_json(self) -> dict[str, Any]:
@@ -192,17 +192,17 @@ class CollapseMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, of plain numbers, texts, lists and dicts that JSON can hold."""
-        said = {"width": self._width, "said": sorted(self._said)}
-        return self._judge.state_dict() | self._kept.state_dict() | said
+        warned = {"width": self._width, "warned": sorted(self._warned)}
+        return self._judge.state_dict() | self._buffer.state_dict() | warned
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self._width, self._said, self._usual = state["width"], set(state["said"]), None
+        self._width, self._warned, self._usual = state["width"], set(state["warned"]), None
         self._judge.load_state_dict(state)
-        self._kept.load_state_dict(state)
+        self._buffer.load_state_dict(state)
 
     def _usable(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
-        """Whether a batch can be used; what was said of one holds for all like it."""
+        """Return whether a batch can be used; what was said of one holds for all like it."""
         kind = None
         if isinstance(embeddings, Tensor):
             of_levels = type(labels), getattr(labels, "shape", None), type(fine), getattr(fine, "shape", None)
@@ -211,30 +211,30 @@ class CollapseMonitor:
                 return True
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
             shape = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
-            self._say(f"embeddings must be floating point of shape (N, d): got {shape}; this batch is skipped.")
+            self._warn(f"embeddings must be floating point of shape (N, d): got {shape}; this batch is skipped.")
             return False
         if len(embeddings) < 2:
-            self._say(f"a batch must hold at least two items: got {len(embeddings)}; this batch is skipped.")
+            self._warn(f"a batch must hold at least two items: got {len(embeddings)}; this batch is skipped.")
             return False
         for name, values in (("labels", labels), ("fine", fine)):
             if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
                 shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                self._say(
+                self._warn(
                     f"{name} must be a tensor of one class per embedding: got {shape} for {len(embeddings)} "
                     "embeddings; this batch is skipped."
                 )
                 return False
         if labels is None:
-            self._say(
+            self._warn(
                 "the monitor needs labels to forecast a collapse: got none; only spread, norm and loss are watched."
             )
         if self._width not in (None, embeddings.shape[1]):
-            self._say(
+            self._warn(
                 f"embeddings must keep their size: got {embeddings.shape[1]} numbers each at step {step} after "
                 f"{self._width}; the monitor starts over."
             )
             self._judge.forget()
-            self._kept.forget()
+            self._buffer.forget()
         self._width, self._usual = embeddings.shape[1], kind
         return True
 
@@ -244,18 +244,20 @@ class CollapseMonitor:
         gap = self.every * min(3, 1 + judge.updates // RARER)
         return 0 if len(judge.series["step"]) < self.every else -judge.updates % gap
 
-    def _look(self, batch: Batch, active: Callable[[], float] | float | None, step: int, probe: Probe | None) -> None:
+    def _check(
+        self, batch: MonitorBatch, active: Callable[[], float] | float | None, step: int, probe: Probe | None
+    ) -> None:
         """Read what was kept, the last of it this batch, and judge."""
-        seen, judge = self._kept.look(batch), self._judge
+        values, judge = self._buffer.read(batch), self._judge
         share = active() if callable(active) else active
         last = math.nan if share is None else float(share)
-        judge.look([float(step), *seen.running, seen.loss, *seen.compared, last])
-        judge.judge(step, not_finite=not seen.finite, probe=None if judge.faulty else probe)
+        judge.record([float(step), *values.running, values.loss, *values.compared, last])
+        judge.judge(step, not_finite=not values.finite, probe=None if judge.faulty else probe)
 
-    def _say(self, sentence: str) -> None:
+    def _warn(self, sentence: str) -> None:
         kind = sentence.partition(":")[0]
-        if kind not in self._said:
-            self._said.add(kind)
+        if kind not in self._warned:
+            self._warned.add(kind)
             warnings.warn(sentence, stacklevel=4)
 
 
@@ -276,12 +278,12 @@ class _Watcher:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         if self._monitor is None or not torch.is_grad_enabled() or not module.training:
             return
-        given = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
+        inputs = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]
         last = getattr(module, "last", None)
         record = last if isinstance(last, StepStats) else None
         self._monitor.update(
-            given[0] if given else None,  # type: ignore[arg-type]  # what is no tensor is warned of
-            given[1] if len(given) > 1 else None,
+            inputs[0] if inputs else None,  # type: ignore[arg-type]  # what is no tensor is warned of
+            inputs[1] if len(inputs) > 1 else None,
             value if isinstance(value, Tensor | float) else None,
             active=None if record is None else lambda: record.active_fraction,
             step=None if self._step is None else self._step(),

@@ -1,4 +1,4 @@
-"""What the updates since the last look of a monitor left behind, until the next look reads it."""
+"""Buffer of the updates since the last check of a monitor, which the next check reads."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.batch_measures import (
-    COMPARED,
     MOST,
+    NEIGHBOR_MEASURES,
     PAIRED,
-    RUNNING,
-    Compared,
-    Pairs,
-    Sums,
-    compared_measures,
-    compared_rows,
-    pairs_of,
-    running_measures,
-    running_sums,
+    SUM_MEASURES,
+    BatchSums,
+    NeighborStats,
+    PairDistances,
+    batch_sums,
+    neighbor_measures,
+    neighbor_stats,
+    pair_distances,
+    sum_measures,
 )
 from trivet.collapse.json_numbers import all_finite, all_numbers
 from trivet.distances.device import without_autocast
 
 SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
-NORM = RUNNING.index("norm")
+NORM = SUM_MEASURES.index("norm")
 
 
-class Batch(NamedTuple):
+class MonitorBatch(NamedTuple):
     """Embeddings `(N, d)` with labels and fine classes `(N,)`; or several of one size."""
 
     embeddings: Tensor
@@ -39,36 +39,38 @@ class Batch(NamedTuple):
 
     @property
     def kind(self) -> tuple[torch.Size, torch.device, bool, bool]:
-        """What batches that are measured at once have in common."""
+        """Shape, device and levels, which batches that are measured at once have in common."""
         return self.embeddings.shape, self.embeddings.device, self.labels is None, self.fine is None
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def each(self, change: Callable[[Tensor], Tensor]) -> MonitorBatch:
         """The same with a change to each tensor."""
         points, labels, fine = self
-        return Batch(change(points), None if labels is None else change(labels), None if fine is None else change(fine))
+        return MonitorBatch(
+            change(points), None if labels is None else change(labels), None if fine is None else change(fine)
+        )
 
-    def copied(self) -> Batch:
+    def copied(self) -> MonitorBatch:
         """The same now, whatever becomes of these tensors: embeddings float32, labels int64, on one device."""
         points, labels, fine = self.embeddings.detach(), self.labels, self.fine
-        return Batch(
+        return MonitorBatch(
             points.to(torch.float32, copy=True),
             None if labels is None else labels.to(points.device, torch.int64, copy=True),
             None if fine is None else fine.to(points.device, torch.int64, copy=True),
         )
 
-    def as_given(self) -> Batch:
+    def without_graph(self) -> MonitorBatch:
         """The same without a graph, float32 and on one device, not copied where it is so already."""
         device = self.embeddings.device
-        found = self.each(lambda part: part.detach().to(device))
-        return found._replace(embeddings=found.embeddings.float())
+        moved = self.each(lambda tensor: tensor.detach().to(device))
+        return moved._replace(embeddings=moved.embeddings.float())
 
 
-class Seen(NamedTuple):
-    """What a look shows.
+class CheckValues(NamedTuple):
+    """Values of one check.
 
     Attributes:
-        running, loss: of the updates the median, NaN left out; the first as `RUNNING`.
-        compared: of the last batch, as `COMPARED`.
+        running, loss: of the updates the median, NaN left out; the first as `SUM_MEASURES`.
+        compared: of the last batch, as `NEIGHBOR_MEASURES`.
         finite: whether all numbers of all updates are.
     """
 
@@ -78,7 +80,7 @@ class Seen(NamedTuple):
     finite: bool
 
 
-class Kept:
+class MonitorBuffer:
     """Losses, sums of embeddings and measures of the updates since the last look.
 
     On a CPU they are read at once, on a device all at the look, for which it must finish its work.
@@ -87,12 +89,12 @@ class Kept:
     def __init__(self) -> None:
         self._losses: list[Tensor | float] = []
         self._totals: list[Tensor | float] = []  # of embeddings: not finite where one of these is not
-        self._waiting: list[Batch] = []  # small ones that are yet to be measured
-        self._sums: list[tuple[Sums[Tensor], int]] = []  # of batches, and how many items they have
+        self._waiting: list[MonitorBatch] = []  # small ones that are yet to be measured
+        self._sums: list[tuple[BatchSums[Tensor], int]] = []  # of batches, and how many items they have
         self._measured: list[list[float]] = []  # running measures of an interrupted run
 
-    def note(self, embeddings: Tensor | None, loss: Tensor | float | None) -> None:
-        """What is needed of each update.
+    def add_update(self, embeddings: Tensor | None, loss: Tensor | float | None) -> None:
+        """Store what is needed of each update.
 
         Args:
             embeddings: of a batch that is not kept; the measures of others tell whether they are finite.
@@ -102,30 +104,34 @@ class Kept:
         if embeddings is not None:
             self._totals.append(_number(embeddings.detach().sum(dtype=torch.float32)))
 
-    def keep(self, batch: Batch) -> None:
+    def add_batch(self, batch: MonitorBatch) -> None:
         """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next look."""
         if batch.embeddings.numel() <= SMALL:
             self._waiting.append(batch.copied())
             return
         with without_autocast(batch.embeddings.device.type):  # distances need all their digits
             self._measure()
-            self._add(batch.as_given().each(_alone))
+            self._add(batch.without_graph().each(_unsqueezed))
 
-    def look(self, batch: Batch) -> Seen:
+    def read(self, batch: MonitorBatch) -> CheckValues:
         """Read what was kept, the last of it this batch, and forget it."""
         with without_autocast(batch.embeddings.device.type):
             pairs = self._measure()
-            rows = () if batch.labels is None else compared_rows(pairs or _first_pairs(batch))
+            rows = () if batch.labels is None else neighbor_stats(pairs or _first_pairs(batch))
         sums, measured, losses, totals = self._sums, self._measured, self._losses, self._totals
         self.forget()
-        read = iter(_read([*rows, *losses, *totals, *(part for one, _ in sums for part in one)]))
-        compared = compared_measures(Compared(*(next(read) for _ in rows))) if rows else [math.nan] * len(COMPARED)
+        read = iter(_read([*rows, *losses, *totals, *(tensor for batch_sum, _ in sums for tensor in batch_sum)]))
+        compared = (
+            neighbor_measures(NeighborStats(*(next(read) for _ in rows)))
+            if rows
+            else [math.nan] * len(NEIGHBOR_MEASURES)
+        )
         loss_of, total_of = [next(read) for _ in losses], [next(read) for _ in totals]
-        for one, count in sums:
-            measured += running_measures(Sums(*(next(read) for _ in one)), count)
+        for batch_sum, count in sums:
+            measured += sum_measures(BatchSums(*(next(read) for _ in batch_sum)), count)
         columns = list(zip(*measured, strict=True))
         numbers = (*loss_of, *total_of, *columns[NORM])  # the norm is not finite where an embedding is not
-        return Seen(
+        return CheckValues(
             [_middle(column) for column in columns], _middle(loss_of), compared, all(map(math.isfinite, numbers))
         )
 
@@ -136,8 +142,8 @@ class Kept:
     def state_dict(self) -> dict[str, list[Any]]:
         """All that a resumed run needs, as JSON."""
         self._measure()
-        for one, count in self._sums:
-            self._measured += running_measures(Sums(*_read(one)), count)
+        for batch_sum, count in self._sums:
+            self._measured += sum_measures(BatchSums(*_read(batch_sum)), count)
         self._sums = []
         return {
             "losses": all_finite(map(float, self._losses)),
@@ -152,32 +158,32 @@ class Kept:
         self._totals += all_numbers(state.get("totals", []))
         self._measured = [all_numbers(row) for row in state.get("measured", [])]
 
-    def _measure(self) -> Pairs | None:
+    def _measure(self) -> PairDistances | None:
         """Measure the batches that wait, at once if they are of one kind; returns the pairs of the last, if known."""
         waiting, self._waiting = self._waiting, []
-        alike = len({one.kind for one in waiting}) == 1
+        alike = len({batch.kind for batch in waiting}) == 1
         pairs = None
-        for group in [waiting] if alike else [[one] for one in waiting]:
-            batches = Batch(*map(_stacked, zip(*group, strict=True)))
+        for group in [waiting] if alike else [[batch] for batch in waiting]:
+            batches = MonitorBatch(*map(_stacked, zip(*group, strict=True)))
             points, labels, fine = batches
-            pairs = pairs_of(points, labels, fine) if labels is not None and points.shape[1] <= PAIRED else None
+            pairs = pair_distances(points, labels, fine) if labels is not None and points.shape[1] <= PAIRED else None
             self._add(batches, pairs)
         return pairs
 
-    def _add(self, batches: Batch, pairs: Pairs | None = None) -> None:
-        self._sums.append((running_sums(*batches, pairs=pairs), batches.embeddings.shape[1]))
+    def _add(self, batches: MonitorBatch, pairs: PairDistances | None = None) -> None:
+        self._sums.append((batch_sums(*batches, pairs=pairs), batches.embeddings.shape[1]))
 
 
-def _alone(part: Tensor) -> Tensor:
+def _unsqueezed(tensor: Tensor) -> Tensor:
     """As several of which it is the only one."""
-    return part[None]
+    return tensor[None]
 
 
-def _first_pairs(batch: Batch) -> Pairs:
+def _first_pairs(batch: MonitorBatch) -> PairDistances:
     """The pairs of the first rows of a batch."""
-    points, labels, fine = batch.each(lambda part: part[:MOST]).as_given().each(_alone)
+    points, labels, fine = batch.each(lambda tensor: tensor[:MOST]).without_graph().each(_unsqueezed)
     assert labels is not None
-    return pairs_of(points, labels, fine)
+    return pair_distances(points, labels, fine)
 
 
 def _number(value: Tensor) -> Tensor | float:
@@ -186,14 +192,14 @@ def _number(value: Tensor) -> Tensor | float:
 
 
 def _read(parts: Sequence[Tensor | float | None]) -> list[Any]:
-    """What is no tensor as it is, and tensors as lists; those of a device are brought from it at once."""
-    away = [part for part in parts if isinstance(part, Tensor) and not part.is_cpu]
+    """Read tensors as lists, and leave the rest; those of a device are brought from it at once."""
+    away = [value for value in parts if isinstance(value, Tensor) and not value.is_cpu]
     if away:
-        flat = torch.cat([part.to(away[0].device).flatten() for part in away]).cpu()
-        sizes = [part.numel() for part in away]
-        found = (one.view(part.shape) for one, part in zip(torch.split(flat, sizes), away, strict=True))
-        parts = [next(found) if isinstance(part, Tensor) and not part.is_cpu else part for part in parts]
-    return [part.tolist() if isinstance(part, Tensor) else part for part in parts]
+        flat = torch.cat([value.to(away[0].device).flatten() for value in away]).cpu()
+        sizes = [value.numel() for value in away]
+        host = (values.view(value.shape) for values, value in zip(torch.split(flat, sizes), away, strict=True))
+        parts = [next(host) if isinstance(value, Tensor) and not value.is_cpu else value for value in parts]
+    return [value.tolist() if isinstance(value, Tensor) else value for value in parts]
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -204,5 +210,5 @@ def _middle(values: Sequence[float]) -> float:
 
 def _stacked(parts: Sequence[Tensor | None]) -> Any:
     """Tensors of one shape as one more; None of None."""
-    known = [part for part in parts if part is not None]
+    known = [tensor for tensor in parts if tensor is not None]
     return torch.stack(known) if known else None

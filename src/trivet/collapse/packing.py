@@ -1,4 +1,4 @@
-"""How many points fit on a unit sphere a distance apart."""
+"""Numbers of points that fit on a unit sphere a distance apart."""
 
 from __future__ import annotations
 

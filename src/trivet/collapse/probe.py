@@ -26,7 +26,11 @@ PARTS = 4  # of a run whose length is known: it is asked no less often than at e
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
-NEIGHBOURS, OWN, OTHER = 10, 1, 6  # a stranger has at most so many of its class among the nearest, and so many of one
+NEIGHBOURS, SAME_CLASS, OTHER = (
+    10,
+    1,
+    6,
+)  # a stranger has at most so many of its class among the nearest, and so many of one
 CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
 SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
 TWICE = 0.99  # confidence of the intervals by which two looks in a row accuse
@@ -34,8 +38,8 @@ ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What a probe showed.
+class ProbeResult:
+    """Measures of one call of a probe.
 
     Attributes:
         step: optimiser steps done.
@@ -79,8 +83,8 @@ class Look:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Look:
-        """What `as_json` gave."""
+    def from_json(cls, values: Mapping[str, Any]) -> ProbeResult:
+        """Read what `as_json` gave."""
         floats = ("hits", "fine_hits", "precisions", "fine_precisions")
         kinds = dict.fromkeys(floats, np.float64) | {"nearest": np.int64}
         made: dict[str, Any] = {
@@ -94,7 +98,7 @@ class Look:
         return [float(getattr(self, name)) for name in SERIES]
 
 
-def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) -> Look:
+def measure_probe(step: int, embeddings: Array, labels: Integers, fine: Integers | None) -> ProbeResult:
     """Measure a probe in O(M^2 d); embeddings that are not finite have lost everything.
 
     Args:
@@ -119,9 +123,9 @@ def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) 
         fine_hits, fine_precisions = _hits(squared, ordered, alike), _precisions(squared, ordered, alike)
     total = points.square().sum()
     distances = squared.sqrt()
-    apart = ~torch.eye(len(points), dtype=torch.bool)
-    within, between = distances[same & apart].mean(), distances[~same].mean()
-    return Look(
+    off_diagonal = ~torch.eye(len(points), dtype=torch.bool)
+    within, between = distances[same & off_diagonal].mean(), distances[~same].mean()
+    return ProbeResult(
         step=step,
         recall=float(hits.mean()),
         fine_recall=float(fine_hits.mean()) if fine is not None else math.nan,
@@ -139,8 +143,8 @@ def look(step: int, embeddings: Array, labels: Integers, fine: Integers | None) 
 def _hits(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
     """Recall@1 of each item where equally near ones come in random order."""
     tied = squared == ordered[:, :1]
-    found: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
-    return found
+    shares: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
+    return shares
 
 
 def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
@@ -149,29 +153,29 @@ def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor
     last = ordered.gather(1, (others - 1).clamp_min(0)[:, None])
     nearer, tied = squared < last, squared == last
     drawn = (others - nearer.sum(dim=1)) * (tied & same).sum(dim=1).double() / tied.sum(dim=1)
-    found: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
-    found[others.numpy() == 0] = 0.0
-    return found
+    shares: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
+    shares[others.numpy() == 0] = 0.0
+    return shares
 
 
 def _strangers(squared: torch.Tensor, classes: torch.Tensor) -> float:
     count = min(NEIGHBOURS, len(classes) - 1)
     near = classes[squared.topk(count, largest=False).indices]  # (M, k)
     votes = torch.zeros(len(classes), int(classes.max()) + 1).scatter_add_(1, near, torch.ones(near.shape))
-    own = votes.gather(1, classes[:, None]).squeeze(1)
+    same_class = votes.gather(1, classes[:, None]).squeeze(1)
     votes.scatter_(1, classes[:, None], 0)
-    return float(((own <= OWN) & (votes.amax(dim=1) >= OTHER)).double().mean())
+    return float(((same_class <= SAME_CLASS) & (votes.amax(dim=1) >= OTHER)).double().mean())
 
 
-class Loss(NamedTuple):
+class MeasureDrop(NamedTuple):
     """A measure of the probe that fell, and by how much."""
 
     measure: str
     comparison: Comparison
 
 
-class Probing:
-    """When a probe is asked, and what it says beside the start and the best of the run so far.
+class ProbeTracker:
+    """Schedule of a probe, and its results compared with the start and the best of the run so far.
 
     The probe is asked before anything is trained, or at the first update: that is the reference. Then it is asked where
     batches are suspicious, if the updates have doubled since the last time (6, 12, 24, ...), or if all calls so far
@@ -191,13 +195,13 @@ class Probing:
 
     def __init__(self) -> None:
         self.series: dict[str, list[float]] = {name: [] for name in SERIES}
-        self.reference: Look | None = None
-        self.best: Look | None = None
-        self.last: Look | None = None
-        self.before: Look | None = None
+        self.reference: ProbeResult | None = None
+        self.best: ProbeResult | None = None
+        self.last: ProbeResult | None = None
+        self.before: ProbeResult | None = None
         self._classes = np.zeros(0, dtype=np.int64)
         self._fine: Integers | None = None
-        self._updates, self._called, self._spent, self._seen = 0, 0, 0, 0
+        self._updates, self._called, self._spent, self._trained = 0, 0, 0, 0
 
     @property
     def items(self) -> int:
@@ -211,16 +215,16 @@ class Probing:
 
     @property
     def cost(self) -> float:
-        """What the calls cost, over what the steps did; 0 before the first step."""
-        return self._spent / (STEP_COST * self._seen) if self._seen else 0.0
+        """Cost of the calls over that of the steps; 0 before the first step."""
+        return self._spent / (STEP_COST * self._trained) if self._trained else 0.0
 
     def count(self, items: int) -> None:
         """Note an update of so many items."""
         self._updates += 1
-        self._seen += items
+        self._trained += items
 
     def due(self, *, suspicious: bool, steps: int | None = None) -> bool:
-        """Whether to ask the probe at this update.
+        """Return whether to call the probe at this update.
 
         Args:
             steps: updates of the whole run, if known.
@@ -232,18 +236,20 @@ class Probing:
         factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
         if self._updates >= max(FIRST, factor * self._called):
             return True
-        return self._spent + self.items <= share * STEP_COST * self._seen
+        return self._spent + self.items <= share * STEP_COST * self._trained
 
-    def ask(self, probe: Probe, step: int) -> Look:
+    def measure(self, probe: Probe, step: int) -> ProbeResult:
         """Call the probe and measure what it gives.
 
         Raises:
             ValueError: if it is no embeddings with labels, of two items or more, or these are other items than before.
         """
-        given = probe()
-        if not 2 <= len(given) <= 3:
-            raise ValueError(f"a probe must give (embeddings, labels) or (embeddings, labels, fine): got {len(given)}.")
-        embeddings, *levels = given
+        output = probe()
+        if not 2 <= len(output) <= 3:
+            raise ValueError(
+                f"a probe must give (embeddings, labels) or (embeddings, labels, fine): got {len(output)}."
+            )
+        embeddings, *levels = output
         if embeddings.ndim != 2 or len(embeddings) < 2:
             raise ValueError(
                 f"a probe must give embeddings (M, d) of two items or more: got shape {tuple(embeddings.shape)}."
@@ -257,47 +263,51 @@ class Probing:
                 f"a probe must give the same items in the same order each time: got {len(numbers[0])}, with other "
                 f"labels than the {len(self._classes)} of the first call."
             )
-        return self.take(look(step, embeddings, self._classes, self._fine))
+        return self.record(measure_probe(step, embeddings, self._classes, self._fine))
 
-    def take(self, found: Look) -> Look:
+    def record(self, result: ProbeResult) -> ProbeResult:
         """Note what the probe showed, and return it; the first is the reference."""
         self._called = self._updates
         self._spent += self.items
         if self.reference is None:
-            self.reference = found
+            self.reference = result
         else:
-            self.before, self.last = self.last, found
-        if self.best is None or found.score > self.best.score:
-            self.best = found
-        for name, value in zip(SERIES, found.values(), strict=True):
+            self.before, self.last = self.last, result
+        if self.best is None or result.score > self.best.score:
+            self.best = result
+        for name, value in zip(SERIES, result.values(), strict=True):
             self.series[name].append(value)
-        return found
+        return result
 
-    def beside(self, other: Look | None, name: str) -> list[Comparison]:
+    def compare(self, other: ProbeResult | None, name: str) -> list[Comparison]:
         """The last look beside another, at the level of the labels and at the finer one; nothing without both."""
-        return self._beside(self.last, other, name)
+        return self._compare(self.last, other, name)
 
-    def _beside(self, one: Look | None, other: Look | None, name: str, **levels: float) -> list[Comparison]:
-        if one is None or other is None:
+    def _compare(
+        self, result: ProbeResult | None, other: ProbeResult | None, name: str, **levels: float
+    ) -> list[Comparison]:
+        if result is None or other is None:
             return []
         levels = {"decisive": math.inf, **levels}  # a monitor accuses in small batches, and looks again
-        found = [compare(one.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
+        comparisons = [compare(result.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
         if self._fine is not None:
-            found.append(compare(one.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER, **levels))
-        return found
+            comparisons.append(
+                compare(result.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER, **levels)
+            )
+        return comparisons
 
-    def behind(self, other: Look) -> bool:
-        """Whether the last look is worse than another by a point or more, and by more than chance at 95 %.
+    def behind(self, other: ProbeResult) -> bool:
+        """Return whether the last look is worse than another by a point or more, and by more than chance at 95 %.
 
         It is asked at the level that counts, to choose between two networks and not to accuse one.
         """
         return self._difference(other)[1] < 0
 
-    def ahead(self, other: Look) -> bool:
-        """Whether it is better, likewise."""
+    def ahead(self, other: ProbeResult) -> bool:
+        """Return whether it is better, likewise."""
         return self._difference(other)[0] > 0
 
-    def _difference(self, other: Look) -> tuple[float, float]:
+    def _difference(self, other: ProbeResult) -> tuple[float, float]:
         """The interval of 95 % of what was gained since another look; around 0 where that is below a point."""
         if self.last is None:
             return -1.0, 1.0
@@ -309,11 +319,12 @@ class Probing:
 
     @property
     def fell(self) -> bool:
-        """Whether the last look may be worse than the start, which the next one will tell."""
+        """Return whether the last look may be worse than the start, which the next one will tell."""
         return bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
 
-    def stays_below(self, other: Look | None) -> list[Loss]:
-        """What the last two looks have less than an earlier one, beyond chance, if recall did not rise by a point.
+    def stays_below(self, other: ProbeResult | None) -> list[MeasureDrop]:
+        """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
+        point.
 
         Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and, with ten
         classes or more, of 95 % over classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 %
@@ -324,28 +335,28 @@ class Probing:
         return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True)
 
     def _losses(
-        self, looks: Sequence[Look | None], other: Look | None, *, over_queries: float, by_recall: bool
-    ) -> list[Loss]:
+        self, looks: Sequence[ProbeResult | None], other: ProbeResult | None, *, over_queries: float, by_recall: bool
+    ) -> list[MeasureDrop]:
         """The levels at which looks, one after the other, together have less than another.
 
         Args:
             by_recall: whether recall@1 must be lower beyond chance, too, where R-precision is.
         """
-        some = [one for one in looks if one is not None]
+        some = [result for result in looks if result is not None]
         if other is None or len(some) < len(looks):
             return []
         levels = [(ITEM, self._classes, "hits", "precisions")]
         if self._fine is not None:
             levels.append((FINER, self._fine, "fine_hits", "fine_precisions"))
-        found = []
+        drops = []
         for level, classes, *names in levels:
             drawn = classes if len(np.unique(classes)) >= SEVERAL else np.zeros_like(classes)
-            recalls = [float(getattr(one, names[0]).mean()) for one in (*some, other)]
+            recalls = [float(getattr(result, names[0]).mean()) for result in (*some, other)]
             if max(recalls[:-1]) > recalls[-1] - FLOOR or recalls[-2] >= recalls[0] + FLOOR:
                 continue
             recall, precision = (
                 compare(
-                    np.mean([getattr(one, name) for one in some], axis=0),
+                    np.mean([getattr(result, name) for result in some], axis=0),
                     getattr(other, name),
                     drawn,
                     reference=f"step {other.step}",
@@ -357,10 +368,10 @@ class Probing:
                 for name in names
             )
             if recall.worse:
-                found.append(Loss("recall@1", recall))
+                drops.append(MeasureDrop("recall@1", recall))
             elif precision.worse and (not by_recall or _lower(some, other, names[0])):
-                found.append(Loss("R-precision", precision))
-        return found
+                drops.append(MeasureDrop("R-precision", precision))
+        return drops
 
     def by_chance(self) -> float | None:
         """Up to where recall@1 of the last look comes by chance, if it is not above that; else None."""
@@ -372,9 +383,9 @@ class Probing:
         _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self._classes)
         return high if now.recall <= high else None
 
-    def begin_again(self) -> Probing:
+    def begin_again(self) -> ProbeTracker:
         """One for another attempt at the same run: the same reference, and nothing else."""
-        new = Probing()
+        new = ProbeTracker()
         new.reference = new.best = self.reference
         new._classes, new._fine = self._classes, self._fine
         return new
@@ -401,8 +412,8 @@ class Probing:
             "series": finite_series(self.series),
             "classes": self._classes.tolist(),
             "fine": None if self._fine is None else self._fine.tolist(),
-            "counts": [self._updates, self._called, self._spent, self._seen],
-            "looks": {name: None if one is None else one.as_json() for name, one in looks.items()},
+            "counts": [self._updates, self._called, self._spent, self._trained],
+            "results": {name: None if result is None else result.as_json() for name, result in looks.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -410,14 +421,17 @@ class Probing:
         self.series = number_series(state["series"])
         self._classes = np.array(state["classes"], dtype=np.int64)
         self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
-        self._updates, self._called, self._spent, self._seen = state["counts"]
-        looks = {name: None if one is None else Look.from_json(one) for name, one in state["looks"].items()}
+        self._updates, self._called, self._spent, self._trained = state["counts"]
+        looks = {
+            name: None if result is None else ProbeResult.from_json(result) for name, result in state["results"].items()
+        }
         self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
         self.before = looks["before"]
 
 
-def _lower(looks: Sequence[Look], other: Look, name: str) -> bool:
-    """Whether the mean of a measure of each item over some looks is lower than in another, by 95 % over items."""
-    gains = np.mean([getattr(one, name) for one in looks], axis=0) - getattr(other, name)
-    one_class = np.zeros(len(gains), dtype=np.int64)
-    return difference_ends(gains, one_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0
+def _lower(looks: Sequence[ProbeResult], other: ProbeResult, name: str) -> bool:
+    """Return whether the mean of a measure of each item over some looks is lower than in another, by 95 % over
+    items."""
+    gains = np.mean([getattr(result, name) for result in looks], axis=0) - getattr(other, name)
+    single_class = np.zeros(len(gains), dtype=np.int64)
+    return difference_ends(gains, single_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0

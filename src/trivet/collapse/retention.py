@@ -17,7 +17,7 @@ LARGEST = 1000  # items of a class; of more, so many are drawn at random
 
 @dataclass(frozen=True, eq=False)
 class Retention:
-    """What an embedding keeps of the neighbourhoods inside each class; C classes."""
+    """Share of the neighbourhoods inside each class that an embedding keeps; C classes."""
 
     labels: npt.NDArray[Any]  # (C,) the label of each class, ascending
     values: Floats  # (C,) at most 1; NaN for a class of fewer than 10 items, or one that the reference has on one point
@@ -29,7 +29,7 @@ class Retention:
 
 
 def mode_retention(embeddings: Array, reference: Array, labels: Array, *, seed: int = 0) -> Retention:
-    """How near the nearest class-mate of each item is in a reference: 1 if it is the nearest there, 0 as by chance.
+    """Rank the nearest class-mate of each item in a reference: 1 if it is the nearest there, 0 as by chance.
 
     Of an item, r is the rank (1 nearest, n - 1 farthest) that its nearest neighbour inside its class of n, by the
     embedding, has among its class-mates by the reference. The retention of a class is, over its items,
@@ -88,7 +88,7 @@ def mode_retention(embeddings: Array, reference: Array, labels: Array, *, seed: 
 
 
 def _retention(rows: Floats, before: Floats) -> float:
-    """Of one class `(n, d)` with its reference `(n, e)`; NaN if the reference has it on one point."""
+    """Retention of one class `(n, d)` with its reference `(n, e)`; NaN if the reference has it on one point."""
     from scipy.stats import rankdata
 
     ranks = rankdata(_squared_distances(before), axis=1)  # (n, n), of the n - 1 others and, last, the item itself

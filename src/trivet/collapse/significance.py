@@ -52,17 +52,18 @@ class Comparison:
 
     @property
     def worse(self) -> bool:
-        """Whether the embedding is worse beyond doubt: the whole interval is below 0, and a point or more is lost."""
+        """Return whether the embedding is worse beyond doubt: the whole interval is below 0, and a point or more is
+        lost."""
         return self.high < 0 and self.difference <= -FLOOR
 
     @property
     def better(self) -> bool:
-        """Whether it is better beyond doubt."""
+        """Return whether it is better beyond doubt."""
         return self.low > 0 and self.difference >= FLOOR
 
     @property
     def doubtful(self) -> bool:
-        """Whether it did less well, but may be as good on other items."""
+        """Return whether it did less well, but may be as good on other items."""
         return self.difference <= -FLOOR and not self.worse
 
 
@@ -93,19 +94,21 @@ class Ranking:
 
     @property
     def worse(self) -> bool:
-        """Whether it is lower beyond doubt: the whole interval is below 0, and a point or more is lost."""
+        """Return whether it is lower beyond doubt: the whole interval is below 0, and a point or more is lost."""
         return self.high < 0 and self.difference <= -FLOOR
 
 
-def comparison_json(one: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Its fields, and what they say."""
-    outcome = "worse" if one.worse else "better" if one.better else "open" if one.doubtful else "equal"
-    return asdict(one) | {"difference": one.difference, "outcome": outcome}
+    outcome = (
+        "worse" if comparison.worse else "better" if comparison.better else "open" if comparison.doubtful else "equal"
+    )
+    return asdict(comparison) | {"difference": comparison.difference, "outcome": outcome}
 
 
-def ranking_json(one: Ranking) -> dict[str, Any]:
+def ranking_json(ranking: Ranking) -> dict[str, Any]:
     """Its fields, and what they say."""
-    return asdict(one) | {"difference": one.difference, "worse": one.worse}
+    return asdict(ranking) | {"difference": ranking.difference, "worse": ranking.worse}
 
 
 def in_words(reference: str) -> str:
@@ -148,20 +151,20 @@ def compare(
     )
 
 
-def compare_rankings(own: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Ranking:
+def compare_rankings(values: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Ranking:
     """Compare MAP@R on the same queries, as `compare` does recall@1.
 
     Args:
-        own: `(Q,)` in [0, 1], MAP@R of each query in the embedding.
+        values: `(Q,)` in [0, 1], MAP@R of each query in the embedding.
         others: `(Q,)`, in the reference.
         classes: `(Q,)` the class of each query.
     """
-    low, high = _ends(own - others, classes, QUERIES_LEVEL, CLASSES_LEVEL, DECISIVE)
+    low, high = _ends(values - others, classes, QUERIES_LEVEL, CLASSES_LEVEL, DECISIVE)
     return Ranking(
         reference=reference,
         level=level,
-        queries=len(own),
-        map_at_r=float(own.mean()),
+        queries=len(values),
+        map_at_r=float(values.mean()),
         reference_map_at_r=float(others.mean()),
         low=low,
         high=high,
@@ -171,8 +174,8 @@ def compare_rankings(own: Floats, others: Floats, classes: Integers, *, referenc
 def _ends(
     gains: Floats, classes: Integers, over_queries: float, over_classes: float, decisive: float
 ) -> tuple[float, float]:
-    asked = over_classes if abs(float(gains.mean())) < decisive else None
-    return difference_ends(gains, classes, over_queries=over_queries, over_classes=asked)
+    class_level = over_classes if abs(float(gains.mean())) < decisive else None
+    return difference_ends(gains, classes, over_queries=over_queries, over_classes=class_level)
 
 
 def difference_ends(
@@ -203,7 +206,7 @@ def difference_ends(
     return max(-1.0, min(low for low, _ in ends)), min(1.0, max(high for _, high in ends))
 
 
-def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:
+def recall_by_chance(nearest: Integers, queries: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:
     """Between which values recall@1 lies in 99 % of the permutations of the labels: an exact test, for any neighbours.
 
     Two items that are each other's nearest hit or miss together, and many may have one neighbour; permuted labels keep
@@ -211,7 +214,7 @@ def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, s
 
     Args:
         nearest: `(Q,)` the row of the nearest other item of each query.
-        asked: `(Q,)` the rows of the queries.
+        queries: `(Q,)` the rows of the queries.
         classes: `(N,)` class numbers.
         seed: of the 2,000 permutations.
     """
@@ -221,7 +224,7 @@ def recall_by_chance(nearest: Integers, asked: Integers, classes: Integers, *, s
     for start in steps(range(0, PERMUTATIONS, step), "permutations of the labels, in blocks"):
         count = min(step, PERMUTATIONS - start)
         labels = generator.permuted(np.broadcast_to(classes, (count, len(classes))), axis=1)
-        recalls[start : start + count] = (labels[:, nearest] == labels[:, asked]).mean(axis=1)
+        recalls[start : start + count] = (labels[:, nearest] == labels[:, queries]).mean(axis=1)
     low, high = np.quantile(recalls, [(1 - PERMUTED_LEVEL) / 2, (1 + PERMUTED_LEVEL) / 2]).tolist()
     return low, high
 

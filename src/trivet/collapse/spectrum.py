@@ -1,4 +1,4 @@
-"""How many directions an embedding uses."""
+"""Directions that an embedding uses: singular values and effective rank."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def alignment(embeddings: Array, labels: Array) -> float:
         return math.nan
     sizes = torch.bincount(classes)
     sums = points.new_zeros(len(sizes), points.shape[1]).index_add_(0, classes, points)
-    apart = points - (sums / sizes[:, None])[classes]
-    within = points.new_zeros(len(sizes)).index_add_(0, classes, apart.square().sum(dim=1)) * sizes
+    deviations = points - (sums / sizes[:, None])[classes]
+    within = points.new_zeros(len(sizes)).index_add_(0, classes, deviations.square().sum(dim=1)) * sizes
     pairs = int((sizes * (sizes - 1)).sum()) // 2
     return float(within.sum()) / pairs if pairs else math.nan
 

@@ -45,7 +45,7 @@ def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
     inner = as_classes(fine, count=len(points), name="fine")
     groups, members = torch.unique(torch.stack([outer, inner], dim=1), dim=0, return_inverse=True)
     fine_centroids = _centroids(points, members)
-    within = [torch.pdist(fine_centroids[groups[:, 0] == one]) for one in range(int(outer.max()) + 1)]
+    within = [torch.pdist(fine_centroids[groups[:, 0] == number]) for number in range(int(outer.max()) + 1)]
     pooled = torch.cat(within)
     if not len(pooled):
         raise ValueError("fine must split at least one coarse class in two: got one fine class in each.")
@@ -54,7 +54,7 @@ def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ClassSpread:
-    """How large each class is beside its distance from the others; fields `(C,)`, in the order of the sorted labels.
+    """Size of each class and its distance from the others; fields `(C,)`, in the order of the sorted labels.
 
     Attributes:
         within: root mean square distance of two items of the class; NaN for a class of one item.
@@ -97,9 +97,9 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     scatter = points.new_zeros(len(sizes)).index_add_(0, classes, (points - means[classes]).square().sum(dim=1))
     others = len(points) - sizes
     # Of two sets, the mean squared distance is the sum of their variances and the squared distance of their means.
-    whole = points.square().sum()
+    total = points.square().sum()
     rest = (points.sum(dim=0) - sizes[:, None] * means) / others[:, None]
-    spread = (whole - scatter - sizes * means.square().sum(dim=1)) / others - rest.square().sum(dim=1)
+    spread = (total - scatter - sizes * means.square().sum(dim=1)) / others - rest.square().sum(dim=1)
     between = scatter / sizes + spread.clamp_min(0) + (means - rest).square().sum(dim=1)
     within = torch.where(sizes > 1, 2 * scatter / (sizes - 1), torch.nan)
     between = torch.where(others > 0, between, torch.nan)

@@ -19,7 +19,7 @@ BATCHES = 32
 
 @dataclass(frozen=True)
 class SamplingStrategy:
-    """How training chooses: a loss with its selectors, and the shape of a batch.
+    """Sampling of a training: a loss with its selectors, and the shape of a batch.
 
     Attributes:
         loss: any loss of Trivet; a copy is evaluated, so its record and its random state stay as they are.
@@ -40,7 +40,7 @@ class SamplingStrategy:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingStats:
     """Means over random batches; shares in [0, 1].
 
     Attributes:
@@ -70,7 +70,7 @@ class Sampling:
 
 def sampling(
     embeddings: Array, labels: Array, strategy: SamplingStrategy, *, batches: int = BATCHES, seed: int = 0
-) -> Sampling:
+) -> SamplingStats:
     """Evaluate the loss on random batches of P classes x K items of finished embeddings.
 
     A class with fewer than K items gives all it has; classes of one item are left out.
@@ -99,18 +99,18 @@ def sampling(
     generator = np.random.default_rng(seed)
     loss = copy.deepcopy(strategy.loss).cpu()
     kind = next((parameter.dtype for parameter in loss.parameters()), torch.float64)
-    batches_seen = []
+    rows_of_values = []
     for _ in steps(range(batches), "batches of the strategy"):
         chosen = generator.permutation(len(members))[: strategy.classes_per_batch]
-        rows = [generator.permutation(members[one])[: strategy.samples_per_class] for one in chosen]
+        rows = [generator.permutation(members[members_of])[: strategy.samples_per_class] for members_of in chosen]
         index = torch.from_numpy(np.concatenate(rows))
-        batch, own = points[index].to(kind), classes[index]
+        batch, batch_labels = points[index].to(kind), classes[index]
         with torch.no_grad():
-            value = float(loss(batch, own))
+            value = float(loss(batch, batch_labels))
         assert loss.last is not None
         record = loss.last
-        placed = triplet_scatter(unit_rows(batch), own)
-        batches_seen.append(
+        placed = triplet_scatter(unit_rows(batch), batch_labels)
+        rows_of_values.append(
             (
                 value,
                 record.active_fraction,
@@ -120,10 +120,10 @@ def sampling(
                 record.mean_to_negative,
                 _mean(placed.s_ap),
                 _mean(placed.s_an),
-                float(np.mean([len(one) - 1 for one in rows])),
+                float(np.mean([len(members_of) - 1 for members_of in rows])),
             )
         )
-    return Sampling(batches, *(_mean(np.array(column)) for column in zip(*batches_seen, strict=True)))
+    return SamplingStats(batches, *(_mean(np.array(column)) for column in zip(*rows_of_values, strict=True)))
 
 
 def _members(classes: Integers) -> list[Integers]:

@@ -42,8 +42,8 @@ class Verdict:
     changes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        told = vars(self)
-        return "\n  ".join([verdict_title(told), *verdict_lines(told)])
+        values = vars(self)
+        return "\n  ".join([verdict_title(values), *verdict_lines(values)])
 
     def __repr__(self) -> str:
         return f"Verdict({self.kind!r}, {self.severity!r})"

@@ -72,7 +72,7 @@ class QueryGallery:
             "labels": {level: values[asked] for level, values in labels.items()},
             "gallery": embeddings[retrieved],
             "gallery_labels": {level: values[retrieved] for level, values in labels.items()},
-            "own": place[asked],
+            "self_rows": place[asked],
         }
         if self.cameras is not None:
             given |= {"cameras": self.cameras[asked], "gallery_cameras": self.cameras[retrieved]}

@@ -13,9 +13,9 @@ from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
 from trivet.metrics.points import Metric, spans
 from trivet.metrics.positive_ranks import SameClass, may_retrieve
-from trivet.metrics.protocols import Task, task_of
+from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
-from trivet.metrics.tie_expectations import WHOLE, check_measures
+from trivet.metrics.tie_expectations import FULL_RANKING, check_measures
 from trivet.runtime.progress import steps
 
 LONGEST = 2048  # neighbours listed for a query
@@ -41,7 +41,7 @@ def retrieve_approximately(
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
-    own: Array | None = None,
+    self_rows: Array | None = None,
     junk: Array | None = None,
     measures: Sequence[str] = ("recall@1", "recall@2", "recall@4", "recall@8", "r-precision", "map@r"),
     distance: Metric = "euclidean",
@@ -65,13 +65,15 @@ def retrieve_approximately(
         ValueError: as `retrieve_levels`; or if a measure needs every rank, or more than 2048 neighbours of a query.
     """
     names = check_measures(measures)
-    whole = [name for name in names if name in WHOLE]
-    if whole:
-        raise ValueError(f"{whole[0]} needs the rank of every positive: got an approximate search; leave it out.")
-    task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
+    ranked = [name for name in names if name in FULL_RANKING]
+    if ranked:
+        raise ValueError(f"{ranked[0]} needs the rank of every positive: got an approximate search; leave it out.")
+    task = retrieval_task(
+        embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
+    )
     same = [SameClass(level) for level in task.levels]
     most = [int(k) for _, _, k in (name.partition("@") for name in names) if k.isdigit()]
-    largest = max(int(one.counts.max()) for one in same)
+    largest = max(int(level_classes.counts.max()) for level_classes in same)
     if {"r-precision", "map@r"} & {*names}:
         most.append(largest)
     listed = min(max(most) + (1 if task.groups is None else largest), len(task.gallery))
@@ -85,10 +87,10 @@ def retrieve_approximately(
     counts = torch.zeros(2, len(labels), len(task.queries), dtype=torch.int64)
     for start, stop in steps(list(spans(len(task.queries), QUERIES)), "queries, in blocks"):
         block = torch.arange(start, stop)
-        without = None if task.own is None else task.own[block].numpy()
+        without = None if task.self_rows is None else task.self_rows[block].numpy()
         listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
-        for number, one in enumerate(same):
-            hits, positives, left_out = _hits(task, number, one, block, torch.from_numpy(listed_rows))
+        for number, level_classes in enumerate(same):
+            hits, positives, left_out = _hits(task, number, level_classes, block, torch.from_numpy(listed_rows))
             values[number, block] = _measured(hits, positives, names)
             counts[0, number, block], counts[1, number, block] = positives, len(task.gallery) - left_out
     levels = {
@@ -98,8 +100,10 @@ def retrieve_approximately(
     return ApproximateRetrieval(levels, index.info, listed)
 
 
-def _hits(task: Task, level: int, same: SameClass, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which of the found `(B, k)` are positives, those that may not be retrieved moved behind; and counts `(B,)`.
+def _hits(
+    task: RetrievalTask, level: int, same: SameClass, block: Tensor, nearest: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mark the positives among the nearest `(B, k)`, those that may not be retrieved moved behind; and count `(B,)`.
 
     The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
     """
@@ -107,13 +111,13 @@ def _hits(task: Task, level: int, same: SameClass, block: Tensor, nearest: Tenso
     sizes = same.counts[classes]
     rows = torch.arange(len(block)).repeat_interleave(sizes)
     members = same.members(classes, sizes)
-    allowed = may_retrieve(task.own, task.groups, block[rows], members)
+    allowed = may_retrieve(task.self_rows, task.groups, block[rows], members)
     positives = torch.bincount(rows[allowed], minlength=len(block))
     there = nearest >= 0
     relevant = there & (task.levels[level].gallery[nearest.clamp_min(0)] == classes[:, None])
-    kept = there & ~(relevant & ~may_retrieve(task.own, task.groups, block[:, None], nearest.clamp_min(0)))
-    order = torch.argsort((~kept).byte(), dim=1, stable=True)
-    return (relevant & kept).gather(1, order), positives, sizes - positives
+    valid = there & ~(relevant & ~may_retrieve(task.self_rows, task.groups, block[:, None], nearest.clamp_min(0)))
+    order = torch.argsort((~valid).byte(), dim=1, stable=True)
+    return (relevant & valid).gather(1, order), positives, sizes - positives
 
 
 def _measured(hits: Tensor, positives: Tensor, names: Sequence[str]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What an ivf-pq index holds of a row: a code of some bytes, by which candidates are found, which the row itself ranks.
+"""Codes of an ivf-pq index: some bytes of each row, by which candidates are found, which the row itself ranks.
 
 Product quantization (Jegou, Douze, Schmid, "Product quantization for nearest neighbor search", TPAMI 2011): a row less
 the centre of its list is cut into groups of coordinates, and each is replaced by the nearest of 256 that were learned.
@@ -22,7 +22,7 @@ MOST_CANDIDATES = 640
 
 
 def code_bytes(dimension: int) -> int:
-    """How many bytes the code of a row has.
+    """Number of bytes in the code of a row.
 
     Example:
         >>> code_bytes(128), code_bytes(768), code_bytes(10)
@@ -32,12 +32,12 @@ def code_bytes(dimension: int) -> int:
 
 
 def coded_width(dimension: int) -> int:
-    """How many numbers are coded: the dimensions, and zeros that fill the last group."""
+    """Number of coded numbers: the dimensions, and zeros that fill the last group."""
     return code_bytes(dimension) * _group(dimension)
 
 
 def coded(rows: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float32]:
-    """What is coded of rows `(n, width)`: the first `dimension` numbers `(n, coded_width)`.
+    """Numbers of rows `(n, width)` that are coded: the first `dimension` `(n, coded_width)`.
 
     For cosine, a last one tells rows of zeros from others. The code can do without it: it only finds candidates.
     """
@@ -47,7 +47,7 @@ def coded(rows: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float
 
 
 def candidates(k: int, each: int, first: int) -> int:
-    """How many rows are ranked for the k nearest: `each` for each of up to `first` of them, in all at least 4 k.
+    """Number of rows to rank for the k nearest: `each` for each of up to `first` of them, in all at least 4 k.
 
     Example:
         >>> [candidates(k, 20, 10) for k in (1, 10, 50, 1000)]

@@ -25,8 +25,8 @@ FURTHER = 4  # times as many are listed for anchors whose nearest items are near
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Which items are taken as negatives, and how many. D is the distance of the index, S = 1 - D for cosine.
+class MiningRules:
+    """Rules by which negatives are taken. D is the distance of the index, S = 1 - D for cosine.
 
     Attributes:
         k: negatives of each anchor and positive, at least 1; fewer where no more are left.
@@ -76,8 +76,8 @@ class Rules:
             )
 
 
-class Counts(NamedTuple):
-    """What became of anchors, pairs and candidates; those of parts add up.
+class MiningCounts(NamedTuple):
+    """Counts of anchors, pairs and candidates by what became of them; those of parts add up.
 
     Attributes:
         anchors: that were mined for.
@@ -109,7 +109,7 @@ class Counts(NamedTuple):
     fewer: int = 0
 
     @classmethod
-    def total(cls, parts: Iterable[Counts]) -> Counts:
+    def total(cls, parts: Iterable[MiningCounts]) -> MiningCounts:
         """The sums over parts."""
         return cls(*(sum(values) for values in zip(cls(), *parts, strict=True)))
 
@@ -130,7 +130,7 @@ class HardNegatives:
     negatives: Integers
     to_positive: Floats
     to_negative: Floats
-    counts: Counts
+    counts: MiningCounts
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -144,7 +144,7 @@ def hard_negatives(
     anchor_labels: Array | None = None,
     pairs: Array | None = None,
     rows: Array | None = None,
-    rules: Rules | None = None,
+    rules: MiningRules | None = None,
 ) -> HardNegatives:
     """The hard negatives of anchors in an index, with the positive of each.
 
@@ -161,10 +161,10 @@ def hard_negatives(
         anchors: `(A, d)` as the index was built from; by default its own rows, and an anchor is not its own positive.
         anchor_labels: `(A,)` their classes; needed with both `anchors` and `labels`.
         pairs: `(P, 2)` rows of anchors and of their positives in the index; several of one anchor each give triplets of
-            their own. By default each anchor has one positive of its class, see `Rules.positives`: "easy" and "hard"
-            compare it with all of its class, the lowest row if several are equally far.
+            their own. By default each anchor has one positive of its class, see `MiningRules.positives`: "easy" and
+            "hard" compare it with all of its class, the lowest row if several are equally far.
         rows: `(R,)` the anchors to mine for, in this order; by default all, or with `pairs` all that have one.
-        rules: by default `Rules()`.
+        rules: by default `MiningRules()`.
 
     Raises:
         ValueError: if shapes, dtypes or ranges disagree, neither labels nor pairs are given, or a relative margin is
@@ -177,11 +177,11 @@ def hard_negatives(
     Example:
         >>> from trivet.knn.index import build_index
         >>> index = build_index(np.array([[0.0], [1.0], [3.0], [7.0]]), distance="euclidean")
-        >>> mined = hard_negatives(index, np.array([0, 0, 5, 5]), rules=Rules(k=1, margin=0.5))
+        >>> mined = hard_negatives(index, np.array([0, 0, 5, 5]), rules=MiningRules(k=1, margin=0.5))
         >>> np.stack([mined.anchors, mined.positives, mined.negatives], axis=1).tolist()
         [[0, 1, 2], [1, 0, 2], [3, 2, 1]]
     """
-    rules = rules or Rules()
+    rules = rules or MiningRules()
     rules.check_distance(index.info.distance)
     if anchors is not None and (anchors.ndim != 2 or anchors.shape[1] != index.info.dimension):
         raise ValueError(
@@ -190,7 +190,7 @@ def hard_negatives(
         )
     of_item, of_anchor = _classes(index, labels, anchors, anchor_labels)
     count = len(index) if anchors is None else len(anchors)
-    listed = None if pairs is None else _pairs(pairs, count, len(index), own=anchors is None)
+    listed = None if pairs is None else _pairs(pairs, count, len(index), within_set=anchors is None)
     if listed is None and of_item is None:
         raise ValueError("positives must come from labels or from pairs: got neither; give one of them.")
     if rows is None:
@@ -199,8 +199,8 @@ def hard_negatives(
         chosen = _numbers(rows, count, "rows")
 
     def nearest(some: Integers, reach: int) -> tuple[Integers, Floats]:
-        found = index.search_rows(some, reach) if anchors is None else index.search(_take(anchors, some), reach)
-        return found.indices, found.distances
+        neighbors = index.search_rows(some, reach) if anchors is None else index.search(_take(anchors, some), reach)
+        return neighbors.indices, neighbors.distances
 
     def distances(some: Integers, items: Integers) -> Floats:
         if anchors is None:
@@ -210,44 +210,46 @@ def hard_negatives(
     if listed is None:
         assert of_item is not None
         assert of_anchor is not None
-        at, positives = _by_class(chosen, of_item, of_anchor, own=anchors is None, rules=rules, distances=distances)
+        at, positives = _by_class(
+            chosen, of_item, of_anchor, within_set=anchors is None, rules=rules, distances=distances
+        )
     else:
         at, positives = _by_pair(chosen, listed)
     to_positive = distances(chosen[at], positives[:, None])[:, 0]
     with_positive = np.unique(at)
-    same = _SameOrListed(of_item, of_anchor, listed, len(index), own=anchors is None)
+    same = _SameOrListed(of_item, of_anchor, listed, len(index), within_set=anchors is None)
     places = np.zeros(len(chosen), np.int64)
     places[with_positive] = np.arange(len(with_positive))
     among = max(rules.skip + rules.k, min(rules.among, len(index)))
-    found, far, met = _candidates(chosen[with_positive], same, nearest, among, len(index))
-    found, far = found[places[at]], far[places[at]]  # (pairs, among)
+    neighbors, far, met = _candidates(chosen[with_positive], same, nearest, among, len(index))
+    neighbors, far = neighbors[places[at]], far[places[at]]  # (pairs, among)
 
-    left = found >= 0
+    left = neighbors >= 0
     left_out = {}
     for reason, out in _left_out(far, to_positive, rules).items():
         left_out[reason] = int((left & out).sum())
         left &= ~out
-    kept = int(left.sum())
+    remaining = int(left.sum())
     if rules.negatives == "random":
         _draw(left, chosen[at], positives, rules)
     else:
         left &= left.cumsum(axis=1) <= rules.k
     each = left.sum(axis=1)
-    pair, place = np.nonzero(left)
+    pair, position = np.nonzero(left)
     return HardNegatives(
         anchors=chosen[at][pair],
         positives=positives[pair],
-        negatives=found[pair, place],
+        negatives=neighbors[pair, position],
         to_positive=to_positive[pair],
-        to_negative=far[pair, place],
-        counts=Counts(
+        to_negative=far[pair, position],
+        counts=MiningCounts(
             anchors=len(chosen),
             without_positive=len(chosen) - len(with_positive),
             pairs=len(at),
             same_class=met,
-            candidates=int((found >= 0).sum()),
+            candidates=int((neighbors >= 0).sum()),
             **left_out,
-            not_needed=kept - len(pair),
+            not_needed=remaining - len(pair),
             taken=len(pair),
             without_negative=int((each == 0).sum()),
             fewer=int(((each > 0) & (each < rules.k)).sum()),
@@ -255,8 +257,9 @@ def hard_negatives(
     )
 
 
-def _left_out(far: Floats, to_positive: Floats, rules: Rules) -> dict[str, Booleans]:
-    """Which candidates `(P, n)`, nearest first, each rule leaves out, by the names and in the order of `Counts`."""
+def _left_out(far: Floats, to_positive: Floats, rules: MiningRules) -> dict[str, Booleans]:
+    """Candidates `(P, n)`, nearest first, that each rule leaves out, in the order and by the names of
+    `MiningCounts`."""
     limit = np.full(len(far), -np.inf)
     if rules.margin is not None:
         limit = np.maximum(limit, to_positive + rules.margin)
@@ -270,7 +273,7 @@ def _left_out(far: Floats, to_positive: Floats, rules: Rules) -> dict[str, Boole
     }
 
 
-def _draw(left: Booleans, anchors: Integers, positives: Integers, rules: Rules) -> None:
+def _draw(left: Booleans, anchors: Integers, positives: Integers, rules: MiningRules) -> None:
     """Leave k of the candidates of each pair, at random."""
     for row in np.flatnonzero(left.sum(axis=1) > rules.k).tolist():
         draw = np.random.default_rng((rules.seed, int(anchors[row]), int(positives[row])))
@@ -280,35 +283,41 @@ def _draw(left: Booleans, anchors: Integers, positives: Integers, rules: Rules) 
 
 
 class _SameOrListed:
-    """Which items are left out for an anchor: those of its class, and those that are listed with it."""
+    """Items to leave out for an anchor: those of its class, and those that are listed with it."""
 
     def __init__(
-        self, of_item: Integers | None, of_anchor: Integers | None, listed: Integers | None, items: int, *, own: bool
+        self,
+        of_item: Integers | None,
+        of_anchor: Integers | None,
+        listed: Integers | None,
+        items: int,
+        *,
+        within_set: bool,
     ) -> None:
         self.of_item, self.of_anchor, self.items = of_item, of_anchor, items
         self.sizes = None
         if of_item is not None and of_anchor is not None:
             self.sizes = np.bincount(of_item, minlength=1 + int(of_anchor.max(initial=0)))
         both = np.empty((0, 2), np.int64) if listed is None else listed
-        if own:  # a pair holds in both directions
+        if within_set:  # a pair holds in both directions
             both = np.concatenate([both, both[:, ::-1]])
         self.keys = np.unique(both[:, 0] * items + both[:, 1])
 
     def most(self, anchors: Integers) -> Integers:
         """At most how many items each anchor `(A,)` is without."""
-        first, last = (np.searchsorted(self.keys, one * self.items) for one in (anchors, anchors + 1))
+        first, last = (np.searchsorted(self.keys, rows * self.items) for rows in (anchors, anchors + 1))
         if self.sizes is None or self.of_anchor is None:
             return last - first
         most: Integers = last - first + self.sizes[self.of_anchor[anchors]]
         return most
 
     def __call__(self, anchors: Integers, items: Integers) -> Booleans:
-        """Whether each of the items `(A, n)`, or -1, is left out for its anchor `(A,)`."""
+        """Return whether each of the items `(A, n)`, or -1, is left out for its anchor `(A,)`."""
         out = np.zeros(items.shape, bool)
         if len(self.keys):
             wanted = anchors[:, None] * self.items + items
-            place = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
-            out = self.keys[place] == wanted
+            position = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
+            out = self.keys[position] == wanted
         if self.of_item is not None and self.of_anchor is not None:
             out |= self.of_item[items] == self.of_anchor[anchors][:, None]
         return out & (items >= 0)
@@ -326,8 +335,8 @@ def _candidates(
 
     More are listed only for anchors for which that is not enough; as many as are left out and `among` more always are.
     """
-    found = np.full((len(anchors), among), -1)
-    far = np.full(found.shape, np.inf)
+    neighbors = np.full((len(anchors), among), -1)
+    far = np.full(neighbors.shape, np.inf)
     most = same.most(anchors) + among
     todo, reach, met = np.arange(len(anchors)), 2 * among, 0
     while len(todo):
@@ -343,12 +352,12 @@ def _candidates(
             enough |= (rows < 0).any(axis=1)
             again.append(some[~enough])
             row, column = np.nonzero(there & (rank <= among) & enough[:, None])
-            place = rank[row, column] - 1
-            found[some[row], place] = rows[row, column]
-            far[some[row], place] = distances[row, column]
+            position = rank[row, column] - 1
+            neighbors[some[row], position] = rows[row, column]
+            far[some[row], position] = distances[row, column]
             met += int((out & (rank < among) & enough[:, None]).sum())
         todo, reach = np.concatenate(again), FURTHER * reach
-    return found, far, met
+    return neighbors, far, met
 
 
 def _by_class(
@@ -356,34 +365,36 @@ def _by_class(
     of_item: Integers,
     of_anchor: Integers,
     *,
-    own: bool,
-    rules: Rules,
+    within_set: bool,
+    rules: MiningRules,
     distances: Callable[[Integers, Integers], Floats],
 ) -> tuple[Integers, Integers]:
-    """For each anchor that has one, its place in `anchors` and a positive of its class."""
+    """Return, for each anchor that has one, its place in `anchors` and a positive of its class."""
     order = np.argsort(of_item, kind="stable")
     classes = of_anchor[anchors]
     starts, ends = (np.searchsorted(of_item[order], classes, side=side) for side in ("left", "right"))
     positives = np.full(len(anchors), -1)
-    for place, (anchor, start, end) in enumerate(zip(anchors.tolist(), starts, ends, strict=True)):
+    for position, (anchor, start, end) in enumerate(zip(anchors.tolist(), starts, ends, strict=True)):
         members = order[start:end]
-        if own:
+        if within_set:
             members = members[members != anchor]
         if not len(members):
             continue
         if rules.positives == "random":
-            positives[place] = np.random.default_rng((rules.seed, anchor)).choice(members)
+            positives[position] = np.random.default_rng((rules.seed, anchor)).choice(members)
         elif len(members) == 1:
-            positives[place] = members[0]
+            positives[position] = members[0]
         else:
-            apart = distances(anchors[place : place + 1], members[None])[0]
-            positives[place] = members[apart.argmin() if rules.positives == "easy" else apart.argmax()]
+            class_distances = distances(anchors[position : position + 1], members[None])[0]
+            positives[position] = members[
+                class_distances.argmin() if rules.positives == "easy" else class_distances.argmax()
+            ]
     at = np.flatnonzero(positives >= 0)
     return at, positives[at]
 
 
 def _by_pair(anchors: Integers, listed: Integers) -> tuple[Integers, Integers]:
-    """For each listed pair of the anchors, anchor by anchor, the place in `anchors` and the positive."""
+    """Return, for each listed pair of the anchors, anchor by anchor, the place in `anchors` and the positive."""
     order = np.argsort(listed[:, 0], kind="stable")
     starts, ends = (np.searchsorted(listed[order, 0], anchors, side=side) for side in ("left", "right"))
     sizes = ends - starts
@@ -431,7 +442,7 @@ def _numbers(values: Array, below: int, name: str) -> Integers:
     return numbers
 
 
-def _pairs(pairs: Array, anchors: int, items: int, *, own: bool) -> Integers:
+def _pairs(pairs: Array, anchors: int, items: int, *, within_set: bool) -> Integers:
     """The pairs `(P, 2)`, each once, where it first is."""
     both = _integers(pairs, "pairs", (len(pairs), 2))
     for numbers, below, name in ((both[:, 0], anchors, "anchors"), (both[:, 1], items, "positives")):
@@ -440,7 +451,7 @@ def _pairs(pairs: Array, anchors: int, items: int, *, own: bool) -> Integers:
                 f"the {name} of pairs must be row numbers from 0 to {below - 1}: got {numbers.min()} to "
                 f"{numbers.max()}."
             )
-    if own and (both[:, 0] == both[:, 1]).any():
+    if within_set and (both[:, 0] == both[:, 1]).any():
         row = int(both[both[:, 0] == both[:, 1]][0, 0])
         raise ValueError(f"an anchor must have another item as its positive: a pair holds row {row} twice; remove it.")
     first = np.unique(both[:, 0] * items + both[:, 1], return_index=True)[1]

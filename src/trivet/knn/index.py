@@ -52,7 +52,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index is.
+    """Description of an index.
 
     Attributes:
         distance: "euclidean", or "cosine" (1 - cosine similarity).
@@ -81,7 +81,7 @@ class IndexInfo:
 
 
 class IndexDescription(TypedDict):
-    """What `index.json` holds: the fields of `IndexInfo`, and those of `Index` that are not in the other file."""
+    """Contents of `index.json`: the fields of `IndexInfo`, and those of `Index` that are not in the other file."""
 
     format: int
     distance: Metric
@@ -172,7 +172,8 @@ class Index:
 
     @property
     def bytes_per_item(self) -> int:
-        """What a search looks at of each row: its numbers or its code, its number in a list, its links in a graph."""
+        """Bytes of each row that a search reads: its numbers or its code, its number in a list, its links in a
+        graph."""
         numbers = 4 * len(self.centre)
         links = 2 * 4 * self.info.parameters.get("M", 0)  # in the lowest layer, which nearly all rows have alone
         return {
@@ -192,9 +193,9 @@ class Index:
         info = self.info
         if info.recall >= wanted and not info.tried:
             return self
-        enough = next((one for one in info.tried if one["recall"] >= wanted), None)
+        enough = next((attempt for attempt in info.tried if attempt["recall"] >= wanted), None)
         if enough is None:
-            best = max([one["recall"] for one in info.tried] or [info.recall])
+            best = max([attempt["recall"] for attempt in info.tried] or [info.recall])
             raise ValueError(
                 f"the recall of a search must be one that the index was measured to reach, at most {best:.4g}: got "
                 f"{wanted}; index the embeddings again with --recall {wanted}."
@@ -206,8 +207,8 @@ class Index:
         """The rows `(n, width)` of row numbers `(n,)`, as they are in the index."""
         if self.stored is not None:
             return self.stored(numbers)
-        found: npt.NDArray[np.float32] = self.faiss.reconstruct_batch(numbers)
-        return found
+        vectors: npt.NDArray[np.float32] = self.faiss.reconstruct_batch(numbers)
+        return vectors
 
     def _queries(self, queries: Array) -> npt.NDArray[np.float32]:
         """Queries `(Q, d)`, checked, as they would be in the index."""
@@ -257,8 +258,8 @@ class Index:
             queries = codes.coded(queries, self.info.dimension)
         _set_effort(self.faiss, self.info.kind, self.info.parameters)  # each time: others may share what is inside
         _, rows = self.faiss.search(queries, min(count, len(self)))
-        found: Integers = rows
-        return found
+        candidates: Integers = rows
+        return candidates
 
     def _measured(self, indices: Integers, squared: Floats) -> Nearest:
         """The distances that are asked for."""
@@ -269,12 +270,12 @@ class Index:
     def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
         squared = np.full(nearest.shape, np.inf)
-        for place, rows in enumerate(nearest):
+        for query, rows in enumerate(nearest):
             real = np.flatnonzero(rows >= 0)
             for start, stop in spans(len(real), max(1, PIECE // queries.shape[1])):
                 some = real[start:stop]
                 points = self.rows(rows[some]).astype(np.float64)
-                squared[place, some] = np.square(points - queries[place]).sum(axis=1)
+                squared[query, some] = np.square(points - queries[query]).sum(axis=1)
         return squared
 
     def save(self, folder: Path) -> None:

@@ -36,7 +36,7 @@ def check_stored(path: Path, kind: str, items: int, width: int) -> None:
         try:
             {"exact": stored.flat, "hnsw": stored.hnsw, "ivf": stored.ivf, "ivf-pq": stored.ivf_pq}[kind]()
         finally:
-            rest = len(mapped) - stored.place
+            rest = len(mapped) - stored.offset
             stored.close()
         if rest:
             raise ValueError(f"it has {rest} bytes too many")
@@ -48,27 +48,27 @@ class _Stored:
     def __init__(self, mapped: mmap.mmap, items: int, width: int) -> None:
         self.data = memoryview(mapped)
         self.items, self.width = items, width
-        self.place = 0
+        self.offset = 0
 
     def close(self) -> None:
         self.data.release()
 
     def take(self, size: int) -> memoryview:
-        if size < 0 or self.place + size > len(self.data):
+        if size < 0 or self.offset + size > len(self.data):
             raise ValueError("it is cut off, or a size in it is wrong")
-        self.place += size
-        return self.data[self.place - size : self.place]
+        self.offset += size
+        return self.data[self.offset - size : self.offset]
 
     def values(self, form: str) -> Any:
-        with self.take(struct.calcsize(form)) as part:
-            found = struct.unpack(form, part)
-        return found if len(found) > 1 else found[0]
+        with self.take(struct.calcsize(form)) as data:
+            numbers = struct.unpack(form, data)
+        return numbers if len(numbers) > 1 else numbers[0]
 
     def array(self, dtype: str, count: int | None = None) -> npt.NDArray[Any]:
         """A copy of the values that follow; without `count` the file says how many there are."""
         count = self.values("<Q") if count is None else count
-        with self.take(count * np.dtype(dtype).itemsize) as part:
-            return np.frombuffer(part, dtype).copy()
+        with self.take(count * np.dtype(dtype).itemsize) as data:
+            return np.frombuffer(data, dtype).copy()
 
     def skip(self, size: int, must: int) -> None:
         """Pass over the values of a vector that must have `must` of them, of `size` bytes each."""
@@ -77,9 +77,9 @@ class _Stored:
         self.take(count * size).release()
 
     def header(self, code: bytes, items: int) -> None:
-        found = self.values("<4s")
-        if found != code:
-            raise ValueError(f"it begins with {found!r}, not {code!r}")
+        actual = self.values("<4s")
+        if actual != code:
+            raise ValueError(f"it begins with {actual!r}, not {code!r}")
         width, total, _, _, trained, metric = self.values("<iqqqBi")
         if (width, total, trained, metric) != (self.width, items, 1, 1):
             raise ValueError(f"it holds {total} vectors of {width} numbers")

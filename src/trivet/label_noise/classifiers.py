@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trivet.label_noise.logistic import CLASSES, Logistic
-from trivet.label_noise.neighbourhoods import BLOCK_ENTRIES, Setting, Surroundings
+from trivet.label_noise.neighbourhoods import BLOCK_ENTRIES, LabelledPoints, Neighborhoods
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import report
 
@@ -19,8 +19,8 @@ STRENGTH = 0.5  # items that the shares of the classes count for beside the neig
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
-    """What the views say of the M classes that come into question for each of N items.
+class ClassScores:
+    """Scores of the M classes that come into question for each of N items.
 
     Attributes:
         candidates: `(N, M)` classes, that of the item's label first; all classes where there are at most 32.
@@ -37,7 +37,9 @@ class Views:
 NORMAL, NEAREST, LOGISTIC = 0, 1, 2  # places of the views in the scores
 
 
-def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic: Sequence[Logistic]) -> Views:
+def class_scores(
+    setting: LabelledPoints, around: Neighborhoods, weights: Floats, logistic: Sequence[Logistic]
+) -> ClassScores:
     """The views, from items `(N,)` that count as much as their weights in [0, 1].
 
     Normal distributions: around the means of the classes, with one covariance, estimated from the items within their
@@ -66,25 +68,25 @@ def all_views(setting: Setting, around: Surroundings, weights: Floats, logistic:
         shares = linear.masses / linear.masses.sum()
         step = max(1, BLOCK_ENTRIES // max(count, around.indices.shape[1] ** 2))
         for start in range(0, len(items), step):
-            rows, part = items[start : start + step], slice(start, start + step)
-            all_scores = linear.scores(part)
-            beside = setting.classes[around.indices[rows]]
+            rows, block = items[start : start + step], slice(start, start + step)
+            all_scores = linear.scores(block)
+            neighbor_classes = setting.classes[around.indices[rows]]
             counted = near[rows] * weights[around.indices[rows]]
-            chosen, again = _chosen(classes[part], all_scores, beside, counted, few)
+            chosen, again = _candidates(classes[block], all_scores, neighbor_classes, counted, few)
             mass = np.zeros(chosen.shape)
-            for j in range(beside.shape[1]):
-                mass += counted[:, [j]] * (chosen == beside[:, [j]])
+            for j in range(neighbor_classes.shape[1]):
+                mass += counted[:, [j]] * (chosen == neighbor_classes[:, [j]])
             candidates[rows], repeated[rows] = chosen, again
             scores[rows, :, NORMAL] = np.take_along_axis(all_scores, chosen, axis=1)
             scores[rows, :, NEAREST] = np.log(mass + STRENGTH * shares[chosen] + 1e-12)
             if logistic:
-                scores[rows, :, LOGISTIC] = np.take_along_axis(logistic[fold].logs(part), chosen, axis=1)
+                scores[rows, :, LOGISTIC] = np.take_along_axis(logistic[fold].logs(block), chosen, axis=1)
             done += len(rows)
             report("probabilities of the classes", done, len(weights))
-    return Views(candidates, scores, repeated)
+    return ClassScores(candidates, scores, repeated)
 
 
-def logistics(setting: Setting, weights: Floats, seed: int) -> list[Logistic]:
+def logistics(setting: LabelledPoints, weights: Floats, seed: int) -> list[Logistic]:
     """The logistic regressions of each fold; none for over 1,000 classes."""
     count = len(setting.values)
     if count > CLASSES:
@@ -96,7 +98,7 @@ def logistics(setting: Setting, weights: Floats, seed: int) -> list[Logistic]:
     ]
 
 
-def _near(around: Surroundings) -> Floats:
+def _near(around: Neighborhoods) -> Floats:
     """The weights of the neighbours `(N, k)`, of k in all."""
     band = around.distances[:, [min(BAND, around.distances.shape[1]) - 1]]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,24 +106,26 @@ def _near(around: Surroundings) -> Floats:
     return np.asarray(weights, np.float64)
 
 
-def _chosen(own: Integers, scores: Floats, beside: Integers, counted: Floats, few: int) -> tuple[Integers, Booleans]:
+def _candidates(
+    labels: Integers, scores: Floats, neighbor_classes: Integers, counted: Floats, few: int
+) -> tuple[Integers, Booleans]:
     """The candidates of some items: own class, those of the best scores, those with the largest mass nearby."""
     count = scores.shape[1]
     if few == count:
-        order = np.tile(np.arange(count), (len(own), 1))
-        order[np.arange(len(own)), own] = 0
-        order[:, 0] = own
+        order = np.tile(np.arange(count), (len(labels), 1))
+        order[np.arange(len(labels)), labels] = 0
+        order[:, 0] = labels
         return order, np.zeros(order.shape, np.bool_)
     best = torch.from_numpy(scores).topk(few - 1 - NEARBY, dim=1).indices.numpy()
-    same = beside[:, :, None] == beside[:, None, :]
+    same = neighbor_classes[:, :, None] == neighbor_classes[:, None, :]
     mass = np.einsum("nij,nj->ni", same.astype(np.float64), counted)
     mass[(np.tril(same, -1)).any(axis=2)] = -1.0  # only the nearest item of each class stands for it
     most = np.argsort(-mass, axis=1, kind="stable")[:, :NEARBY]
-    found = np.concatenate([own[:, None], best, np.take_along_axis(beside, most, axis=1)], axis=1)
-    if found.shape[1] < few:  # fewer neighbours than classes they may bring
-        found = np.concatenate([found, np.repeat(own[:, None], few - found.shape[1], axis=1)], axis=1)
-    equal = np.tril(found[:, :, None] == found[:, None, :], -1)
-    return found, equal.any(axis=2)
+    candidates = np.concatenate([labels[:, None], best, np.take_along_axis(neighbor_classes, most, axis=1)], axis=1)
+    if candidates.shape[1] < few:  # fewer neighbours than classes they may bring
+        candidates = np.concatenate([candidates, np.repeat(labels[:, None], few - candidates.shape[1], axis=1)], axis=1)
+    equal = np.tril(candidates[:, :, None] == candidates[:, None, :], -1)
+    return candidates, equal.any(axis=2)
 
 
 class _Linear:
@@ -136,13 +140,13 @@ class _Linear:
         total = float(w.sum())
         masses = torch.zeros(count, dtype=torch.float64).index_add_(0, y, w)
         means = _means(points, y, w, masses)
-        apart = (points - means[y]) * w.sqrt()[:, None]
+        deviations = (points - means[y]) * w.sqrt()[:, None]
         free = max(total - int((masses > 0).sum()), 1.0)
-        covariance = apart.T @ apart / free
+        covariance = deviations.T @ deviations / free
         width = len(covariance)
         level = float(covariance.trace()) / width
         squares = float(covariance.square().sum())
-        spread = (float(apart.square().sum(dim=1).square().sum()) / total - squares * (free / total) ** 2) / total
+        spread = (float(deviations.square().sum(dim=1).square().sum()) / total - squares * (free / total) ** 2) / total
         shrinkage = min(1.0, max(0.0, spread / max(squares - width * level**2, 1e-300)))
         self._flat = level <= 1e-300
         shrunk = (1 - shrinkage) * covariance + shrinkage * level * torch.eye(width, dtype=torch.float64)
@@ -153,23 +157,23 @@ class _Linear:
         self._classes, self._weights, self._factor = y, w, (1 - shrinkage) / free
         self.masses = masses.numpy()
 
-    def scores(self, part: slice) -> Floats:
+    def scores(self, rows_slice: slice) -> Floats:
         """Scores `(n, C)` of some items by the classifiers without the item itself; 0 where all points coincide."""
-        rows, y, w, means = self._rows[part], self._classes[part], self._weights[part], self._means
+        rows, y, w, means = self._rows[rows_slice], self._classes[rows_slice], self._weights[rows_slice], self._means
         masses = torch.from_numpy(self.masses)
         if self._flat:
             return np.zeros((len(rows), len(masses)))
-        apart = rows - means[y]  # v
-        length = apart.square().sum(dim=1)
+        deviations = rows - means[y]  # v
+        length = deviations.square().sum(dim=1)
         rest = (masses[y] - w).clamp_min(1e-9)
         removed = self._factor * w * masses[y] / rest
         # Sherman-Morrison: x' (1 - a v v')^-1 x = x'x + a (v'x)^2 / (1 - a v'v), with x the item less a mean.
         gain = removed / (1 - removed * length).clamp_min(1e-6)
         squared = rows.square().sum(dim=1)[:, None] - 2 * rows @ means.T + means.square().sum(dim=1)
-        along = (apart * rows).sum(dim=1)[:, None] - apart @ means.T
+        along = (deviations * rows).sum(dim=1)[:, None] - deviations @ means.T
         squared += gain[:, None] * along.square()
-        own = (masses[y] / rest).square() * (length + gain * length.square())
-        squared[torch.arange(len(rows)), y] = own
+        to_mean = (masses[y] / rest).square() * (length + gain * length.square())
+        squared[torch.arange(len(rows)), y] = to_mean
         shares = masses.clamp_min(1e-9).log() - float(masses.sum().log())
         return np.asarray((shares - squared / 2).numpy())
 

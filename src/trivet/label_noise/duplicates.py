@@ -17,7 +17,7 @@ BY_CHANCE = 0.001  # share of items without a duplicate that may come so near to
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:
-    """What is known of N items as duplicates of each other.
+    """Duplicates among N items.
 
     Attributes:
         exact: `(N,)` whether another item has the same content.
@@ -41,7 +41,7 @@ def find_duplicates(
     content: Sequence[Hashable] | None = None,
     folds: Integers | None = None,
 ) -> Duplicates:
-    """Which items are duplicates of others, by their content and by the distances to their nearest neighbours.
+    """Find the items that are duplicates of others, by content and by the distances to their nearest neighbours.
 
     Exact duplicates have equal contents. Two items at distance D are near duplicates where
 
@@ -78,8 +78,8 @@ def find_duplicates(
     count, k = neighbours.shape
     close = _near(neighbours, distances, np.zeros(count, np.int64) if folds is None else folds)
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for i, one in enumerate(content or ()):
-        groups[one].append(i)
+    for i, value in enumerate(content or ()):
+        groups[value].append(i)
     exact, twin = np.zeros(count, np.bool_), np.full(count, -1)
     other = np.zeros(count, np.bool_)
     group = np.arange(count)
@@ -128,7 +128,7 @@ def intrinsic_dimension(distances: Floats) -> float:
 
 
 def _near(neighbours: Integers, distances: Floats, folds: Integers) -> Booleans:
-    """Whether each neighbour `(N, k)` is a near duplicate by its distance."""
+    """Return whether each neighbour `(N, k)` is a near duplicate by its distance."""
     count, k = neighbours.shape
     if count == 0 or k < 3:
         return np.zeros((count, k), np.bool_)

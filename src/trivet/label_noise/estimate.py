@@ -1,4 +1,4 @@
-"""How many labels are wrong, and which classes are confused: an estimate, a range, or that it cannot be told."""
+"""Estimate of how many labels are wrong, and which classes are confused: a rate, a range, or that it cannot be told."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from trivet.distances import Array
-from trivet.label_noise.classifiers import Views, all_views, logistics
-from trivet.label_noise.neighbourhoods import NEIGHBOURS, Setting, Surroundings, surroundings
+from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
+from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, Neighborhoods, find_neighborhoods
 from trivet.label_noise.posterior import Posterior, fit_posterior
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
@@ -24,7 +24,7 @@ KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
 EVEN = 0.4  # evenness of the deepest that disagree, below which they lie towards the class of their label
 LONG = 1.5  # times as far from the mean of their class as all items: the deepest are deep for long rows
-ASKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
+CHECKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
 DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
@@ -74,7 +74,8 @@ class NoiseEstimate:
 
     @property
     def accuses(self) -> bool:
-        """Whether single labels may be changed by their probability alone: some must be wrong, or a rate is told."""
+        """Return whether single labels may be changed by their probability alone: some must be wrong, or a rate is
+        told."""
         return self.rate is not None or (self.interval is not None and self.interval[0] > 0)
 
     def as_json(self, *, largest: int = 20) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class NoiseEstimate:
         "largest" lists the entries off the diagonal by the share of all items they stand for, P(true) T, largest first,
         with the positions of their classes; none if uninformative.
         """
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "verdict": self.verdict,
             "rate": self.rate,
             "interval": None if self.interval is None else list(self.interval),
@@ -100,18 +101,18 @@ class NoiseEstimate:
         }
         matrix, low, high = self.transition, self.transition_low, self.transition_high
         if matrix is None or low is None or high is None or self.verdict == "uninformative":
-            return told
+            return record
         share = self.priors[:, None] * matrix
         np.fill_diagonal(share, -1.0)
         places = np.argsort(-share, axis=None, kind="stable")[: min(largest, len(share) * (len(share) - 1))]
         rows, columns = np.unravel_index(places, share.shape)
         if len(share) <= TABLES:
-            told |= {
+            record |= {
                 "transition": matrix.tolist(),
                 "transition_low": low.tolist(),
                 "transition_high": high.tolist(),
             }
-        told["largest"] = [
+        record["largest"] = [
             {
                 "true": i,
                 "observed": j,
@@ -122,7 +123,7 @@ class NoiseEstimate:
             }
             for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
         ]
-        return told
+        return record
 
 
 def estimate_noise(
@@ -136,7 +137,8 @@ def estimate_noise(
 ) -> NoiseEstimate:
     """The rate of wrong labels, or the range in which it lies where overlapping classes would look the same.
 
-    Views of each item leave its own label out: linear classifiers and its neighbours (`views.all_views`). They are
+    Views of each item leave its own label out: linear classifiers and its neighbours (`classifiers.class_scores`).
+    They are
     combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn from p T,
     T the transition of the noise (`posterior.fit_posterior`). Its rate is at least the lower end that follows.
 
@@ -204,63 +206,69 @@ def estimate_noise(
         ('estimated', 0.1)
     """
     k = None if neighbours is None else check_count(neighbours, name="neighbours")
-    setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
+    setting = LabelledPoints.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
     return judge(setting, k, seed).noise
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What was found on the way to an estimate."""
+    """Intermediate results of an estimate."""
 
-    around: Surroundings
-    views: Views
+    around: Neighborhoods
+    views: ClassScores
     model: Posterior
     noise: NoiseEstimate
 
 
-def judge(setting: Setting, k: int | None, seed: int) -> Judgement:
+def judge(setting: LabelledPoints, k: int | None, seed: int) -> Judgement:
     """The steps of `estimate_noise`."""
-    around = surroundings(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
-    unweighted = all_views(setting, around, np.ones(len(setting.classes)), ())
+    around = find_neighborhoods(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
+    unweighted = class_scores(setting, around, np.ones(len(setting.classes)), ())
     first = fit_posterior(unweighted, setting.classes, len(setting.values), seed=seed)
     # Once more, with logistic regression, an item counting by the probability that its label is right. The estimate
     # rests on the first time: an item's label has a part in the weights of the others, and so in the second views of
     # itself.
-    weights = np.clip(first.given[:, 0], LIGHTEST, 1.0)
-    views = all_views(setting, around, weights, logistics(setting, weights, seed))
+    weights = np.clip(first.posterior[:, 0], LIGHTEST, 1.0)
+    views = class_scores(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    noise = _told(setting, unweighted, first, views, model, around.indices.shape[1], seed)
+    noise = _verdict(setting, unweighted, first, views, model, around.indices.shape[1], seed)
     return Judgement(around, views, model, noise)
 
 
-def _told(
-    setting: Setting, unweighted: Views, first: Posterior, views: Views, model: Posterior, k: int, seed: int
+def _verdict(
+    setting: LabelledPoints,
+    unweighted: ClassScores,
+    first: Posterior,
+    views: ClassScores,
+    model: Posterior,
+    k: int,
+    seed: int,
 ) -> NoiseEstimate:
     items, count = len(setting.classes), len(setting.values)
     disagrees = first.best != setting.classes
-    agreement, apart = float((~disagrees).mean()), float(disagrees.mean())
+    agreement, disagreement = float((~disagrees).mean()), float(disagrees.mean())
     chance = float(np.bincount(setting.classes).max() / items)
     order = np.argsort(-first.depth, kind="stable")
     deep, anchors = _deep(disagrees[order])
     surest = _wilson(deep, anchors)
-    deep = min(deep, apart)
+    deep = min(deep, disagreement)
     overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
-    near, few = apart - deep <= NEAR, items < FEW
+    near, few = disagreement - deep <= NEAR, items < FEW
     if sure and deep > 0:
         sure = _reach(setting, first.best, order[:anchors]) < LONG
     if sure and deep > 0:
         sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
     if sure and deep > 0 and few:
-        sure = (near or deep >= EVENLY * apart) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
-    told = sure and near
-    least = deep if told else max(0.0, deep - overlap) if sure else 0.0
+        sure = (near or deep >= EVENLY * disagreement) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
+    settled = sure and near
+    least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
-    if sure and not told and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
+    if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
         least = max(0.0, float(_wilson(deep, anchors)[0]) - overlap)
     interval: tuple[float, float] | None = (
         low if low > FLOOR else 0.0,
-        float(_wilson(apart, items, SURELY if few else QUANTILE)[1]),
+        float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1]),
     )
     verdict: Answer = "estimated"
     reason = ""
@@ -284,16 +292,16 @@ def _told(
                 "Either it does not separate the classes, or too many of these labels are wrong. Bring an embedding "
                 "that separates the classes, such as vectors of a pretrained encoder."
             )
-    elif not told:
+    elif not settled:
         verdict = "cannot-tell"
         where = f"where it is surest, {100 * deep:.1f} % do"
         reason = (
-            f"{100 * apart:.1f} % of the labels disagree with the embedding; {where}"
+            f"{100 * disagreement:.1f} % of the labels disagree with the embedding; {where}"
             f"{', more than overlap explains' if low > FLOOR else ''}. The others may be wrong, or their classes "
             "may not be separable in this embedding; one that separates them better would tell."
         )
     low_t, high_t = None, None
-    priors = np.bincount(views.candidates.ravel(), model.given.ravel(), count) / items
+    priors = np.bincount(views.candidates.ravel(), model.posterior.ravel(), count) / items
     if model.transition is not None:
         low_t, high_t = _wilson(model.transition, priors[:, None] * items + SHRINK)
     return NoiseEstimate(
@@ -313,8 +321,8 @@ def _told(
     )
 
 
-def _reach(setting: Setting, best: Integers, deepest: Integers) -> float:
-    """How far the deepest lie from the mean of their most probable class, over how far all items do: medians."""
+def _reach(setting: LabelledPoints, best: Integers, deepest: Integers) -> float:
+    """Distance of the deepest from the mean of their most probable class, over that of all items: medians."""
     classes = torch.from_numpy(best)
     sums = torch.zeros((len(setting.values), setting.points.shape[1]), dtype=setting.points.dtype)
     sums.index_add_(0, classes, setting.points)
@@ -323,41 +331,41 @@ def _reach(setting: Setting, best: Integers, deepest: Integers) -> float:
     return float(np.median(far[deepest]) / max(float(np.median(far)), 1e-300))
 
 
-def _evenness(views: Views, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
+def _evenness(views: ClassScores, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
     """Mean place of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
     rows = views.scores[deepest] @ first.powers + np.where(views.repeated[deepest], -np.inf, 0.0)
     behind = rows.max(axis=1, keepdims=True) - rows  # how much less probable each candidate is
     candidates, best, labels = views.candidates[deepest], first.best[deepest], classes[deepest]
     disagrees = np.flatnonzero(best != labels)
-    if len(disagrees) > ASKED:
-        disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:ASKED])
+    if len(disagrees) > CHECKED:
+        disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:CHECKED])
     places = []
     for item in disagrees.tolist():
         peers = (best == best[item]) & (labels == best[item])
         others = behind[peers][candidates[peers] == labels[item]]
         others = others[np.isfinite(others)]
         if len(others) >= PEERS:
-            own = behind[item, 0]
-            places.append(float((others < own).mean() + (others == own).mean() / 2))
+            labels_behind = behind[item, 0]
+            places.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
     return float(np.mean(places)) if places else 0.5
 
 
-def _wavers(setting: Setting, first: Posterior, deepest: Integers, seed: int) -> float:
+def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: int) -> float:
     """Share of the deepest items for which a judge of half of the items names another class, over five halvings."""
     random = np.random.default_rng(seed)
-    found: list[Booleans] = []
+    wavering: list[Booleans] = []
     for _ in range(HALVINGS):
         drawn = random.permutation(len(setting.classes))
         for rows in (np.sort(drawn[: len(drawn) // 2]), np.sort(drawn[len(drawn) // 2 :])):
             half = setting.subset(rows)
             if half is None:
                 return 1.0
-            around = surroundings(half, max(1, min(NEIGHBOURS, half.comparable)))
-            views = all_views(half, around, np.ones(len(rows)), ())
+            around = find_neighborhoods(half, max(1, min(NEIGHBOURS, half.comparable)))
+            views = class_scores(half, around, np.ones(len(rows)), ())
             best = half.values[fit_posterior(views, half.classes, len(half.values), seed=seed).best]
-            asked = np.isin(rows, deepest)
-            found.append((best != setting.values[first.best[rows]])[asked])
-    return float(np.concatenate(found).mean())
+            deep = np.isin(rows, deepest)
+            wavering.append((best != setting.values[first.best[rows]])[deep])
+    return float(np.concatenate(wavering).mean())
 
 
 def _deep(disagrees: Booleans) -> tuple[float, int]:

@@ -249,7 +249,7 @@ def boundary(
 
 
 def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed, stratified: bool = False) -> Integers:
-    """Which items a topline trains on: as many clean ones as noise at this rate leaves, drawn uniformly, all else gone.
+    """Draw the items that a topline trains on: as many clean ones as noise at this rate leaves, drawn uniformly.
 
     The ratio of a noisy run to its topline says what the wrong labels did beyond the loss of right ones.
 

@@ -56,15 +56,15 @@ class Logistic:
             some = torch.from_numpy(others)
             self._weights.append(_fit(self._rows[some], classes[others], weights[others], count))
 
-    def logs(self, part: slice) -> Floats:
+    def logs(self, rows_slice: slice) -> Floats:
         """Logarithms of the probabilities of the classes `(n, C)` of some items."""
-        rows, fold = self._rows[part], self.fold[part]
-        found = np.empty((len(rows), self._weights[0].shape[1]))
-        for one, weights in enumerate(self._weights):
-            place = np.flatnonzero(fold == one)
-            logits = torch.addmm(weights[-1], rows[torch.from_numpy(place)], weights[:-1])
-            found[place] = logits.double().log_softmax(dim=1).numpy()
-        return found
+        rows, fold = self._rows[rows_slice], self.fold[rows_slice]
+        logs = np.empty((len(rows), self._weights[0].shape[1]))
+        for number, weights in enumerate(self._weights):
+            members = np.flatnonzero(fold == number)
+            logits = torch.addmm(weights[-1], rows[torch.from_numpy(members)], weights[:-1])
+            logs[members] = logits.double().log_softmax(dim=1).numpy()
+        return logs
 
 
 def _fit(rows: torch.Tensor, classes: Integers, counted: Floats, count: int) -> torch.Tensor:
@@ -72,16 +72,16 @@ def _fit(rows: torch.Tensor, classes: Integers, counted: Floats, count: int) -> 
     from scipy.optimize import minimize
 
     items, width = rows.shape
-    own, place, each = torch.from_numpy(classes), torch.arange(items), torch.from_numpy(counted).float()
+    labels, position, each = torch.from_numpy(classes), torch.arange(items), torch.from_numpy(counted).float()
 
     def loss(flat: Floats) -> tuple[float, Floats]:
         weights = torch.from_numpy(flat).float().reshape(width + 1, count)
         logits = torch.addmm(weights[-1], rows, weights[:-1])
         total = logits.logsumexp(dim=1)
-        value = float((each * (total - logits[place, own])).double().sum())
+        value = float((each * (total - logits[position, labels])).double().sum())
         value += PENALTY / 2 * float(weights[:-1].double().square().sum())
         errors = (logits - total[:, None]).exp_()
-        errors[place, own] -= 1
+        errors[position, labels] -= 1
         errors *= each[:, None]
         slope = torch.empty_like(weights)
         torch.addmm(weights[:-1], rows.T, errors, beta=PENALTY, out=slope[:-1])
@@ -89,5 +89,5 @@ def _fit(rows: torch.Tensor, classes: Integers, counted: Floats, count: int) -> 
         return value / items, (slope.double() / items).numpy().ravel()
 
     begun = np.zeros((width + 1) * count)
-    found = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-    return torch.from_numpy(found.x).float().reshape(width + 1, count)
+    solution = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return torch.from_numpy(solution.x).float().reshape(width + 1, count)

@@ -1,4 +1,4 @@
-"""What a label is judged by: the items of its fold, as points, and the nearest of them."""
+"""Neighbourhoods by which labels are judged: the items of a fold, as points, and the nearest of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEIGHBOURS = 50  # where none are asked for
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class LabelledPoints:
     """Checked inputs: points `(N, width)` to compare by Euclidean distance, class numbers, and fold numbers `(N,)`."""
 
     points: torch.Tensor
@@ -39,7 +39,7 @@ class Setting:
         distance: Metric,
         neighbours: int | None = None,
         seed: int = 0,
-    ) -> Setting:
+    ) -> LabelledPoints:
         points = as_points(embeddings, distance=distance)
         classes = as_classes(labels, count=len(points)).numpy()
         values = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
@@ -48,10 +48,10 @@ class Setting:
                 f"labels must hold at least two classes: got {min(1, len(points))}; without a second class no label "
                 "can be wrong."
             )
-        given = np.zeros(len(points), np.int64)
+        folds_of = np.zeros(len(points), np.int64)
         if folds is not None:
-            given = as_classes(folds, count=len(points), name="folds").numpy()
-        comparable = int(np.bincount(given).min()) - 1
+            folds_of = as_classes(folds, count=len(points), name="folds").numpy()
+        comparable = int(np.bincount(folds_of).min()) - 1
         if neighbours is not None and neighbours > comparable:
             raise ValueError(
                 f"neighbours must not exceed the {comparable} others that each item can be compared with: got "
@@ -63,15 +63,15 @@ class Setting:
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative: got {seed}.")
-        return cls(points, np.unique(values), classes, given, distance)
+        return cls(points, np.unique(values), classes, folds_of, distance)
 
-    def subset(self, rows: Integers) -> Setting | None:
-        """Of some items, or None if they are of one class, or one is alone in its fold."""
+    def subset(self, rows: Integers) -> LabelledPoints | None:
+        """Subset of the items, or None if they are of one class, or one is alone in its fold."""
         values, classes = np.unique(self.classes[rows], return_inverse=True)
         folds = np.unique(self.folds[rows], return_inverse=True)[1]
         if len(values) < 2 or np.bincount(folds).min() < 2:
             return None
-        return Setting(self.points[torch.from_numpy(rows)], self.values[values], classes, folds, self.distance)
+        return LabelledPoints(self.points[torch.from_numpy(rows)], self.values[values], classes, folds, self.distance)
 
     @property
     def comparable(self) -> int:
@@ -86,7 +86,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Surroundings:
+class Neighborhoods:
     """The K nearest others of each item, nearest first, and its nearest items of the own and of other classes."""
 
     indices: Integers  # (N, K)
@@ -95,7 +95,7 @@ class Surroundings:
     to_negative: Floats  # (N,)
 
 
-def surroundings(setting: Setting, k: int) -> Surroundings:
+def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
     """Up to k neighbours of each item among those of its fold.
 
     They are found in float32, which errs by about 1e-7 of the largest squared distance, and put in order by their exact
@@ -121,24 +121,24 @@ def surroundings(setting: Setting, k: int) -> Surroundings:
             for first in range(0, stop - start, few):
                 rows = items[start + first : min(start + first + few, stop)]
                 some = nearest[first : first + few]
-                apart = points[some] - points[start + first : start + first + len(some), None]
-                exact, place = torch.linalg.vector_norm(apart, dim=2).sort(dim=1, stable=True)
-                found = some.gather(1, place)
-                indices[rows], distances[rows] = items[found.numpy()], exact.numpy()
-                same = classes[found] == classes[start + first : start + first + len(some), None]
+                differences = points[some] - points[start + first : start + first + len(some), None]
+                exact, order = torch.linalg.vector_norm(differences, dim=2).sort(dim=1, stable=True)
+                sorted_rows = some.gather(1, order)
+                indices[rows], distances[rows] = items[sorted_rows.numpy()], exact.numpy()
+                same = classes[sorted_rows] == classes[start + first : start + first + len(some), None]
                 # Where it is not among the neighbours, it is looked for among all.
                 for to, wanted in ((positive, same), (negative, ~same)):
                     to[rows] = exact.masked_fill(~wanted, torch.inf).amin(dim=1).numpy()
             rows = items[start:stop]
-            for to, of_own in ((positive, True), (negative, False)):
+            for to, same_class in ((positive, True), (negative, False)):
                 missing = np.flatnonzero(np.isinf(to[rows]))
                 if len(missing):
                     same = classes[start + missing, None] == classes
-                    others = squared[missing].masked_fill_(same != of_own, torch.inf)
+                    others = squared[missing].masked_fill_(same != same_class, torch.inf)
                     to[rows[missing]] = others.amin(dim=1).double().sqrt().numpy()
             done += stop - start
             report("nearest neighbours", done, count)
-    return Surroundings(indices, distances, positive, negative)
+    return Neighborhoods(indices, distances, positive, negative)
 
 
 def _smallest(squared: torch.Tensor, k: int) -> torch.Tensor:

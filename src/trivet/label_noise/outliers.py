@@ -14,7 +14,7 @@ FEWEST = 20  # items, of which that can be told
 
 
 def find_outliers(neighbours: Integers, distances: Floats, *, folds: Integers | None = None) -> Booleans:
-    """Which items `(N,)` are far from all others: than most items are, and than their own neighbours are.
+    """Find items `(N,)` that are far from all others: farther than most items are, and than their own neighbours are.
 
     With D_5 the distance of an item to its fifth neighbour (the last where there are fewer), both must hold:
 
@@ -50,8 +50,8 @@ def find_outliers(neighbours: Integers, distances: Floats, *, folds: Integers | 
     around = np.median(far[neighbours[:, :nth]], axis=1)
     fold = np.zeros(len(far), np.int64) if folds is None else folds
     fence = np.full(len(far), np.inf)
-    for one in np.unique(fold):
-        rows = fold == one
+    for number in np.unique(fold):
+        rows = fold == number
         if rows.sum() >= FEWEST:
             low, high = np.quantile(far[rows], (0.25, 0.75))
             fence[rows] = high + BEYOND * (high - low)

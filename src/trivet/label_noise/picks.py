@@ -1,4 +1,4 @@
-"""Which negatives a loss picked in its last batch, to estimate the skew of its strategy."""
+"""Negatives that a loss picked in its last batch, to estimate the skew of its strategy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_ANCHORS = 128  # of a batch that are looked at
 
 
 def unpicked(loss: EmbeddingLoss) -> str | None:
-    """Why a loss picks no negatives that could be counted; None where it does."""
+    """Explain why a loss picks no negatives that could be counted; None where it does."""
     name = type(loss).__name__
     if loss.term == "proxy":
         return f"{name} compares items with proxies and picks no negatives"
@@ -75,9 +75,9 @@ def loss_picks(
             columns = (anchor, positive, anchor, negative)
             strategy = IndexTuples(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
             rng = None
-        whole = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
+        joint = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
         count = len(batch.labels)
-        block = strategy.block(batch, (0, count if whole else min(count, MOST_ANCHORS)))
+        block = strategy.block(batch, (0, count if joint else min(count, MOST_ANCHORS)))
         rows = BlockView(block, strategy, rng)
         picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
         wrong = None
@@ -88,7 +88,7 @@ def loss_picks(
 
 
 def _paired(loss: EmbeddingLoss, rows: BlockView, size: int) -> tuple[Tensor, Tensor]:
-    """How often each reference `(B, M)` is a picked negative, and with a loss that is not zero."""
+    """Count how often each reference `(B, M)` is a picked negative, and with a loss that is not zero."""
     negatives = rows.selection.negatives
     assert isinstance(negatives, SelectedItems)
     terms, chosen = loss.formula(rows), rows.positive_chosen

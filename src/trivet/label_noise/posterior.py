@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivet.label_noise.classifiers import NEAREST, Views
+from trivet.label_noise.classifiers import NEAREST, ClassScores
 from trivet.label_noise.logistic import FITTED, FOLDS, fifths
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
@@ -33,7 +33,7 @@ class Posterior:
         best: `(N,)` the most probable class given x alone; of equal ones the item's own.
         surety: `(N,)` P(true class is the most probable one | x).
         depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
-        given: `(N, M)` P(true class is the candidate | x, label).
+        posterior: `(N, M)` P(true class is the candidate | x, label).
         other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
         copied: share of the labels that are taken from a neighbour, besides T: see `_copied`.
         doubt: `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest` and the copied labels.
@@ -44,13 +44,13 @@ class Posterior:
     best: Integers
     surety: Floats
     depth: Floats
-    given: Floats
+    posterior: Floats
     other: Integers
     copied: float
     doubt: Floats
 
 
-def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> Posterior:
+def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: int) -> Posterior:
     """Fit the powers of the views and the transition by EM.
 
     p(c | x) is proportional to exp(s_1 g_1(c) + s_2 g_2(c) + ...), g being the scores of the views: flat where classes
@@ -64,21 +64,21 @@ def fit_posterior(views: Views, classes: Integers, count: int, *, seed: int) -> 
     random = np.random.default_rng(seed)
     fold = fifths(classes, random)
     blocked = np.where(views.repeated, -np.inf, 0.0)
-    part = whole = _Part(views.candidates, views.scores, blocked, classes, fold, count)
+    items = all_items = _Items(views.candidates, views.scores, blocked, classes, fold, count)
     if len(classes) > FITTED:
-        part = whole.some(np.sort(random.permutation(len(classes))[:FITTED]))
-    powers = _sure(part)
-    best = part.candidates[np.arange(len(part.labels)), part.features(powers).argmax(axis=1)]
-    rate = max(float((best != part.labels).mean()), 1e-3)
+        items = all_items.some(np.sort(random.permutation(len(classes))[:FITTED]))
+    powers = _sure(items)
+    best = items.candidates[np.arange(len(items.labels)), items.features(powers).argmax(axis=1)]
+    rate = max(float((best != items.labels).mean()), 1e-3)
     counts = None
     if count <= COUNTED:
-        counts = _Counts.of(best[:, None], np.ones((len(best), 1)), part.labels, part.fold, count)
-    state = _fit(part, _State(powers, rate, counts, PSEUDO[0]))
-    return _posterior(whole, state, _of_deepest(part, state))
+        counts = _Counts.of(best[:, None], np.ones((len(best), 1)), items.labels, items.fold, count)
+    state = _fit(items, _State(powers, rate, counts, PSEUDO[0]))
+    return _posterior(all_items, state, _of_deepest(items, state))
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _Items:
     """Some of the items of the views, ready for EM; -inf where a candidate is blocked, elsewhere 0."""
 
     candidates: Integers
@@ -88,8 +88,8 @@ class _Part:
     fold: Integers
     count: int
 
-    def some(self, rows: Integers) -> _Part:
-        return _Part(
+    def some(self, rows: Integers) -> _Items:
+        return _Items(
             self.candidates[rows],
             self.scores[rows],
             self.blocked[rows],
@@ -103,7 +103,7 @@ class _Part:
         return np.asarray(self.scores @ powers + self.blocked)
 
     def depth(self, powers: Floats) -> Floats:
-        """How far the most probable class is ahead of the next `(N,)`, by `logs`."""
+        """Lead of the most probable class over the next `(N,)`, by `logs`."""
         first = np.partition(self.logs(powers), -2, axis=1)
         return np.asarray(first[:, -1] - first[:, -2])
 
@@ -123,20 +123,20 @@ def _normalised(logs: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Counts:
-    """How often a true class had a label, in each fold: `(FOLDS, C, C)`."""
+    """Counts of true classes and labels in each fold: `(FOLDS, C, C)`."""
 
     by_fold: Floats
 
     @classmethod
-    def of(cls, candidates: Integers, given: Floats, labels: Integers, fold: Integers, count: int) -> _Counts:
-        place = (fold[:, None] * count + candidates) * count + labels[:, None]
-        flat = np.bincount(place.ravel(), given.ravel(), FOLDS * count * count)
+    def of(cls, candidates: Integers, posterior: Floats, labels: Integers, fold: Integers, count: int) -> _Counts:
+        cell = (fold[:, None] * count + candidates) * count + labels[:, None]
+        flat = np.bincount(cell.ravel(), posterior.ravel(), FOLDS * count * count)
         return cls(np.asarray(flat, np.float64).reshape(FOLDS, count, count))
 
     def others(self, fold: int | None) -> Floats:
         """Counts without this fold; of all folds for None."""
-        whole = self.by_fold.sum(axis=0)
-        return np.asarray(whole if fold is None else np.maximum(whole - self.by_fold[fold], 0.0))
+        total = self.by_fold.sum(axis=0)
+        return np.asarray(total if fold is None else np.maximum(total - self.by_fold[fold], 0.0))
 
     def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
         """Shares of the labels of each class `(C, C)`, shrunk towards even noise; in all at least the rate is wrong."""
@@ -168,57 +168,57 @@ class _State:
         """Items of even noise in an entry of the transition off its diagonal."""
         return self.pseudo * self.rate / (self.counts.by_fold.shape[1] - 1) if self.counts is not None else math.inf
 
-    def explained(self, part: _Part) -> Floats:
+    def explained(self, items: _Items) -> Floats:
         """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds, without its own."""
         if self.counts is None:
-            return np.where(part.candidates == part.labels[:, None], 1 - self.rate, self.rate / (part.count - 1))
-        found = np.empty(part.candidates.shape)
+            return np.where(items.candidates == items.labels[:, None], 1 - self.rate, self.rate / (items.count - 1))
+        likelihood = np.empty(items.candidates.shape)
         for fold in range(FOLDS):
-            rows = part.fold == fold
+            rows = items.fold == fold
             table = self.counts.transition(fold, self.rate, self.pseudo)
-            found[rows] = table[part.candidates[rows], part.labels[rows, None]]
-        return found
+            likelihood[rows] = table[items.candidates[rows], items.labels[rows, None]]
+        return likelihood
 
 
-def _fit(part: _Part, state: _State) -> _State:
+def _fit(items: _Items, state: _State) -> _State:
     """EM: given classes, then powers (Newton), rate, and counts if there are."""
     before = -math.inf
     for turn in steps(range(ROUNDS), "fitting the label noise, rounds at most"):
-        features = part.features(state.powers)
-        joint = features * state.explained(part)
+        features = items.features(state.powers)
+        joint = features * state.explained(items)
         total = np.maximum(joint.sum(axis=1), 1e-300)
         gained = float(np.log(total).mean())
         if turn > 4 and abs(gained - before) < SETTLED:
             break
         before = gained
-        given = joint / total[:, None]
-        powers = _newton(part, state.powers, given)
+        posterior = joint / total[:, None]
+        powers = _newton(items, state.powers, posterior)
         # Else labels could be explained as well by classes that overlap everywhere, and none would be wrong.
-        rate = max(float(np.clip(1 - given[:, 0].mean(), 1e-6, 1 - 1e-6)), _rate(part, powers))
+        rate = max(float(np.clip(1 - posterior[:, 0].mean(), 1e-6, 1 - 1e-6)), _rate(items, powers))
         counts, pseudo = None, 0.0
         if state.counts is not None:
-            counts = _Counts.of(part.candidates, given, part.labels, part.fold, part.count)
+            counts = _Counts.of(items.candidates, posterior, items.labels, items.fold, items.count)
             pseudo = state.pseudo
             if turn % 5 == 1:
-                pseudo = max(PSEUDO, key=lambda one: _likelihood(part, _State(powers, rate, counts, one)))
+                pseudo = max(PSEUDO, key=lambda value: _likelihood(items, _State(powers, rate, counts, value)))
         state = _State(powers, rate, counts, pseudo)
     return state
 
 
-def _deepest(part: _Part, powers: Floats) -> tuple[_Part, Integers]:
+def _deepest(items: _Items, powers: Floats) -> tuple[_Items, Integers]:
     """The fifth of the items whose most probable class is furthest ahead of the next, and those classes."""
-    few = max(1, round(DEEPEST * len(part.labels)))
-    deepest = part.some(np.argsort(-part.depth(powers), kind="stable")[:few])
+    few = max(1, round(DEEPEST * len(items.labels)))
+    deepest = items.some(np.argsort(-items.depth(powers), kind="stable")[:few])
     return deepest, deepest.candidates[np.arange(few), deepest.logs(powers).argmax(axis=1)]
 
 
-def _rate(part: _Part, powers: Floats) -> float:
+def _rate(items: _Items, powers: Floats) -> float:
     """The share of the deepest fifth whose label is not the most probable class."""
-    deepest, best = _deepest(part, powers)
+    deepest, best = _deepest(items, powers)
     return float(np.clip((best != deepest.labels).mean(), 1e-6, 1 - 1e-6))
 
 
-def _of_deepest(part: _Part, state: _State) -> _State:
+def _of_deepest(items: _Items, state: _State) -> _State:
     """The same with T counted on the deepest fifth, of the most probable classes against the labels.
 
     Where classes overlap, labels that are right look like ones that went from one class to the other, and T has counted
@@ -227,9 +227,9 @@ def _of_deepest(part: _Part, state: _State) -> _State:
     """
     if state.counts is None:
         return state
-    deepest, best = _deepest(part, state.powers)
-    counts = _Counts.of(best[:, None], np.ones((len(best), 1)), deepest.labels, deepest.fold, part.count)
-    rate = max(_rate(part, state.powers), 0.5 / len(best))  # none among few may be chance
+    deepest, best = _deepest(items, state.powers)
+    counts = _Counts.of(best[:, None], np.ones((len(best), 1)), deepest.labels, deepest.fold, items.count)
+    rate = max(_rate(items, state.powers), 0.5 / len(best))  # none among few may be chance
 
     def likelihood(pseudo: float) -> float:
         total = 0.0
@@ -242,7 +242,7 @@ def _of_deepest(part: _Part, state: _State) -> _State:
     return _State(state.powers, rate, counts, max(PSEUDO, key=likelihood))
 
 
-def _copied(part: _Part, state: _State) -> float:
+def _copied(items: _Items, state: _State) -> float:
     """The share b of the labels that are taken from a neighbour, by maximum likelihood.
 
     People err where classes meet: they name a class that the item resembles. So besides T, which is the same for all
@@ -256,7 +256,7 @@ def _copied(part: _Part, state: _State) -> float:
     b is at most half of what T leaves right. It is at least 0.01, or the rate of T where that is less: T says little of
     pairs of classes that it has seen few items of.
     """
-    nearby, features, explained = part.nearby()[:, 0], part.features(state.powers), state.explained(part)
+    nearby, features, explained = items.nearby()[:, 0], items.features(state.powers), state.explained(items)
     without, more = np.maximum((features * explained).sum(axis=1), 1e-300), nearby - features[:, 0]
     low, high = 0.0, min(1.0, float(np.min(explained[:, 0] / np.maximum(1 - nearby, 1e-12)))) / 2
     for _ in range(30):
@@ -266,22 +266,22 @@ def _copied(part: _Part, state: _State) -> float:
     return max(low, min(COPIED, state.rate))
 
 
-def _likelihood(part: _Part, state: _State) -> float:
-    joint = part.features(state.powers) * state.explained(part)
+def _likelihood(items: _Items, state: _State) -> float:
+    joint = items.features(state.powers) * state.explained(items)
     return float(np.log(np.maximum(joint.sum(axis=1), 1e-300)).mean())
 
 
-def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
+def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
     """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave.
 
     A step that leads a power below the least one is taken again for the others, with that power at the least one.
     """
-    wanted = np.einsum("nm,nmv->v", given, part.scores)
+    wanted = np.einsum("nm,nmv->v", posterior, items.scores)
     for _ in range(2):
-        features = part.features(powers)
-        weighted = features[:, :, None] * part.scores
+        features = items.features(powers)
+        weighted = features[:, :, None] * items.scores
         means = weighted.sum(axis=1)
-        curve = np.einsum("nmv,nmw->vw", weighted, part.scores) - means.T @ means
+        curve = np.einsum("nmv,nmw->vw", weighted, items.scores) - means.T @ means
         curve += (1e-9 * curve.trace() + 1e-300) * np.eye(len(curve))
         slope, free = wanted - means.sum(axis=0), np.ones(len(powers), np.bool_)
         while free.any():
@@ -295,35 +295,38 @@ def _newton(part: _Part, powers: Floats, given: Floats) -> Floats:
     return powers
 
 
-def _posterior(part: _Part, state: _State, deepest: _State) -> Posterior:
-    features = part.features(state.powers)
-    joint = features * state.explained(part)
-    copied, nearby = _copied(part, deepest), part.nearby()
-    explained = deepest.explained(part)
+def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
+    features = items.features(state.powers)
+    joint = features * state.explained(items)
+    copied, nearby = _copied(items, deepest), items.nearby()
+    explained = deepest.explained(items)
     explained[:, 0] -= copied * (1 - nearby[:, 0])
     explained[:, 1:] += copied * nearby[:, :1]
-    logs = part.logs(state.powers) + np.log(np.maximum(explained, 1e-12))
+    logs = items.logs(state.powers) + np.log(np.maximum(explained, 1e-12))
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
-    given = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
-        best=part.candidates[np.arange(len(features)), features.argmax(axis=1)],
+        best=items.candidates[np.arange(len(features)), features.argmax(axis=1)],
         surety=features.max(axis=1),
-        depth=part.depth(state.powers),
-        given=given,
-        other=given[:, 1:].argmax(axis=1) + 1 if state.counts is None else _other(part, given, features, state.prior),
+        depth=items.depth(state.powers),
+        posterior=posterior,
+        other=posterior[:, 1:].argmax(axis=1) + 1
+        if state.counts is None
+        else _other(items, posterior, features, state.prior),
         copied=copied,
         doubt=rest - logs[:, 0],
     )
 
 
-def _other(part: _Part, given: Floats, features: Floats, prior: float) -> Integers:
+def _other(items: _Items, posterior: Floats, features: Floats, prior: float) -> Integers:
     """The place `(N,)` of the class that an item most probably has if its label y is wrong; never that of its label.
 
     It is the c of the largest p(c | x) (n_cy + k_y) / (n_c + k_y / m_y), n_c being how many of the other items have the
-    true class c, and n_cy how many of these the label y, by `given`. n_cy is taken for drawn by Poisson with the mean
+    true class c, and n_cy how many of these the label y, by `posterior`. n_cy is taken for drawn by Poisson with the
+    mean
     n_c t, and the share t of each class by a gamma distribution of mean m_y and shape k_y: the fraction is the mean of
     t given the counts. m_y and k_y are estimated by moments from the column, k_y being at least the prior of the
     transition, which was chosen by likelihood. Where the wrong labels of y come from one class, k_y is small, and that
@@ -337,36 +340,36 @@ def _other(part: _Part, given: Floats, features: Floats, prior: float) -> Intege
         Gamma and Poisson, by moments: Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks
         for use in disease mapping", Biometrics 43, 1987.
     """
-    place = part.candidates * part.count + part.labels[:, None]
-    counts = np.bincount(place.ravel(), given.ravel(), part.count**2).reshape(part.count, part.count)
-    off, sizes = ~np.eye(part.count, dtype=np.bool_), counts.sum(axis=1)
+    cell = items.candidates * items.count + items.labels[:, None]
+    counts = np.bincount(cell.ravel(), posterior.ravel(), items.count**2).reshape(items.count, items.count)
+    off, sizes = ~np.eye(items.count, dtype=np.bool_), counts.sum(axis=1)
     mean = counts.sum(axis=0, where=off) / np.maximum(off @ sizes, 1e-300)
     expected = sizes[:, None] * mean
     variance = (np.square(counts - expected) - expected).sum(axis=0, where=off) / np.maximum(off @ sizes**2, 1e-300)
-    shape = np.full(part.count, EVEN)
+    shape = np.full(items.count, EVEN)
     np.divide(mean**2, variance, out=shape, where=variance > mean**2 / EVEN)
     shape = np.maximum(shape, prior)
-    own = part.labels[:, None]
-    share = (counts[part.candidates, own] - given + shape[own]) / (
-        sizes[part.candidates] - given + shape[own] / np.maximum(mean[own], 1e-12)
+    labels = items.labels[:, None]
+    share = (counts[items.candidates, labels] - posterior + shape[labels]) / (
+        sizes[items.candidates] - posterior + shape[labels] / np.maximum(mean[labels], 1e-12)
     )
     weight = features * share
-    weight[part.blocked < 0] = -1.0
+    weight[items.blocked < 0] = -1.0
     weight[:, 0] = -2.0
     return np.asarray(weight.argmax(axis=1))
 
 
-def _sure(part: _Part) -> Floats:
+def _sure(items: _Items) -> Floats:
     """Powers that let all views count alike and make the most probable class probable."""
     gaps = []
-    for view in range(part.scores.shape[2]):
-        logs = part.scores[:, :, view] + part.blocked
+    for view in range(items.scores.shape[2]):
+        logs = items.scores[:, :, view] + items.blocked
         first = np.partition(logs, -2, axis=1)
         gaps.append(max(float((first[:, -1] - first[:, -2]).mean()), 1e-9))
     low, high = -7.0, 7.0
     for _ in range(30):
         middle = (low + high) / 2
-        sure = part.features(math.exp(middle) / np.array(gaps)).max(axis=1).mean()
+        sure = items.features(math.exp(middle) / np.array(gaps)).max(axis=1).mean()
         low, high = (middle, high) if sure < SURE else (low, middle)
     return np.asarray(math.exp(low) / np.array(gaps))
 

@@ -1,4 +1,4 @@
-"""How unevenly a strategy picks its negatives: counted in each batch, and estimated from many.
+"""Skew of a strategy, how unevenly it picks its negatives: counted in each batch, and estimated from many.
 
 The tolerance of a strategy to wrong labels falls with its skew eta, how much more often it picks some negatives than
 uniform picking would (Le, Odobez, 2018, section 4.2). The paper says that eta cannot be computed. The estimators here
@@ -30,7 +30,7 @@ LEVELS = (0.025, 0.975)
 
 @dataclass(frozen=True, eq=False)
 class PickCounts:
-    """What one batch says, to be added up over many.
+    """Counts of one batch, to be added up over many.
 
     Attributes:
         picks: `(10,)` picks whose negative lies in each tenth of the anchor's negatives, the nearest first.
@@ -50,11 +50,11 @@ class PickCounts:
 
     def as_json(self) -> dict[str, Any]:
         """The counts as plain values, each number to its last digit."""
-        return {name: part.tolist() if isinstance(part, np.ndarray) else part for name, part in vars(self).items()}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PickCounts:
-        """What `as_json` gave; other keys are passed over."""
+        """Read what `as_json` gave; other keys are passed over."""
         wrong, distances = (None if values[name] is None else np.array(values[name]) for name in ("wrong", "distances"))
         return cls(np.array(values["picks"]), np.array(values["expected"]), values["active"], wrong, distances)
 
@@ -68,13 +68,13 @@ class Estimate(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """{"value", "interval"}; None where a number is not finite."""
-        value, *ends = (one if math.isfinite(one) else None for one in self)
+        value, *ends = (number if math.isfinite(number) else None for number in self)
         return {"value": value, "interval": ends}
 
 
 @dataclass(frozen=True)
 class SkewEstimate:
-    """How uneven the picks of a strategy are; a part that is not defined is None.
+    """Skew of the picks of a strategy; an estimate that is not defined is None.
 
     Attributes:
         batches, picks, active: how many there were.
@@ -105,8 +105,10 @@ class SkewEstimate:
 
     def as_json(self) -> dict[str, Any]:
         """The fields; None where a number is not finite or a part not defined."""
-        parts = {name: part.as_json() for name, part in vars(self).items() if isinstance(part, Estimate)}
-        return asdict(self) | parts | {"relative": [one if math.isfinite(one) else None for one in self.relative]}
+        parts = {name: estimate.as_json() for name, estimate in vars(self).items() if isinstance(estimate, Estimate)}
+        return (
+            asdict(self) | parts | {"relative": [number if math.isfinite(number) else None for number in self.relative]}
+        )
 
 
 @torch.no_grad()
@@ -154,19 +156,19 @@ def count_picks(
     distances = torch.cdist(points, points, compute_mode=DIFFERENCES)
     other = classes[:, None] != classes
     used = torch.ones(len(anchor), dtype=torch.float64) if active is None else active.cpu().double()
-    place = (anchor, negative)
+    index = (anchor, negative)
     shape = torch.zeros(len(points), len(points), dtype=torch.float64)
-    picked = shape.index_put(place, torch.ones_like(used), accumulate=True)
+    picked = shape.index_put(index, torch.ones_like(used), accumulate=True)
     truth = None if true_labels is None else as_classes(true_labels, count=len(points), name="true_labels")
     to_negatives = distances.masked_fill(~other, torch.inf)
     bins = None
     if beta is not None:
-        far, near = distances[anchor, positive], distances[place]
+        far, near = distances[anchor, positive], distances[index]
         bins = margin_bins(far, far[far > beta - margin], to_negatives[picked.any(dim=1)], near[near < beta + margin])
     return counted(
         to_negatives,
         picked,
-        shape.index_put(place, used, accumulate=True),
+        shape.index_put(index, used, accumulate=True),
         wrong=None if truth is None else truth[:, None] == truth,
         distances=bins,
     )
@@ -199,8 +201,8 @@ def counted(
     sums = [picks, (rows[:, None] * share).sum(dim=0), active.sum()[None]]
     if wrong is not None:
         mistaken = (wrong & negative).double()
-        part = mistaken.sum(dim=1) / number.clamp_min(1)
-        sums.append(torch.stack([(picked * mistaken).sum(), (rows * part).sum(), (active * mistaken).sum()]))
+        fraction = mistaken.sum(dim=1) / number.clamp_min(1)
+        sums.append(torch.stack([(picked * mistaken).sum(), (rows * fraction).sum(), (active * mistaken).sum()]))
     values = torch.cat(sums).cpu().numpy()
     return PickCounts(
         picks=values[:RANK_BINS],
@@ -225,8 +227,8 @@ def margin_bins(positives: Tensor, active_positives: Tensor, to_negatives: Tenso
 
 def _histogram(distances: Tensor) -> Floats:
     # A distance that stands on an edge but for rounding counts in the upper bin.
-    place = (distances.double() * (DISTANCE_BINS / 2) + 1e-6).long().clamp(0, DISTANCE_BINS - 1)
-    return torch.bincount(place, minlength=DISTANCE_BINS).double().cpu().numpy()
+    bins = (distances.double() * (DISTANCE_BINS / 2) + 1e-6).long().clamp(0, DISTANCE_BINS - 1)
+    return torch.bincount(bins, minlength=DISTANCE_BINS).double().cpu().numpy()
 
 
 def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, seed: int = 0) -> SkewEstimate:
@@ -263,8 +265,8 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     times = np.random.default_rng(seed).multinomial(len(batches), np.full(len(batches), 1 / len(batches)), resamples)
     weights = np.concatenate([np.ones((1, len(batches))), times])  # the first row is the sample itself
 
-    def total(part: Callable[[PickCounts], Floats | None]) -> Floats | None:
-        parts = [counts for batch in batches if (counts := part(batch)) is not None]
+    def total(field: Callable[[PickCounts], Floats | None]) -> Floats | None:
+        parts = [counts for batch in batches if (counts := field(batch)) is not None]
         return None if len(parts) < len(batches) else np.tensordot(weights, np.stack(parts), axes=1)
 
     picks, expected = total(lambda batch: batch.picks), total(lambda batch: batch.expected)
@@ -302,7 +304,7 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
 def _relative_bins(active: Floats, candidates: Floats) -> tuple[Floats, Booleans]:
     """rho_b `(R, 20)` with NaN in bins that are not looked at, and which are."""
     used = (candidates >= LEAST_CANDIDATES) & (active >= 1)
-    picked, there = (part / np.maximum(part.sum(axis=1, keepdims=True), 1) for part in (active, candidates))
+    picked, there = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1) for counts in (active, candidates))
     return np.divide(picked, there, out=np.full_like(active, np.nan), where=used), used
 
 
@@ -316,12 +318,12 @@ def _inverse(values: Floats) -> Floats:
     return np.divide(np.ones_like(values), values, out=np.full_like(values, np.inf), where=values > 0)
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
 
 
 def _estimate(values: Floats) -> Estimate | None:
-    """Of a sample, the first, and its resamples; None where it is not defined for the sample."""
+    """Estimate of a sample, the first, and its resamples; None where it is not defined for the sample."""
     if np.isnan(values[0]):
         return None
     known = np.sort(values[1:][~np.isnan(values[1:])])

@@ -9,7 +9,7 @@ import numpy as np
 
 from trivet.distances import Array
 from trivet.label_noise.estimate import Judgement, NoiseEstimate, judge
-from trivet.label_noise.neighbourhoods import Setting, Surroundings
+from trivet.label_noise.neighbourhoods import LabelledPoints, Neighborhoods
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Floats, Integers
@@ -118,10 +118,10 @@ def find_suspects(
     k = None if neighbours is None else check_count(neighbours, name="neighbours")
     if not 0 <= least < 1:
         raise ValueError(f"least must lie in [0, 1): got {least}; give a share of the labels, not %.")
-    setting = Setting.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
-    found = judge(setting, k, seed)
-    judged = _probabilities(setting, found, least)
-    indices = found.around.indices
+    setting = LabelledPoints.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
+    judgement = judge(setting, k, seed)
+    judged = _probabilities(setting, judgement, least)
+    indices = judgement.around.indices
     same = setting.classes[indices] == setting.classes[:, None]
     return Suspects(
         probability_wrong=judged.wrong,
@@ -130,11 +130,11 @@ def find_suspects(
         proposed=setting.values[judged.proposed].astype(np.int64),
         order=np.argsort(-judged.doubt, kind="stable"),
         neighbour_agreement=same.mean(axis=1),
-        positive_margin=_margin(found.around, distance),
+        positive_margin=_margin(judgement.around, distance),
         mode_share=_mode_share(indices, same, setting),
         neighbours=indices,
-        neighbour_distances=found.around.distances,
-        noise=found.noise,
+        neighbour_distances=judgement.around.distances,
+        noise=judgement.noise,
     )
 
 
@@ -149,20 +149,20 @@ class _Judged:
     doubt: Floats
 
 
-def _probabilities(setting: Setting, found: Judgement, least: float) -> _Judged:
-    noise, lone = found.noise, setting.lone
+def _probabilities(setting: LabelledPoints, judgement: Judgement, least: float) -> _Judged:
+    noise, lone = judgement.noise, setting.lone
     mean = max(least, noise.least if noise.rate is None else noise.rate)
-    doubt = np.where(lone, -np.inf, found.model.doubt)
+    doubt = np.where(lone, -np.inf, judgement.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
         nothing = np.full(len(lone), np.nan)
         return _Judged(nothing, nothing, setting.classes.copy(), nothing, np.zeros(len(lone)))
     shift, most = _shift(doubt[~lone], mean), max(mean, 1 - noise.agreement)
     wrong = np.where(lone, mean, _sigmoid(doubt + shift))
     disagrees = np.where(lone, most, _sigmoid(doubt + _shift(doubt[~lone], most)))
-    given, rows = found.model.given, np.arange(len(lone))
-    other = found.views.candidates[rows, found.model.other]
+    posterior, rows = judgement.model.posterior, np.arange(len(lone))
+    other = judgement.views.candidates[rows, judgement.model.other]
     with np.errstate(divide="ignore"):
-        share = np.log(given[rows, found.model.other]) - np.log(np.maximum(1 - given[:, 0], 1e-300))
+        share = np.log(posterior[rows, judgement.model.other]) - np.log(np.maximum(1 - posterior[:, 0], 1e-300))
     share = np.minimum(share, 0.0)
     beyond = ~lone & (doubt + shift + share > 0)  # the other class alone outweighs the own one
     of_proposed = np.where(beyond, wrong * np.exp(share), 1 - wrong)
@@ -177,7 +177,7 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _shift(doubt: Floats, rate: float) -> float:
-    """What to add to the log odds so that the mean probability is the rate, to e^-40."""
+    """Number to add to the log odds so that the mean probability is the rate, to e^-40."""
     high = 40.0 + float(np.abs(doubt).max())
     low = -high
     while high - low > 1e-9:
@@ -186,8 +186,8 @@ def _shift(doubt: Floats, rate: float) -> float:
     return low
 
 
-def _margin(around: Surroundings, distance: Metric) -> Floats:
-    """Of unit rows S = 1 - D^2 / 2, so the difference of similarities is half that of the squared distances."""
+def _margin(around: Neighborhoods, distance: Metric) -> Floats:
+    """Margin of each item; of unit rows S = 1 - D^2 / 2, so it is half the difference of the squared distances."""
     positive, negative = around.to_positive, around.to_negative
     if distance == "cosine":
         positive, negative = positive**2 / 2, negative**2 / 2
@@ -196,7 +196,7 @@ def _margin(around: Surroundings, distance: Metric) -> Floats:
     return np.where(np.isfinite(margin), margin, np.nan)
 
 
-def _mode_share(indices: Integers, same: np.ndarray, setting: Setting) -> Floats:
+def _mode_share(indices: Integers, same: np.ndarray, setting: LabelledPoints) -> Floats:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 

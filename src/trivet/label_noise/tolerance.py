@@ -1,4 +1,4 @@
-"""How many wrong labels a strategy tolerates: by its skew, or by where its scores drop."""
+"""Tolerance of a strategy to wrong labels: by its skew, or by where its scores drop."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
     skewness = estimate.skew
     if estimate.gamma is not None:
         gamma = estimate.gamma
-        skewness = Estimate(*(1 / one if one > 0 else math.inf for one in (gamma.value, gamma.high, gamma.low)))
+        skewness = Estimate(*(1 / value if value > 0 else math.inf for value in (gamma.value, gamma.high, gamma.low)))
     if skewness is None:
         return None
     return Tolerance(
@@ -93,7 +93,7 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
 
 @dataclass(frozen=True)
 class ImpliedTolerance:
-    """Where the scores of a method break, and the skew whose bound that is.
+    """Noise rate at which the scores of a method break, and the skew whose bound that is.
 
     Attributes:
         rate: p*, the largest noise rate at which the score still reaches the wanted share of its topline.
@@ -154,17 +154,17 @@ def implied_tolerance(
     times = np.random.default_rng(seed).integers(0, len(tables[0]), (resamples, len(tables[0])))
     rows = [np.arange(len(tables[0])), *times]
     broken = np.array(
-        [_breaks(rates, tables[0][one].mean(axis=0) / tables[1][one].mean(axis=0), share) for one in rows]
+        [_breaks(rates, tables[0][run].mean(axis=0) / tables[1][run].mean(axis=0), share) for run in rows]
     )
     skews = implied_skew(broken)
     return ImpliedTolerance(_interval(broken), _interval(skews), bool(broken[0] == rates[-1]))
 
 
 def _breaks(rates: Floats, ratios: Floats, share: float) -> float:
-    held = np.flatnonzero(ratios >= share)
-    if not len(held):
+    reached = np.flatnonzero(ratios >= share)
+    if not len(reached):
         return 0.0
-    last = int(held[-1])
+    last = int(reached[-1])
     if last == len(rates) - 1:
         return float(rates[-1])
     drop = ratios[last] - ratios[last + 1]

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.kmeans import settle, train
+from trivet.metrics.kmeans import lloyd, train
 from trivet.metrics.points import as_points
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import load
@@ -119,7 +119,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
     best, least = rows[:0], math.inf
 
-    def said(before: int, done: int) -> None:
+    def progress(before: int, done: int) -> None:
         report(f"k-means, {k} clusters", before + done, restarts * ITERATIONS)
 
     for start in range(restarts):
@@ -128,11 +128,11 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
         centres = rows[order[:k]]
         before = start * ITERATIONS
         if rows.size * k > LONG:
-            centres, inertia = settle(rows, centres, ITERATIONS, partial(said, before))
+            centres, inertia = lloyd(rows, centres, ITERATIONS, partial(progress, before))
         else:
             means = train(rows, centres, ITERATIONS)
             centres, inertia = means.centroids, float(means.obj[-1])
-        said(before, ITERATIONS)
+        progress(before, ITERATIONS)
         if not start or inertia < least:
             best, least = centres, inertia
     with work(f"items of {k} clusters"):
@@ -165,7 +165,7 @@ def nmi_plus(embeddings: Array, labels: Array, multiple: int = 10, *, seed: int 
 
 
 class Information:
-    """What each item and each class adds to NMI and AMI of two labelings, the clusters held fixed.
+    """Contributions of each item and each class to NMI and AMI of two labelings, the clusters held fixed.
 
     With p the shares of items, item i of class y in cluster c has the information p_i = log p(y, c) / (p(y) p(c)), and
     the entropies are means of -log p(y) and -log p(c). A class has the mean of p_i over its items, the relative entropy
@@ -202,7 +202,7 @@ class Information:
         self._cells, self._together = cells, together
         self._single = len(self.sizes) == 1, len(sizes) == 1
         self._equal = len(cells) == len(self.sizes) == len(sizes)
-        self._apart = max(len(self.sizes), len(sizes)) == self._items
+        self._singletons = max(len(self.sizes), len(sizes)) == self._items
 
     def per_class(self, measure: str) -> Floats:
         """`(C,)` the "nmi", "nmi-geometric" or "ami" of each class, in the order of the labels.
@@ -248,13 +248,13 @@ class Information:
             raise ValueError(f"measure must be 'nmi', 'nmi-geometric' or 'ami': got {measure!r}.")
         if all(self._single) or (measure == "ami" and self._equal):
             return 1.0
-        return 0.0 if any(self._single) or (measure == "ami" and self._apart) else None
+        return 0.0 if any(self._single) or (measure == "ami" and self._singletons) else None
 
     def _parts(self, measure: str) -> tuple[Floats, Floats]:
-        """Of each item `(N,)` its part in the information, and in the entropy that it is divided by."""
+        """Share of each item `(N,)` in the information, and in the entropy that it is divided by."""
         if measure == "nmi-geometric":
             both = self._class_surprise, self._cluster_surprise
-            entropies = [one.mean() for one in both]
+            entropies = [surprise.mean() for surprise in both]
             scale = np.sqrt(entropies[0] * entropies[1]) / 2
             return self._pointwise, scale * (both[0] / entropies[0] + both[1] / entropies[1])
         normaliser = (self._class_surprise + self._cluster_surprise) / 2

@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher one measure is than another on the same queries."""
+    """Difference of two measures on the same queries, with its interval."""
 
     value: float  # NaN without a query that both have
     interval: Interval
@@ -229,7 +229,7 @@ def _resampled_means(
 
 
 def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each unit is drawn `(B, U)`, in batches of resamples: that every measure here is drawn by.
+    """Draw how often each unit counts `(B, U)`, in batches of resamples: every measure here uses these draws.
 
     The units are the classes, of `sizes (C,)` queries each, or the queries, class by class; with "macro" as many
     queries of each class are drawn as it has.
@@ -290,7 +290,7 @@ def _table(values: npt.NDArray[Any]) -> Floats:
 
 
 def check_options(over: str, average: str, resamples: int, level: float) -> None:
-    """What `bootstrap` takes.
+    """Check the options of `bootstrap`.
 
     Raises:
         ValueError: if an option is out of range.

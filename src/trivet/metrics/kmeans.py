@@ -27,7 +27,7 @@ def train(rows: Rows, centres: Rows, iterations: int) -> Any:
     return means
 
 
-def settle(
+def lloyd(
     rows: Rows, centres: Rows, iterations: int, progress: Callable[[int], None] = lambda done: None
 ) -> tuple[Rows, float]:
     """The centres after so many iterations, and the inertia before the last: those of `train`, up to rounding.
@@ -62,11 +62,11 @@ def _again(rows: Rows, centres: Rows, moved: Booleans, squared: Rows, nearest: I
     numbers = np.flatnonzero(moved)
     if 2 * len(numbers) > len(centres):
         return _search(rows, centres)
-    found, which = _search(rows, centres[numbers])
+    distances, which = _search(rows, centres[numbers])
     which = numbers[which]
-    better = (found < squared) | (~moved[nearest] & (found == squared) & (which < nearest))
+    better = (distances < squared) | (~moved[nearest] & (distances == squared) & (which < nearest))
     open_ = np.flatnonzero(moved[nearest] & ~better)
-    squared, nearest = np.where(better, found, squared), np.where(better, which, nearest)
+    squared, nearest = np.where(better, distances, squared), np.where(better, which, nearest)
     if len(open_):
         squared[open_], nearest[open_] = _search(rows[open_], centres)
     return squared, nearest

@@ -33,7 +33,7 @@ def standard(ks: Sequence[int] = (1, 2, 4, 8)) -> tuple[str, ...]:
 
 
 def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) -> list[str]:
-    """Why some of the measures say nothing, a sentence each: they are the same for every embedding.
+    """Explain which of the measures say nothing, a sentence each: they are the same for every embedding.
 
     Args:
         classes: level -> number of classes among what may be retrieved.
@@ -41,12 +41,12 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
         measures: names of `evaluate`.
     """
     ranked = [name for name in measures if name not in CLUSTERING and name not in VERIFICATION]
-    found = [
+    names = [
         f"{level} has one class, so every neighbour is right: retrieval at this level is the same for every embedding."
         for level, count in classes.items()
         if count == 1 and ranked
     ]
-    found += [
+    names += [
         f"{level} has a class of its own for each item, so no neighbour is right: retrieval at this level is 0 for "
         "every embedding."
         for level, count in classes.items()
@@ -55,16 +55,16 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
     cut = [name for name in ranked if name.startswith(("recall@", "precision@", "found@"))]
     beyond = [name for name in cut if int(name.partition("@")[2]) >= retrievable]
     if beyond:
-        found.append(
+        names.append(
             f"{', '.join(beyond)}: a query can retrieve {counted(retrievable, 'item')} in all, so this is the same for "
             "every embedding."
         )
-    return found
+    return names
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Of the classes with k-means clusters of the same items."""
+    """Agreement of the classes with k-means clusters of the same items."""
 
     nmi: float | None  # None where it was not asked for, as the next two
     nmi_geometric: float | None
@@ -121,8 +121,8 @@ class LevelResult:
             means |= {name: value for name, (_, _, value) in self._agreements().items()}
             return means if self.verification is None else means | self.verification.measures()
         for name, values in self._by_class().items():
-            kept = values[~np.isnan(values)]
-            means[name] = float(kept.mean()) if len(kept) else None
+            known = values[~np.isnan(values)]
+            means[name] = float(known.mean()) if len(known) else None
         return means
 
     def per_class(self) -> dict[Any, dict[str, float]]:
@@ -175,17 +175,20 @@ class LevelResult:
     def agreement_values(self, average: Average = "micro") -> dict[str, tuple[Floats, Integers]]:
         """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
         return {
-            name: (Information(one.classes, one.assignment).values(kind, average), one.classes)
-            for name, (one, kind, _) in self._agreements().items()
+            name: (Information(agreement.classes, agreement.assignment).values(kind, average), agreement.classes)
+            for name, (agreement, kind, _) in self._agreements().items()
         }
 
     def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
         """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
-        one, plus = self.clustering, self.clustering_plus
+        agreement, plus = self.clustering, self.clustering_plus
         agreements = {}
-        if one is not None:
-            agreements = {"nmi": (one, "nmi", one.nmi), "nmi-geometric": (one, "nmi-geometric", one.nmi_geometric)}
-            agreements["ami"] = one, "ami", one.ami
+        if agreement is not None:
+            agreements = {
+                "nmi": (agreement, "nmi", agreement.nmi),
+                "nmi-geometric": (agreement, "nmi-geometric", agreement.nmi_geometric),
+            }
+            agreements["ami"] = agreement, "ami", agreement.ami
         if plus is not None:
             agreements["nmi+"] = plus, "nmi", plus.nmi
         return {name: (of, kind, value) for name, (of, kind, value) in agreements.items() if value is not None}
@@ -193,8 +196,8 @@ class LevelResult:
     def _by_class(self) -> dict[str, Floats]:
         """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
         values = {
-            name: Information(one.classes, one.assignment).per_class(kind)
-            for name, (one, kind, _) in self._agreements().items()
+            name: Information(agreement.classes, agreement.assignment).per_class(kind)
+            for name, (agreement, kind, _) in self._agreements().items()
         }
         if self.verification is not None:
             shares = self.verification.per_class()
@@ -211,7 +214,7 @@ def evaluate(
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
-    own: Array | None = None,
+    self_rows: Array | None = None,
     junk: Array | None = None,
     measures: Sequence[str] = standard(),
     nmi_plus_multiple: int | Mapping[str, int] = 10,
@@ -244,7 +247,7 @@ def evaluate(
         ValueError: as `retrieve` and `cluster`; or if there is no level, a measure is not known, or a multiple is below
             1 or for no level.
     """
-    asked = check_measures(measures, (*CLUSTERING, *VERIFICATION))
+    names = check_measures(measures, (*CLUSTERING, *VERIFICATION))
     if not labels:
         raise ValueError("labels must hold at least one level: got none; give {'class': labels}.")
     if len(embeddings) < 2:
@@ -254,7 +257,7 @@ def evaluate(
         level: as_classes(values, count=len(embeddings), name=f"labels[{level!r}]") for level, values in labels.items()
     }
     retrieved: Mapping[str, Retrieval | None] = dict.fromkeys(labels)
-    ranking = [name for name in asked if name not in CLUSTERING and name not in VERIFICATION]
+    ranking = [name for name in names if name not in CLUSTERING and name not in VERIFICATION]
     if ranking:
         retrieved = retrieve_levels(
             embeddings,
@@ -264,7 +267,7 @@ def evaluate(
             sample=sample,
             cameras=cameras,
             gallery_cameras=gallery_cameras,
-            own=own,
+            self_rows=self_rows,
             junk=junk,
             measures=ranking,
             distance=distance,
@@ -277,17 +280,17 @@ def evaluate(
     for level, classes in levels.items():
         missing: dict[str, str] = {}
         count = int(classes.max()) + 1
-        plain = [name for name in ("nmi", "nmi-geometric", "ami") if name in asked]
+        plain = [name for name in ("nmi", "nmi-geometric", "ami") if name in names]
         results[level] = LevelResult(
             items=len(classes),
             classes=count,
             retrieval=retrieved[level],
             clustering=clusters.agreement(classes, count, plain, missing),
             clustering_plus=clusters.agreement(classes, multiples[level] * count, ["nmi+"], missing)
-            if "nmi+" in asked
+            if "nmi+" in names
             else None,
             verification=_verified(embeddings, classes, distance, seed, missing)
-            if any(name in asked for name in VERIFICATION)
+            if any(name in names for name in VERIFICATION)
             else None,
             missing=missing,
             labels=_labels(labels[level]),
@@ -305,7 +308,7 @@ class _Clusters:
 
     def __init__(self, embeddings: Array, distance: Metric, restarts: int | None, seed: int) -> None:
         self._embeddings, self._distance, self._restarts, self._seed = embeddings, distance, restarts, seed
-        self._found: dict[int, tuple[Any, int]] = {}
+        self._clusterings: dict[int, tuple[Any, int]] = {}
 
     def agreement(
         self, classes: torch.Tensor, k: int, names: Sequence[str], missing: dict[str, str]
@@ -315,11 +318,11 @@ class _Clusters:
         if k > len(classes):
             missing |= dict.fromkeys(names, f"{k} clusters need as many items: there are {len(classes)}.")
             return None
-        if k not in self._found:
+        if k not in self._clusterings:
             points = as_points(self._embeddings, distance=self._distance)
             restarts = self._restarts or _restarts(len(points), points.shape[1], k)
-            self._found[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
-        clustering, restarts = self._found[k]
+            self._clusterings[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
+        clustering, restarts = self._clusterings[k]
         return Agreement(
             nmi=nmi(classes, clustering.assignment) if {"nmi", "nmi+"} & {*names} else None,
             nmi_geometric=nmi(classes, clustering.assignment, average="geometric")

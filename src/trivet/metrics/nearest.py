@@ -23,7 +23,7 @@ PAIR_ENTRIES = 2**16  # of the rows of a few pairs: 512 KiB
 
 @dataclass(frozen=True)
 class NearestPairs:
-    """For each item that is asked its nearest same-class item and its nearest other-class item; fields `(Q,)`.
+    """Nearest same-class item and nearest other-class item of each queried item; fields `(Q,)`.
 
     Where there is none (a class of one item; a single class) the index is -1 and the similarity NaN.
     """
@@ -55,17 +55,17 @@ def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] 
     if len(points) < 2:
         raise ValueError(f"nearest pairs need at least two items: got {len(points)}.")
     classes = as_classes(labels, count=len(points))
-    asked = np.arange(len(points)) if sample is None else np.asarray(sample)
-    known = asked.ndim == 1 and asked.dtype.kind in "iu" and len(asked) > 0
-    if not known or asked[0] < 0 or asked[-1] >= len(points) or (np.diff(asked.astype(np.int64)) < 1).any():
+    queries = np.arange(len(points)) if sample is None else np.asarray(sample)
+    known = queries.ndim == 1 and queries.dtype.kind in "iu" and len(queries) > 0
+    if not known or queries[0] < 0 or queries[-1] >= len(points) or (np.diff(queries.astype(np.int64)) < 1).any():
         raise ValueError(
-            f"sample must hold different row numbers from 0 to {len(points) - 1}, rising: got {asked.dtype} of shape "
-            f"{asked.shape}; sort them with numpy.unique."
+            f"sample must hold different row numbers from 0 to {len(points) - 1}, rising: got {queries.dtype} of shape "
+            f"{queries.shape}; sort them with numpy.unique."
         )
     rows = _Rows(points)
     order = _along(points)
     wanted = torch.zeros(len(points), dtype=torch.bool)
-    wanted[torch.from_numpy(asked.astype(np.int64))] = True
+    wanted[torch.from_numpy(queries.astype(np.int64))] = True
     # Written in place: small results kept from each block would pin the freed blocks between them.
     neighbours = torch.empty(2, len(points), dtype=torch.int64)
     similarities = torch.empty(2, len(points), dtype=torch.float64)
@@ -78,8 +78,8 @@ def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] 
             similarity = (1 - distance.square() / 2).clamp(-1, 1)
             neighbours[side, block] = torch.where(paired, first, -1)
             similarities[side, block] = torch.where(paired, similarity, torch.nan)
-    positive, negative = neighbours.numpy()[:, asked]
-    s_ap, s_an = similarities.numpy()[:, asked]
+    positive, negative = neighbours.numpy()[:, queries]
+    s_ap, s_an = similarities.numpy()[:, queries]
     return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
 
 
@@ -116,12 +116,12 @@ def neighbours(
         raise ValueError(f"k must be between 1 and the {len(points) - 1} other items: got {k}.")
     indices = np.empty((len(rows), k), dtype=np.int64)
     values = np.empty((len(rows), k))
-    for place, row in enumerate(rows.tolist()):
+    for position, row in enumerate(rows.tolist()):
         squared = (points - points[row]).square().sum(dim=1)
         squared[row] = torch.inf
         nearest = torch.argsort(squared, stable=True)[:k]
-        indices[place] = nearest.numpy()
-        values[place] = squared[nearest].numpy()
+        indices[position] = nearest.numpy()
+        values[position] = squared[nearest].numpy()
     return Neighbours(indices=indices, distances=np.sqrt(values) if distance == "euclidean" else values / 2)
 
 
@@ -154,14 +154,14 @@ class _Rows:
         """
         points = self.points[members]
         for start, stop in spans(len(places), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
-            own = places[start:stop]
-            centred = points - points[own].mean(dim=0)
+            rows = places[start:stop]
+            centred = points - points[rows].mean(dim=0)
             squares = centred.square().sum(dim=1)
-            squared = torch.addmm(squares, centred[own], centred.T, alpha=-2)
-            squares = squares[own]
+            squared = torch.addmm(squares, centred[rows], centred.T, alpha=-2)
+            squares = squares[rows]
             squared.add_(squares[:, None])
-            squared[torch.arange(len(own)), own] = torch.inf
-            yield members[own], squares, squared
+            squared[torch.arange(len(rows)), rows] = torch.inf
+            yield members[rows], squares, squared
 
     def nearest(self, left: Tensor, right: Tensor, squares: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
         """Distance `(B,)` from rows `left` to the nearest of rows `right`, and which it is: of a tie the lowest number.
@@ -172,9 +172,9 @@ class _Rows:
         limit = torch.where(least.isfinite(), least + 2 * self.slack(squares, least.clamp_min(0)), -torch.inf)
         close = squared <= limit[:, None]
         smallest, first = torch.full_like(least, torch.inf), torch.full_like(left, len(self.points))
-        some, others = _held(close)
+        some, others = _nonempty(close)
         if len(some):
-            close, others = _part(close, some, others), right[others]
+            close, others = _submask(close, some, others), right[others]
             distances = self.distances(left[some], others, close).masked_fill_(~close, torch.inf)
             smallest[some] = distances.amin(dim=1)
             tied = distances <= smallest[some, None] * (1 + TIE)
@@ -192,8 +192,8 @@ class _Rows:
         row, column = wanted.nonzero(as_tuple=True)
         for start, stop in spans(len(row), max(1, PAIR_ENTRIES // self.points.shape[1])):
             some, others = row[start:stop], column[start:stop]
-            apart = self.points.index_select(0, left[some]) - self.points.index_select(0, right[others])
-            distances[some, others] = torch.linalg.vector_norm(apart, dim=1)
+            differences = self.points.index_select(0, left[some]) - self.points.index_select(0, right[others])
+            distances[some, others] = torch.linalg.vector_norm(differences, dim=1)
         return distances
 
 
@@ -207,12 +207,12 @@ def _count(mask: Tensor) -> Tensor:
     return mask.view(torch.uint8).sum(dim=1, dtype=torch.int32).long()
 
 
-def _held(mask: Tensor) -> tuple[Tensor, Tensor]:
+def _nonempty(mask: Tensor) -> tuple[Tensor, Tensor]:
     """The rows and the columns that are true anywhere."""
     columns = mask.view(torch.uint8).amax(dim=0).nonzero()[:, 0]
     rows = mask.index_select(1, columns).any(dim=1).nonzero()[:, 0]
     return rows, columns
 
 
-def _part(mask: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def _submask(mask: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return mask.index_select(0, rows).index_select(1, columns)

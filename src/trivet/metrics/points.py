@@ -120,13 +120,13 @@ def distances_of_pairs(left: Points, rows: Tensor, right: Points, columns: Tenso
     """Distances `(P,)` between rows `(P,)` of one set and rows `(P,)` of another, by differences of coordinates."""
     distances = torch.empty(len(rows), dtype=torch.float64)
     for start, stop in spans(len(rows), max(1, PAIR_NUMBERS // left.width)):
-        apart = left.rows(rows[start:stop]).sub_(right.rows(columns[start:stop]))
-        torch.linalg.vector_norm(apart, dim=1, out=distances[start:stop])
+        differences = left.rows(rows[start:stop]).sub_(right.rows(columns[start:stop]))
+        torch.linalg.vector_norm(differences, dim=1, out=distances[start:stop])
     return distances
 
 
 def twins(points: Points) -> Tensor:
-    """For each row the number `(N,)` of one row that equals it, the same for all that are equal.
+    """Number `(N,)`, for each row, of one row that equals it, the same for all that are equal.
 
     Rows are grouped by a 64-bit hash of their bits, and compared with the row they are said to equal.
     """
@@ -141,8 +141,8 @@ def twins(points: Points) -> Tensor:
         hashes[start:stop] = (bits * factors).sum(dim=1)
     _, first, group = np.unique(hashes.numpy(), return_index=True, return_inverse=True)
     twin = torch.from_numpy(first[group])
-    own = torch.arange(len(points))
-    shared = (twin != own).nonzero()[:, 0]
+    numbers = torch.arange(len(points))
+    shared = (twin != numbers).nonzero()[:, 0]
     for start, stop in spans(len(shared), max(1, PIECE // points.width)):
         some = shared[start:stop]
         different = (points.rows(some) != points.rows(twin[some])).any(dim=1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trivet.distances.threads import share
 from trivet.metrics.points import Points, distances_of_pairs, spans, twins
-from trivet.metrics.rank_counting import ROWS, Codes, count_rows, many_within_reach, sorted_counts, true_places
+from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_places
 from trivet.runtime.lazy import lazy
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ DIFFERENCES = "donot_use_mm_for_euclid_dist"
 
 
 @dataclass(frozen=True)
-class Standing:
+class PositiveRanks:
     """The positives of a block of Q queries, nearest first; fields `(Q, R)` int64.
 
     R is the most positives of a query, or 1 where the nearest is enough.
@@ -55,18 +55,18 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelClasses:
     """Classes of queries and gallery at one label level, numbered alike."""
 
     queries: Tensor  # (Q,) int64, 0 .. C - 1
     gallery: Tensor  # (M,)
 
 
-class Search:
+class ExactSearch:
     """Queries, a gallery, and what a query may not retrieve.
 
     Args:
-        own: `(Q,)` the gallery row that is the query itself, -1 where there is none.
+        self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none.
         groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
         first: whether the standing of the nearest positive is enough.
     """
@@ -75,14 +75,14 @@ class Search:
         self,
         queries: Points,
         gallery: Points,
-        levels: Sequence[Level],
+        levels: Sequence[LevelClasses],
         *,
-        own: Tensor | None = None,
+        self_rows: Tensor | None = None,
         groups: tuple[Tensor, Tensor] | None = None,
         first: bool = False,
     ) -> None:
         self.queries, self.gallery, self.levels, self.first = queries, gallery, list(levels), first
-        self.own, self.groups = own, groups
+        self.self_rows, self.groups = self_rows, groups
         self.same = [SameClass(level) for level in self.levels]
         self.prepared = _Gallery(gallery, queries)
         self.query_twins = twins(queries)
@@ -92,14 +92,14 @@ class Search:
 
     def scratch(self, name: str, dtype: torch.dtype, rows: int, columns: int) -> Tensor:
         """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
-        held = getattr(self._scratch, name, torch.empty(0))
-        if held.numel() < rows * columns:
-            held = torch.empty(rows * columns, dtype=dtype)
-            setattr(self._scratch, name, held)
-        return held[: rows * columns].view(rows, columns)
+        buffer = getattr(self._scratch, name, torch.empty(0))
+        if buffer.numel() < rows * columns:
+            buffer = torch.empty(rows * columns, dtype=dtype)
+            setattr(self._scratch, name, buffer)
+        return buffer[: rows * columns].view(rows, columns)
 
     def stand_all(
-        self, blocks: Sequence[Tensor], work: Callable[[list[Standing]], T], take: Callable[[Tensor, T], None]
+        self, blocks: Sequence[Tensor], work: Callable[[list[PositiveRanks]], T], take: Callable[[Tensor, T], None]
     ) -> None:
         """Call `take` with each block and what `work` makes of its standing, in order; see `share`."""
         onednn = torch.backends.mkldnn.enabled
@@ -107,7 +107,7 @@ class Search:
         # It takes float32 products in bfloat16 where torch.set_float32_matmul_precision is "medium".
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # typed as its descriptor
         try:
-            share(blocks, lambda block: work(self.stand(block)), take)
+            share(blocks, lambda block: work(self.rank(block)), take)
         finally:
             torch.backends.mkldnn.enabled = onednn
 
@@ -128,18 +128,18 @@ class Search:
             start = stop
         return blocks
 
-    def stand(self, block: Tensor) -> list[Standing]:
+    def rank(self, block: Tensor) -> list[PositiveRanks]:
         """The standing of the positives of some queries, at each level."""
         queries = _Queries(self, block)
         wanted = [self._wanted(same, block, queries.rows) for same in self.same]
-        most = max(one.width for one in wanted)
+        most = max(level.width for level in wanted)
         wide = most > FEW  # then its sorted products serve all levels
         for start, stop in spans(len(self.gallery), _columns(len(block), most)):
             tile = _Tile(self, queries, start, stop)
-            for one in wanted:
-                if one.width:
-                    tile.count(one, sort=wide)
-        return [one.standing(len(self.gallery)) for one in wanted]
+            for level in wanted:
+                if level.width:
+                    tile.count(level, sort=wide)
+        return [level.ranks(len(self.gallery)) for level in wanted]
 
     def _wanted(self, same: SameClass, block: Tensor, queries: Tensor) -> _Wanted:
         classes = same.of_query[block]
@@ -147,7 +147,7 @@ class Search:
         rows = torch.arange(len(block)).repeat_interleave(sizes)
         columns = same.members(classes, sizes)
         distances = torch.full(columns.shape, torch.inf, dtype=torch.float64)
-        some = may_retrieve(self.own, self.groups, block[rows], columns)
+        some = may_retrieve(self.self_rows, self.groups, block[rows], columns)
         some[(sizes > MANY)[rows]] = False
         distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
         starts = sizes.cumsum(0) - sizes
@@ -155,24 +155,26 @@ class Search:
             of_class = (classes == number).nonzero()[:, 0]
             places = starts[of_class, None] + torch.arange(int(same.counts[number]))
             members = columns[places[0]]
-            apart = _distances_between(queries[of_class], self.gallery, members)
-            allowed = may_retrieve(self.own, self.groups, block[of_class, None], members)
-            distances[places] = apart.masked_fill_(~allowed, torch.inf)
-        if self.own is not None:  # the query itself, where the gallery gives it another class
-            own = self.own[block]
-            other = ((own >= 0) & (same.of_item[own] != classes)).nonzero()[:, 0]
-            rows, columns = torch.cat([rows, other]), torch.cat([columns, own[other]])
+            to_members = _distances_between(queries[of_class], self.gallery, members)
+            allowed = may_retrieve(self.self_rows, self.groups, block[of_class, None], members)
+            distances[places] = to_members.masked_fill_(~allowed, torch.inf)
+        if self.self_rows is not None:  # the query itself, where the gallery gives it another class
+            self_rows = self.self_rows[block]
+            other = ((self_rows >= 0) & (same.of_item[self_rows] != classes)).nonzero()[:, 0]
+            rows, columns = torch.cat([rows, other]), torch.cat([columns, self_rows[other]])
             left_out = torch.bincount(other, minlength=len(block))
         else:
             left_out = torch.zeros_like(sizes)
         return _Wanted(sizes, left_out, distances, rows, columns, first=self.first)
 
 
-def may_retrieve(own: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor) -> Tensor:
-    """Which pairs of a query and a gallery row of its class count: not itself, and none of its own group."""
+def may_retrieve(
+    self_rows: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor
+) -> Tensor:
+    """Return which pairs of a query and a gallery row of its class count: not itself, and none of its own group."""
     allowed = torch.ones((queries + items).shape, dtype=torch.bool)
-    if own is not None:
-        allowed &= own[queries] != items
+    if self_rows is not None:
+        allowed &= self_rows[queries] != items
     if groups is not None:
         allowed &= groups[0][queries] != groups[1][items]
     return allowed
@@ -181,7 +183,7 @@ def may_retrieve(own: Tensor | None, groups: tuple[Tensor, Tensor] | None, queri
 class SameClass:
     """The gallery rows of each class."""
 
-    def __init__(self, level: Level) -> None:
+    def __init__(self, level: LevelClasses) -> None:
         self.of_query, self.of_item = level.queries, level.gallery
         classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (level.queries, level.gallery))
         self.counts = torch.bincount(level.gallery, minlength=classes)
@@ -237,9 +239,9 @@ class _Wanted:
         some = (self._columns >= start) & (self._columns < stop)
         return self._rows[some], self._columns[some] - start
 
-    def standing(self, gallery: int) -> Standing:
+    def ranks(self, gallery: int) -> PositiveRanks:
         """The result, once all `gallery` rows have been counted."""
-        return Standing(
+        return PositiveRanks(
             sizes=self.sizes,
             nearer=self.nearer + self._nearer,
             tied=self.tied + self._tied,
@@ -265,17 +267,17 @@ class _Gallery:
             for span in some.pieces()
         )
         self.scale = 2.0 ** -math.ceil(math.log2(farthest)) if farthest > SMALLEST else 1.0
-        self._kept: Tensor | None = None
+        self._rows: Tensor | None = None
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows and half their norm^2 `(n, width + 1)`."""
         if len(self._points) * self._points.width > PREPARED:
             return self._prepare(start, stop)
-        if self._kept is None:
-            self._kept = torch.empty(len(self._points), self._points.width + 1, dtype=torch.float32)
+        if self._rows is None:
+            self._rows = torch.empty(len(self._points), self._points.width + 1, dtype=torch.float32)
             for span in self._points.pieces():
-                self._kept[slice(*span)] = self._prepare(*span)
-        return self._kept[start:stop]
+                self._rows[slice(*span)] = self._prepare(*span)
+        return self._rows[start:stop]
 
     def _prepare(self, start: int, stop: int) -> Tensor:
         exact = (self._points.rows(slice(start, stop)) - self.centre) * self.scale
@@ -285,7 +287,7 @@ class _Gallery:
 class _Queries:
     """The queries of a block as the products need them: `(B, d)` rows and their norm^2 `(B,)`."""
 
-    def __init__(self, search: Search, block: Tensor) -> None:
+    def __init__(self, search: ExactSearch, block: Tensor) -> None:
         self.numbers, self.rows = block, search.queries.rows(block)
         self.centre = self.rows.mean(dim=0)  # for float64: rows of one class may lie close together
         self.doubles = self.rows - self.centre
@@ -302,7 +304,7 @@ class _Tile:
     A key is wrong by rounding; where that could decide, the pair is in doubt, and its distance is taken by differences.
     """
 
-    def __init__(self, search: Search, queries: _Queries, start: int, stop: int) -> None:
+    def __init__(self, search: ExactSearch, queries: _Queries, start: int, stop: int) -> None:
         self.search, self.queries, self.block, self.start, self.stop = search, queries, queries.numbers, start, stop
         self.entries = len(self.block) * (stop - start)
 
@@ -343,13 +345,15 @@ class _Tile:
             count_rows(keys[start:stop].numpy(), low[start:stop].numpy(), high[start:stop].numpy(), start)
             for start, stop in spans(len(keys), ROWS)
         ]
-        doubtful_pairs = [one for _, doubtful in counted for one in doubtful]
+        doubtful_pairs = [pairs for _, doubtful in counted for pairs in doubtful]
         few = sum(len(row) for row, *_ in doubtful_pairs) * SHARE <= self.entries
         if few:
             wanted.nearer += torch.from_numpy(np.concatenate([counts for counts, _ in counted]))
-            row, column = (torch.from_numpy(np.concatenate([one[side] for one in doubtful_pairs])) for side in (0, 1))
+            row, column = (
+                torch.from_numpy(np.concatenate([pairs[side] for pairs in doubtful_pairs])) for side in (0, 1)
+            )
             start, stop = (
-                torch.from_numpy(np.concatenate([np.full(len(one[0]), one[side]) for one in doubtful_pairs]))
+                torch.from_numpy(np.concatenate([np.full(len(pairs[0]), pairs[side]) for pairs in doubtful_pairs]))
                 for side in (2, 3)
             )
             key = keys[row, column, None]
@@ -372,13 +376,13 @@ class _Tile:
         if int(counts.sum()) * SHARE > self.entries:
             return False
         row = torch.arange(len(nearer)).repeat_interleave(wanted.width).repeat_interleave(counts)
-        place = torch.arange(len(row)) - (counts.cumsum(0) - counts - first.ravel()).repeat_interleave(counts)
-        doubtful = codes.sorted[row, place]
-        kept = ~torch.isin(row * self.stop + codes.columns(doubtful), rows * self.stop + columns)
-        row, doubtful = row[kept], doubtful[kept]
-        own = codes.of_pairs(self._singles[0], rows, columns)
+        position = torch.arange(len(row)) - (counts.cumsum(0) - counts - first.ravel()).repeat_interleave(counts)
+        doubtful = codes.sorted[row, position]
+        valid = ~torch.isin(row * self.stop + codes.columns(doubtful), rows * self.stop + columns)
+        row, doubtful = row[valid], doubtful[valid]
+        positive_codes = codes.of_pairs(self._singles[0], rows, columns)
         # Of the positives themselves those are taken off that are below a bound.
-        after = (below[rows] <= own[:, None]).sum(dim=1)
+        after = (below[rows] <= positive_codes[:, None]).sum(dim=1)
         taken = torch.bincount(rows * (wanted.width + 1) + after, minlength=len(nearer) * (wanted.width + 1))
         wanted.nearer += nearer - taken.view(len(nearer), -1).cumsum(dim=1)[:, :-1]
         passed, open_ = ((bound[row] < doubtful[:, None]).sum(dim=1) for bound in (above, below - 1))
@@ -403,7 +407,7 @@ class _Tile:
         return counted
 
     def _count_hidden(self, wanted: _Wanted, keys: Tensor, low: Tensor, high: Tensor) -> bool:
-        """Where no key `(B, n)` is that of a positive."""
+        """Count where no key `(B, n)` is that of a positive."""
         nearer, reached = sorted_counts(keys, low, high)
         doubtful = (nearer != reached).any(dim=1).nonzero()[:, 0]
         if int((reached - nearer).amax(dim=1).sum()) * SHARE > self.entries:
@@ -455,8 +459,8 @@ class _Tile:
         keys = self.search.scratch("keys", torch.float32, len(queries), len(gallery))
         width = queries.shape[1]
         parts = max(1, width // WIDTH)
-        for part in range(parts):
-            left, right = width * part // parts, width * (part + 1) // parts
+        for chunk in range(parts):
+            left, right = width * chunk // parts, width * (chunk + 1) // parts
             torch.addmm(keys, queries[:, left:right], gallery[:, left:right].T, beta=min(left, 1), alpha=-1, out=keys)
         farthest, unit = float((2 * gallery[:, -1].max()).sqrt()) * 1.001, 2.0**-24
         steps = -(-width // parts) + parts + 6
@@ -465,14 +469,14 @@ class _Tile:
         return keys, squares, 1.01 * error + width * torch.finfo(torch.float32).tiny
 
     @lazy
-    def _codes(self) -> Codes:
-        """Of all keys of `_singles`."""
+    def _codes(self) -> SortedCodes:
+        """Codes of all keys of `_singles`."""
         keys, squares, _ = self._singles
         gallery = self.search.prepared.rows(self.start, self.stop)
         farthest, query = float((2 * gallery[:, -1].max()).sqrt()), float(squares.max().sqrt())
         slack = (query + farthest) ** 2 / 100 + 1e-30  # the products are rounded; all rows may be equal
         codes = self.search.scratch("codes", torch.int32, *keys.shape)
-        return Codes(keys, codes, -(query**2) / 2 - slack, query * farthest + farthest**2 / 2 + slack)
+        return SortedCodes(keys, codes, -(query**2) / 2 - slack, query * farthest + farthest**2 / 2 + slack)
 
     @lazy
     def _doubles(self) -> tuple[Tensor, Tensor]:

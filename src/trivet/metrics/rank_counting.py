@@ -15,7 +15,7 @@ RARE = 128  # pairs rarer than 1 in 128 are taken one by one
 COMPARED = 2  # positives with more pairs within reach that all keys are compared with: for a third, sorting is faster
 
 
-class Codes:
+class SortedCodes:
     """Keys `(B, n)` as integers that order as they do, rounded, with their columns in the last bits; rows sorted.
 
     To sort these is several times faster than to sort numbers of places, and tells which columns are where as well.
@@ -33,8 +33,8 @@ class Codes:
         self.sorted = out
         columns = torch.arange(keys.shape[1], dtype=torch.int32)
         for start, stop in spans(len(keys), ROWS):
-            part = self._of(keys[start:stop], columns, self.sorted[start:stop])
-            part.numpy().sort(axis=1)
+            block = self._of(keys[start:stop], columns, self.sorted[start:stop])
+            block.numpy().sort(axis=1)
 
     def _of(self, keys: Tensor, columns: Tensor, out: Tensor) -> Tensor:
         """The codes of keys in these columns, both of the shape of `out` or broadcast to it."""
@@ -63,7 +63,7 @@ class Codes:
 
 
 def sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """How many keys of each row `(B, n)` are below `low (B, R)`, and at most `high (B, R)`, both rising in a row."""
+    """Count the keys of each row `(B, n)` below `low (B, R)`, and those at most `high (B, R)`, both rising in a row."""
     rows = torch.from_numpy(np.sort(keys.numpy(), axis=1))  # several times faster than torch
     below = torch.searchsorted(rows, low)
     # Few rows have a key between the two: where the next one is above both, both counts are the same.
@@ -75,7 +75,8 @@ def sorted_counts(keys: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tens
 
 
 def many_within_reach(keys: npt.NDArray[np.float32], high: npt.NDArray[np.float32]) -> bool:
-    """Whether too many keys, by a sixteenth of the rows, are within reach of more than a few of the positives."""
+    """Return whether too many keys, by a sixteenth of the rows, are within reach of more than a few of the
+    positives."""
     if high.shape[1] <= COMPARED:
         return False
     reach = keys[::16] <= high[::16, -1 - COMPARED, None]
@@ -116,8 +117,8 @@ def count_rows(
         row, column = np.divmod(np.flatnonzero(reach), keys.shape[1])
         key = keys[row, column, None]
         nearer = key < low[row, :left]
-        for place in range(left):
-            counts[:, place] = np.bincount(row[nearer[:, place]], minlength=len(keys))
+        for number in range(left):
+            counts[:, number] = np.bincount(row[nearer[:, number]], minlength=len(keys))
         some = (nearer != (key <= high[row, :left])).any(axis=1)
         doubtful.append((row[some] + first, column[some], 0, left))
     return counts, doubtful

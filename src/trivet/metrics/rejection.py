@@ -23,7 +23,7 @@ PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB
 
 @dataclass(frozen=True)
 class Rejection:
-    """How well the distance to the nearest gallery item tells queries in scope from queries out of scope.
+    """Quality of the distance to the nearest gallery item as a detector of queries out of scope.
 
     Queries whose distances differ by at most 1e-13 of themselves are tied, and tied queries count as if put in random
     order: a constant embedding has `auroc` 0.5 and `fpr_at_95_tpr` 0.95, which is chance.
@@ -33,7 +33,7 @@ class Rejection:
     fpr_at_95_tpr: float  # share of queries out of scope accepted where 95 % of those in scope are; small is good
     in_scope: int  # queries
     out_of_scope: int
-    scores: Scores | None = field(default=None, compare=False, repr=False)  # what follows is found from
+    scores: RejectionScores | None = field(default=None, compare=False, repr=False)  # what follows is found from
 
     @property
     def macro(self) -> float | None:
@@ -72,7 +72,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class RejectionScores:
     """Ranks of the distances of queries to their nearest gallery item, tied ones equal."""
 
     groups: int  # distances that do not tie
@@ -124,14 +124,14 @@ def rejection(
     gallery: Array,
     *,
     labels: Array | None = None,
-    own: Array | None = None,
+    self_rows: Array | None = None,
     distance: Metric = "euclidean",
 ) -> Rejection:
     """Rejection of queries by their distance to the nearest gallery item.
 
     The gallery holds items of the known classes, for instance the training items. A query that is in it too would be
-    nearest to itself: name its row in `own`. The distances are exact in float64: products of centred rows find the
-    nearest candidates, whose distances are taken by differences. Memory O(Q + M).
+    nearest to itself: name its row in `self_rows`. The distances are exact in float64: products of centred rows find
+    the nearest candidates, whose distances are taken by differences. Memory O(Q + M).
 
     Args:
         queries: `(Q, d)` floating point.
@@ -139,7 +139,8 @@ def rejection(
         gallery: `(M, d)` floating point, M >= 1.
         labels: `(Q,)` of any integer dtype, the class of each query, for the values and intervals of classes; those of
             queries out of scope are not read.
-        own: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it is not
+        self_rows: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it
+        is not
             there.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
 
@@ -157,8 +158,8 @@ def rejection(
         >>> rejection(np.array([[0.1], [0.9], [7.0]]), np.array([False, False, True]), np.array([[0.0], [1.0]]))
         Rejection(auroc=1.0, fpr_at_95_tpr=0.0, in_scope=2, out_of_scope=1)
     """
-    asked, known = as_points(queries, distance=distance), as_points(gallery, distance=distance)
-    if asked.shape[1] != known.shape[1]:
+    query_points, known = as_points(queries, distance=distance), as_points(gallery, distance=distance)
+    if query_points.shape[1] != known.shape[1]:
         raise ValueError(
             f"queries and gallery must have the same dimension: got shapes {tuple(queries.shape)} and "
             f"{tuple(gallery.shape)}; embed both with the same model."
@@ -166,10 +167,10 @@ def rejection(
     if not len(known):
         raise ValueError("the gallery must hold at least one item: got none; give the items of the known classes.")
     outside = out_of_scope.detach().cpu().numpy() if isinstance(out_of_scope, Tensor) else np.asarray(out_of_scope)
-    if outside.shape != (len(asked),) or outside.dtype != np.bool_:
+    if outside.shape != (len(query_points),) or outside.dtype != np.bool_:
         raise ValueError(
-            f"out_of_scope must hold True or False for each of the {len(asked)} queries: got {outside.dtype} of shape "
-            f"{outside.shape}; compare the labels of the queries with the label of out-of-scope queries."
+            f"out_of_scope must hold True or False for each of the {len(query_points)} queries: got {outside.dtype} of "
+            f"shape {outside.shape}; compare the labels of the queries with the label of out-of-scope queries."
         )
     if outside.all() or not outside.any():
         raise ValueError(
@@ -179,11 +180,19 @@ def rejection(
     inside = np.flatnonzero(~outside)
     sizes = names = None
     if labels is not None:
-        as_classes(labels, count=len(asked))
+        as_classes(labels, count=len(query_points))
         column = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         names, classes, sizes = np.unique(column[inside], return_inverse=True, return_counts=True)
         inside = inside[np.argsort(classes.ravel(), kind="stable")]
-    nearest = _nearest(asked, known, None if own is None else _own(own, len(asked), len(known))).cpu().numpy()
+    nearest = (
+        _nearest(
+            query_points,
+            known,
+            None if self_rows is None else _check_self_rows(self_rows, len(query_points), len(known)),
+        )
+        .cpu()
+        .numpy()
+    )
     if np.isinf(nearest).any():
         raise ValueError(
             "the gallery must hold an item beside itself for each query: query "
@@ -195,31 +204,31 @@ def rejection(
         fpr_at_95_tpr=curve.false_at(0.95),
         in_scope=int(curve.true[-1]),
         out_of_scope=int(curve.false[-1]),
-        scores=Scores(len(curve.least), curve.group[inside], curve.group[outside], sizes, names),
+        scores=RejectionScores(len(curve.least), curve.group[inside], curve.group[outside], sizes, names),
     )
 
 
-def _own(own: Array, queries: int, gallery: int) -> Integers:
-    rows = own.detach().cpu().numpy() if isinstance(own, Tensor) else np.asarray(own)
+def _check_self_rows(self_rows: Array, queries: int, gallery: int) -> Integers:
+    rows = self_rows.detach().cpu().numpy() if isinstance(self_rows, Tensor) else np.asarray(self_rows)
     if rows.shape != (queries,) or rows.dtype.kind not in "iu" or ((rows < -1) | (rows >= gallery)).any():
         raise ValueError(
-            f"own must hold the gallery row of each query, or -1: got {rows.dtype} of shape {rows.shape} for {queries} "
-            f"queries and {gallery} gallery rows."
+            f"self_rows must hold the gallery row of each query, or -1: got {rows.dtype} of shape {rows.shape} for "
+            f"{queries} queries and {gallery} gallery rows."
         )
     return rows.astype(np.int64)
 
 
-def _nearest(queries: Tensor, gallery: Tensor, own: Integers | None = None) -> Tensor:
+def _nearest(queries: Tensor, gallery: Tensor, self_rows: Integers | None = None) -> Tensor:
     """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows.
 
-    The gallery row `own` of a query is passed over; where there is no other, the distance is infinite.
+    The gallery row `self_rows` of a query is passed over; where there is no other, the distance is infinite.
     """
     # Equal rows once: their distances, all candidates, would be taken one by one.
-    gallery, place, copies = torch.unique(gallery, dim=0, return_inverse=True, return_counts=True)
+    gallery, position, copies = torch.unique(gallery, dim=0, return_inverse=True, return_counts=True)
     without = torch.full((len(queries), 1), -1, dtype=torch.int64, device=queries.device)
-    if own is not None:
-        at = torch.from_numpy(own).to(queries.device)
-        itself = place[at.clamp_min(0)]
+    if self_rows is not None:
+        at = torch.from_numpy(self_rows).to(queries.device)
+        itself = position[at.clamp_min(0)]
         without[:, 0] = torch.where((at >= 0) & (copies[itself] == 1), itself, -1)  # a copy of it is another item
     both, group = torch.unique(torch.cat([queries, without.to(queries)], dim=1), dim=0, return_inverse=True)
     queries, without = both[:, :-1], both[:, -1:].to(torch.int64)
@@ -231,7 +240,7 @@ def _nearest(queries: Tensor, gallery: Tensor, own: Integers | None = None) -> T
         norms = right.square().sum(dim=1)
         numbers = torch.arange(start, start + len(columns), device=gallery.device)
         start += len(columns)
-        tiles = (torch.split(one, TILE[0]) for one in (queries, without, nearest))
+        tiles = (torch.split(tensor, TILE[0]) for tensor in (queries, without, nearest))
         for rows, left_out, best in zip(*tiles, strict=True):
             left = rows - centre
             squares = left.square().sum(dim=1)
@@ -246,6 +255,6 @@ def _nearest(queries: Tensor, gallery: Tensor, own: Integers | None = None) -> T
             row, column = close.nonzero(as_tuple=True)
             step = max(1, PAIR_ENTRIES // rows.shape[1])
             for i, j in zip(torch.split(row, step), torch.split(column, step), strict=True):
-                apart = torch.linalg.vector_norm(rows.index_select(0, i) - columns.index_select(0, j), dim=1)
-                best.scatter_reduce_(0, i, apart, "amin")
+                distances = torch.linalg.vector_norm(rows.index_select(0, i) - columns.index_select(0, j), dim=1)
+                best.scatter_reduce_(0, i, distances, "amin")
     return nearest[group]

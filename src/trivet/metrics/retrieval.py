@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trivet.distances import Array
 from trivet.metrics.points import Metric
-from trivet.metrics.positive_ranks import Standing
-from trivet.metrics.protocols import Task, task_of
+from trivet.metrics.positive_ranks import PositiveRanks
+from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.metrics.tie_expectations import MEASURES, chance_of, check_measures, first_decides, measures_of
 from trivet.mining.gather import sum_over_processes
 from trivet.runtime.arrays import Floats, Integers
@@ -47,24 +47,24 @@ class Retrieval:
         Raises:
             ValueError: if every query is dropped.
         """
-        kept = ~np.isnan(self.values[:, 0])
-        if not kept.any():
+        known = ~np.isnan(self.values[:, 0])
+        if not known.any():
             raise ValueError(
                 "retrieval needs a query that has a positive when those without are dropped: none has one; give more "
                 "items of a class, or count them as misses."
             )
         if average == "micro":
-            means = self.values[kept].mean(axis=0)
+            means = self.values[known].mean(axis=0)
         else:
             means = np.array([list(row.values()) for row in self.per_class().values()]).mean(axis=0)
         return dict(zip(self.measures, means.tolist(), strict=True))
 
     def per_class(self) -> dict[Any, dict[str, float]]:
         """Label -> the means over the queries of the class; classes of which every query is dropped are left out."""
-        kept = ~np.isnan(self.values[:, 0])
-        counts = np.bincount(self.classes[kept], minlength=len(self.labels))
+        known = ~np.isnan(self.values[:, 0])
+        counts = np.bincount(self.classes[known], minlength=len(self.labels))
         sums = [
-            np.bincount(self.classes[kept], weights=column[kept], minlength=len(self.labels))
+            np.bincount(self.classes[known], weights=column[known], minlength=len(self.labels))
             for column in self.values.T
         ]
         means = np.stack(sums, axis=1)[counts > 0] / counts[counts > 0, None]
@@ -83,7 +83,7 @@ def retrieve(
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
-    own: Array | None = None,
+    self_rows: Array | None = None,
     junk: Array | None = None,
     measures: Sequence[str] = MEASURES,
     distance: Metric = "euclidean",
@@ -94,7 +94,7 @@ def retrieve(
     """Exact retrieval measures of every query: among the other items of one set, or from a gallery.
 
     Items as far as a positive count as if put in random order, and each measure is its exact expectation, so a constant
-    embedding scores chance. What counts as tied: see `Standing`. Ranks are found by counting, block by block, in
+    embedding scores chance. What counts as tied: see `PositiveRanks`. Ranks are found by counting, block by block, in
     memory O(N); float32 products decide where their rounding cannot, and float64 differences elsewhere.
 
     Args:
@@ -105,7 +105,8 @@ def retrieve(
         sample: without a gallery, the row numbers `(S,)` that are asked; the others are only retrieved.
         cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
             neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
-        own: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out, whatever class the
+        self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out, whatever
+        class the
             gallery gives it: then it counts neither as a positive nor as a wrong item.
         junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
         measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
@@ -136,7 +137,7 @@ def retrieve(
         sample=sample,
         cameras=cameras,
         gallery_cameras=gallery_cameras,
-        own=own,
+        self_rows=self_rows,
         junk=junk,
         measures=measures,
         distance=distance,
@@ -156,7 +157,7 @@ def retrieve_levels(
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
-    own: Array | None = None,
+    self_rows: Array | None = None,
     junk: Array | None = None,
     measures: Sequence[str] = MEASURES,
     distance: Metric = "euclidean",
@@ -173,14 +174,16 @@ def retrieve_levels(
     names = check_measures(measures)
     if without_positive not in ("miss", "drop"):
         raise ValueError(f"without_positive must be 'miss' or 'drop': got {without_positive!r}.")
-    task = task_of(embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance)
+    task = retrieval_task(
+        embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
+    )
     search, queries = task.search(first=first_decides(names)), len(task.queries)
     values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
     counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
     first, step = _share() if distributed else (0, 1)
     blocks, done = search.blocks()[first::step], 0
 
-    def measured(standings: list[Standing]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def measured(standings: list[PositiveRanks]) -> list[tuple[Tensor, Tensor, Tensor]]:
         return [(measures_of(standing, names), standing.sizes, standing.retrievable) for standing in standings]
 
     def take(block: Tensor, results: list[tuple[Tensor, Tensor, Tensor]]) -> None:
@@ -243,19 +246,21 @@ def to_retrieval(
     values: Tensor,
     positives: Tensor,
     retrievable: Tensor,
-    task: Task,
+    task: RetrievalTask,
     level: int,
     without_positive: WithoutPositive,
 ) -> Retrieval:
-    """What is known of each query `(Q,)` at the level of that number, with what chance gives."""
+    """Collect the values of each query `(Q,)` at the level of that number, with those of chance."""
     without = positives == 0
     values[without] = 0.0 if without_positive == "miss" else torch.nan
     chance = torch.zeros(len(names), dtype=torch.float64)
-    asked = ~without
-    kinds, counts = torch.unique(torch.stack([retrievable[asked], positives[asked]]), dim=1, return_counts=True)
+    with_positive = ~without
+    kinds, counts = torch.unique(
+        torch.stack([retrievable[with_positive], positives[with_positive]]), dim=1, return_counts=True
+    )
     for items, relevant, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
         chance += count * chance_of(items, relevant, names)
-    total = len(without) if without_positive == "miss" else int(asked.sum())
+    total = len(without) if without_positive == "miss" else int(with_positive.sum())
     classes, labels = task.labels[level]
     return Retrieval(
         measures=names,

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.metrics.positive_ranks import Standing
+from trivet.metrics.positive_ranks import PositiveRanks
 
 SERIES_FROM = 32.0  # where the asymptotic series of the digamma function has all digits
 
 
-def recall_at_k(standing: Standing, k: int) -> Tensor:
+def recall_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     """Chance `(Q,)` that one of the k nearest is a positive (CMC at rank k).
 
     With r = k - n places left for the t as far as the nearest positive, p of them positive: 1 - C(t - p, r) / C(t, r).
     """
-    nearer, tied, positives = standing.nearer[:, 0], standing.tied[:, 0], standing.positives_tied[:, 0]
+    nearer, tied, positives = ranks.nearer[:, 0], ranks.tied[:, 0], ranks.positives_tied[:, 0]
     places, negatives = k - nearer, tied - positives
     miss = torch.ones(len(nearer), dtype=torch.float64)
     for taken in range(int(torch.minimum(places, negatives).amax().clamp_min(0)) if len(nearer) else 0):
@@ -33,40 +33,40 @@ def recall_at_k(standing: Standing, k: int) -> Tensor:
     return torch.where(places > 0, 1 - miss, 0)
 
 
-def precision_at_k(standing: Standing, k: int) -> Tensor:
+def precision_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     """Expected share `(Q,)` of positives among the k nearest; of k, also where fewer can be retrieved."""
-    return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / k
+    return _among(ranks, torch.full_like(ranks.sizes, k)).sum(dim=1) / k
 
 
-def found_at_k(standing: Standing, k: int) -> Tensor:
+def expected_hits_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     """Expected share `(Q,)` of all positives that are among the k nearest: recall as information retrieval has it."""
-    return _among(standing, torch.full_like(standing.sizes, k)).sum(dim=1) / standing.sizes
+    return _among(ranks, torch.full_like(ranks.sizes, k)).sum(dim=1) / ranks.sizes
 
 
-def r_precision(standing: Standing) -> Tensor:
+def r_precision(ranks: PositiveRanks) -> Tensor:
     """Expected share `(Q,)` of positives among the R nearest, R the number of positives."""
-    return _among(standing, standing.sizes).sum(dim=1) / standing.sizes
+    return _among(ranks, ranks.sizes).sum(dim=1) / ranks.sizes
 
 
-def map_at_r(standing: Standing) -> Tensor:
+def map_at_r(ranks: PositiveRanks) -> Tensor:
     """Mean average precision at R `(Q,)`: the precisions at the positives among the R nearest, summed, over R.
 
     Source:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.
     """
-    return _precisions(standing, standing.sizes).sum(dim=1) / standing.sizes
+    return _precisions(ranks, ranks.sizes).sum(dim=1) / ranks.sizes
 
 
-def map_at_k(standing: Standing, k: int) -> Tensor:
+def map_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     """Average precision of the k nearest `(Q,)`: the precisions at the positives among them, summed, over min(k, R).
 
     So the best ranking has 1, and k = R gives `map_at_r`.
     """
-    limit = torch.full_like(standing.sizes, k)
-    return _precisions(standing, limit).sum(dim=1) / torch.minimum(limit, standing.sizes)
+    limit = torch.full_like(ranks.sizes, k)
+    return _precisions(ranks, limit).sum(dim=1) / torch.minimum(limit, ranks.sizes)
 
 
-def ndcg_at_k(standing: Standing, k: int) -> Tensor:
+def ndcg_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     """Normalised discounted cumulative gain of the k nearest `(Q,)`, a positive gaining 1 and others 0.
 
     A positive at rank i adds 1 / log2(i + 1), and the sum is divided by that of the best ranking.
@@ -75,86 +75,86 @@ def ndcg_at_k(standing: Standing, k: int) -> Tensor:
         Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002; ties as in McSherry, Najork,
         "Computing information retrieval performance measures efficiently in the presence of tied scores", 2008.
     """
-    last = standing.nearer + standing.tied
-    most = min(k, max(int(last.amax()), int(standing.sizes.amax()))) if last.numel() else 0
+    last = ranks.nearer + ranks.tied
+    most = min(k, max(int(last.amax()), int(ranks.sizes.amax()))) if last.numel() else 0
     discounts = 1 / torch.arange(2, most + 2, dtype=torch.float64).log2()
     totals = torch.cat([discounts.new_zeros(1), discounts.cumsum(dim=0)])  # of the ranks up to i
-    reached, before = last.clamp_max(most), standing.nearer.clamp_max(most)
-    gained = (totals[reached] - totals[before]) / standing.tied.clamp_min(1)
-    alone = (standing.tied == 1) & (before < reached)  # without the rounding of a difference
+    reached, before = last.clamp_max(most), ranks.nearer.clamp_max(most)
+    gained = (totals[reached] - totals[before]) / ranks.tied.clamp_min(1)
+    alone = (ranks.tied == 1) & (before < reached)  # without the rounding of a difference
     gained[alone] = discounts[before[alone]]
-    best = totals[standing.sizes.clamp_max(most)]
-    return torch.where(_present(standing), gained, 0).sum(dim=1) / best
+    best = totals[ranks.sizes.clamp_max(most)]
+    return torch.where(_present(ranks), gained, 0).sum(dim=1) / best
 
 
-def ndcg(standing: Standing) -> Tensor:
+def ndcg(ranks: PositiveRanks) -> Tensor:
     """The same of the whole ranking `(Q,)`."""
-    return ndcg_at_k(standing, torch.iinfo(torch.int64).max)
+    return ndcg_at_k(ranks, torch.iinfo(torch.int64).max)
 
 
-def average_precision(standing: Standing) -> Tensor:
+def average_precision(ranks: PositiveRanks) -> Tensor:
     """Average precision `(Q,)`: the mean over all positives of the precision at each; no interpolation."""
-    everything = torch.full_like(standing.sizes, torch.iinfo(torch.int64).max)
-    return _precisions(standing, everything).sum(dim=1) / standing.sizes
+    everything = torch.full_like(ranks.sizes, torch.iinfo(torch.int64).max)
+    return _precisions(ranks, everything).sum(dim=1) / ranks.sizes
 
 
-def reciprocal_rank(standing: Standing) -> Tensor:
+def reciprocal_rank(ranks: PositiveRanks) -> Tensor:
     """Expected 1 / rank `(Q,)` of the first positive.
 
     The first of p among t random places is the i-th with probability C(t - i, p - 1) / C(t, p).
     """
     kinds, which = torch.unique(
-        torch.stack([standing.nearer[:, 0], standing.tied[:, 0], standing.positives_tied[:, 0]], dim=1),
+        torch.stack([ranks.nearer[:, 0], ranks.tied[:, 0], ranks.positives_tied[:, 0]], dim=1),
         dim=0,
         return_inverse=True,
     )
     values: Tensor = 1 / (kinds[:, 0].double() + 1)
     for kind in (kinds[:, 1] > 1).nonzero()[:, 0].tolist():
         n, t, p = kinds[kind].tolist()
-        ranks = np.arange(1, t - p + 2)
-        left = (t - ranks[:-1] - p + 1) / (t - ranks[:-1])
-        values[kind] = float((p / t * np.cumprod(np.concatenate([[1.0], left])) / (n + ranks)).sum())
+        positions = np.arange(1, t - p + 2)
+        left = (t - positions[:-1] - p + 1) / (t - positions[:-1])
+        values[kind] = float((p / t * np.cumprod(np.concatenate([[1.0], left])) / (n + positions)).sum())
     return values[which]
 
 
-FIXED: dict[str, Callable[[Standing], Tensor]] = {
+FIXED: dict[str, Callable[[PositiveRanks], Tensor]] = {
     "r-precision": r_precision,
     "map@r": map_at_r,
     "map": average_precision,
     "mrr": reciprocal_rank,
     "ndcg": ndcg,
 }
-AT_K: dict[str, Callable[[Standing, int], Tensor]] = {
+AT_K: dict[str, Callable[[PositiveRanks, int], Tensor]] = {
     "recall": recall_at_k,
     "precision": precision_at_k,
-    "found": found_at_k,
+    "found": expected_hits_at_k,
     "map": map_at_k,
     "ndcg": ndcg_at_k,
 }
-WHOLE = ("map", "mrr", "ndcg")  # they need the rank of every positive
+FULL_RANKING = ("map", "mrr", "ndcg")  # they need the rank of every positive
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
 
 
-def measures_of(standing: Standing, names: Sequence[str]) -> Tensor:
+def measures_of(ranks: PositiveRanks, names: Sequence[str]) -> Tensor:
     """The named measures `(Q, len(names))` float64 of each query, in [0, 1]; NaN where a query has no positive.
 
     Args:
         names: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r", "map", "mrr", "ndcg".
     """
-    values = torch.full((len(standing.sizes), len(names)), torch.nan, dtype=torch.float64)
-    some = (standing.sizes > 0).nonzero()[:, 0]
+    values = torch.full((len(ranks.sizes), len(names)), torch.nan, dtype=torch.float64)
+    some = (ranks.sizes > 0).nonzero()[:, 0]
     if len(some):
-        part = Standing(*(getattr(standing, field.name)[some] for field in fields(standing)))
+        ranks = PositiveRanks(*(getattr(ranks, field.name)[some] for field in fields(ranks)))
         for column, name in enumerate(names):
             measure, _, k = name.partition("@")
-            values[some, column] = FIXED[name](part) if name in FIXED else AT_K[measure](part, int(k))
+            values[some, column] = FIXED[name](ranks) if name in FIXED else AT_K[measure](ranks, int(k))
     return values
 
 
 def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
     """The named measures `(len(names),)` when all `retrievable` items are equally far, `positives` of them positive."""
     items = torch.full((1, max(1, positives)), retrievable)
-    standing = Standing(
+    ranks = PositiveRanks(
         sizes=torch.tensor([positives]),
         nearer=torch.zeros_like(items),
         tied=items,
@@ -162,11 +162,11 @@ def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
         positives_tied=torch.full_like(items, positives),
         retrievable=torch.tensor([retrievable]),
     )
-    return measures_of(standing, names)[0]
+    return measures_of(ranks, names)[0]
 
 
 def first_decides(names: Sequence[str]) -> bool:
-    """Whether the named measures depend on the nearest positive alone."""
+    """Return whether the named measures depend on the nearest positive alone."""
     return all(name == "mrr" or name.startswith("recall@") for name in names)
 
 
@@ -188,32 +188,32 @@ def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[st
     return tuple(dict.fromkeys(names))
 
 
-def _present(standing: Standing) -> Tensor:
-    return torch.arange(standing.nearer.shape[1]) < standing.sizes[:, None]
+def _present(ranks: PositiveRanks) -> Tensor:
+    return torch.arange(ranks.nearer.shape[1]) < ranks.sizes[:, None]
 
 
-def _among(standing: Standing, k: Tensor) -> Tensor:
+def _among(ranks: PositiveRanks, k: Tensor) -> Tensor:
     """Chance `(Q, R)` that each positive is among the `k (Q,)` nearest."""
-    places = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), standing.tied).double()
-    return torch.where(_present(standing), places / standing.tied, 0)
+    places = torch.minimum((k[:, None] - ranks.nearer).clamp_min(0), ranks.tied).double()
+    return torch.where(_present(ranks), places / ranks.tied, 0)
 
 
-def _precisions(standing: Standing, k: Tensor) -> Tensor:
+def _precisions(ranks: PositiveRanks, k: Tensor) -> Tensor:
     """Expected precision `(Q, R)` at each positive, 0 where it is not among the `k (Q,)` nearest.
 
     At rank n + i of t tied, with m positives nearer and p among the tied, it is on average
     (m + 1 + (i - 1) (p - 1) / (t - 1)) / (n + i); the sum of 1 / (n + i), i = 1 .. c, is psi(n + c + 1) - psi(n + 1).
     """
-    tied = standing.tied.clamp_min(1)
-    count = torch.minimum((k[:, None] - standing.nearer).clamp_min(0), tied).double()
-    ranks = standing.nearer.double() + 1
-    inverse = torch.where(count > 0, 1 / ranks, 0)
+    tied = ranks.tied.clamp_min(1)
+    count = torch.minimum((k[:, None] - ranks.nearer).clamp_min(0), tied).double()
+    first = ranks.nearer.double() + 1
+    inverse = torch.where(count > 0, 1 / first, 0)
     several = count > 1
-    inverse[several] = _digamma_difference(ranks[several], count[several])
-    others = (standing.positives_tied - 1).double() / (tied - 1).clamp_min(1)
-    later = torch.where(count > 1, count - ranks * inverse, 0)
-    precisions = ((standing.positives_nearer + 1) * inverse + others * later) / tied
-    return torch.where(_present(standing), precisions, 0)
+    inverse[several] = _digamma_difference(first[several], count[several])
+    others = (ranks.positives_tied - 1).double() / (tied - 1).clamp_min(1)
+    later = torch.where(count > 1, count - first * inverse, 0)
+    precisions = ((ranks.positives_nearer + 1) * inverse + others * later) / tied
+    return torch.where(_present(ranks), precisions, 0)
 
 
 def _digamma_difference(start: Tensor, step: Tensor) -> Tensor:

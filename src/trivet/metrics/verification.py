@@ -15,7 +15,7 @@ from trivet.metrics.intervals import Average, Interval, Over
 from trivet.metrics.points import Metric, as_points
 from trivet.metrics.positive_ranks import TIE
 from trivet.metrics.roc import Roc
-from trivet.metrics.verification_pairs import ACCURACY, AREA, Pairs, rate_name
+from trivet.metrics.verification_pairs import ACCURACY, AREA, VerificationPairs, rate_name
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 ENTRIES = 2**20  # of the rows of pairs compared at once: 8 MiB, and as much for each of two copies
@@ -24,7 +24,7 @@ NEITHER = 2  # the half of a pair that lies across both
 
 @dataclass(frozen=True)
 class Verification:
-    """How well distances tell pairs of one class ("positive") from pairs of two ("negative").
+    """Quality of distances as a test of pairs of one class ("positive") against pairs of two ("negative").
 
     Pairs whose distances differ by at most 1e-13 of themselves are tied, and tied pairs count as if put in random
     order. So an embedding that is constant, or knows nothing of the classes, has `roc_auc` and `accuracy` at
@@ -42,7 +42,7 @@ class Verification:
     negative_pairs: int
     sampled: bool  # whether these are a random sample of the pairs there are
     # What intervals and values of each class are found from; None of `verify_pairs`, which does not know the items.
-    pairs: Pairs | None = field(default=None, compare=False, repr=False)
+    pairs: VerificationPairs | None = field(default=None, compare=False, repr=False)
 
     @property
     def chance(self) -> float:
@@ -67,7 +67,8 @@ class Verification:
     ) -> dict[str, dict[str, Interval]]:
         """Measure -> bootstrap intervals over "queries", here the items, and over "classes".
 
-        Drawn are items or classes, never pairs, as the pairs of an item go together; see `Pairs` for the weights of
+        Drawn are items or classes, never pairs, as the pairs of an item go together; see `VerificationPairs` for the
+        weights of
         pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure that is
         missing and for fewer than two units; empty for `verify_pairs`.
 
@@ -169,7 +170,7 @@ def verify(
     sides = left.astype(np.int32), right.astype(np.int32)
     return replace(
         verification,
-        pairs=Pairs(*sides, counts[0], group.astype(np.int32), accepted, order, sizes, half == 1, resolved),
+        pairs=VerificationPairs(*sides, counts[0], group.astype(np.int32), accepted, order, sizes, half == 1, resolved),
     )
 
 
@@ -234,7 +235,7 @@ def _verification(
     negatives = int(curve.false[-1])
     threshold = accuracy = accepted = None
     choosing, judging = half == 0, half == 1
-    if all(0 < positive[part].sum() < part.sum() for part in (choosing, judging)):
+    if all(0 < positive[split].sum() < split.sum() for split in (choosing, judging)):
         threshold = Roc.of(distances[choosing], positive[choosing]).best_threshold()
         accepted = distances <= threshold * (1 + TIE)
         accuracy = float(accepted[judging & positive].mean() + (~accepted[judging & ~positive]).mean()) / 2
@@ -257,9 +258,9 @@ def _distances(left: Tensor, rows: Integers, right: Tensor, columns: Integers, d
     step = max(1, ENTRIES // left.shape[1])
     for start in range(0, len(rows), step):
         pairs = slice(start, start + step)
-        i, j = (torch.from_numpy(part[pairs]).to(left.device) for part in (rows, columns))
-        apart = left.index_select(0, i) - right.index_select(0, j)
-        torch.linalg.vector_norm(apart, dim=1, out=distances[pairs])
+        i, j = (torch.from_numpy(numbers[pairs]).to(left.device) for numbers in (rows, columns))
+        differences = left.index_select(0, i) - right.index_select(0, j)
+        torch.linalg.vector_norm(differences, dim=1, out=distances[pairs])
     # Between unit rows D = 2 - 2 S.
     values: Floats = (distances if distance == "euclidean" else distances.square() / 2).cpu().numpy()
     return values

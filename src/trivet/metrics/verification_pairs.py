@@ -28,7 +28,7 @@ STEPS = 160  # distances at which accepted pairs are counted: about 7 % apart in
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class VerificationPairs:
     """The pairs of N items of C classes that were compared, the positive ones first; items stand class by class.
 
     Every measure of a class is of its positive pairs against the negative pairs that one of its items is in: its ROC
@@ -54,14 +54,14 @@ class Pairs:
     def per_class(self) -> dict[str, Floats]:
         """Each measure of each class `(C,)`; NaN for a class without the pairs it takes."""
         classes = self.classes
-        own = classes[self.left[: self.positives]]
+        positive_classes = classes[self.left[: self.positives]]
         shares_of = {AREA: self._area("macro").of_classes()}
-        counts = np.bincount(own, minlength=len(self.sizes))
-        for far, (group, part) in zip(self.fars, self._points(), strict=True):
+        counts = np.bincount(positive_classes, minlength=len(self.sizes))
+        for far, (group, fraction) in zip(self.fars, self._points(), strict=True):
             ranks = self.group[: self.positives]
-            let_in = (ranks <= group) + part * (ranks == group + 1)
+            let_in = (ranks <= group) + fraction * (ranks == group + 1)
             shares = np.full(len(self.sizes), math.nan)
-            np.divide(np.bincount(own, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
+            np.divide(np.bincount(positive_classes, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
             shares_of[rate_name(far)] = shares
         if self.accepted is not None:
             shares_of[ACCURACY] = self._accuracy("macro").of_classes()
@@ -80,9 +80,9 @@ class Pairs:
 
     def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values of items `(N,)` in the order of places, put in the order that the items were given in."""
-        given = np.empty_like(values)
-        given[self.order] = values
-        return given
+        ordered = np.empty_like(values)
+        ordered[self.order] = values
+        return ordered
 
     def intervals(
         self, over: Over, average: Average, *, resamples: int, level: float, seed: int
@@ -118,8 +118,12 @@ class Pairs:
         if not self.fars:
             return np.full((resamples, len(self.fars)), math.nan)
         classes, split = self.classes, self.positives
-        own = classes[self.left[:split]]
-        weights = np.ones(split) if average == "micro" else 1 / np.bincount(own, minlength=len(self.sizes))[own]
+        positive_classes = classes[self.left[:split]]
+        weights = (
+            np.ones(split)
+            if average == "micro"
+            else 1 / np.bincount(positive_classes, minlength=len(self.sizes))[positive_classes]
+        )
         last = self._looked_at()
         step = np.searchsorted(last, self.group)
         places = self.left, self.right
@@ -145,25 +149,25 @@ class Pairs:
         return _rates(sums[:, : len(last)], sums[:, len(last) :], self.fars)
 
     def rate_differences(
-        self, other: Pairs, rows: Integers, over: Over, *, resamples: int, level: float, seed: int
+        self, other: VerificationPairs, rows: Integers, over: Over, *, resamples: int, level: float, seed: int
     ) -> dict[str, Difference]:
         """TAR of `other` less TAR of this at each FAR both resolve, under the same draws.
 
         Args:
             rows: `(N,)` for each item of this, in the order they were given in, its number among those of `other`.
         """
-        place = np.empty(len(rows), dtype=np.int32)
-        place[rows[self.order]] = np.arange(len(rows), dtype=np.int32)  # of the items of the other, in this
-        moved = place[other.order]
-        match = Pairs(
+        position = np.empty(len(rows), dtype=np.int32)
+        position[rows[self.order]] = np.arange(len(rows), dtype=np.int32)  # of the items of the other, in this
+        moved = position[other.order]
+        match = VerificationPairs(
             moved[other.left], moved[other.right], other.positives, other.group, other.accepted, self.order,
             self.sizes, self.judging, other.fars,
         )  # fmt: skip
         mine, yours = (
-            dict(zip(one.fars, one.resampled_rates(over, "micro", resamples=resamples, seed=seed).T, strict=True))
-            for one in (self, match)
+            dict(zip(pairs.fars, pairs.resampled_rates(over, "micro", resamples=resamples, seed=seed).T, strict=True))
+            for pairs in (self, match)
         )
-        values = [dict(zip(one.fars, one._rates(), strict=True)) for one in (self, other)]
+        values = [dict(zip(pairs.fars, pairs._rates(), strict=True)) for pairs in (self, other)]
         return {
             rate_name(far): Difference(values[1][far] - values[0][far], middle(yours[far] - mine[far], level=level))
             for far in mine
@@ -172,10 +176,12 @@ class Pairs:
 
     def _rates(self) -> list[float]:
         ranks = self.group[: self.positives]
-        return [float(np.mean((ranks <= group) + part * (ranks == group + 1))) for group, part in self._points()]
+        return [
+            float(np.mean((ranks <= group) + fraction * (ranks == group + 1))) for group, fraction in self._points()
+        ]
 
     def _points(self) -> list[tuple[int, float]]:
-        """For each FAR the last group accepted whole, -1 for none, and the part of the next that is."""
+        """Last group accepted whole at each FAR, -1 for none, and the fraction of the next that is."""
         false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
         points = []
         for far in self.fars:
@@ -197,17 +203,22 @@ class Pairs:
         return np.unique([*(group for group in [*spaced.tolist(), *exact] if 0 <= group < groups), groups - 1])
 
     def _area(self, average: Average) -> _Scores:
-        """Of a positive pair the share of negative ones farther, of a negative pair that of positive ones nearer."""
+        """Score a positive pair by the share of negative ones farther, a negative pair by that of positive ones
+        nearer."""
         classes, split = self.classes, self.positives
-        own, one, other = classes[self.left[:split]], classes[self.left[split:]], classes[self.right[split:]]
+        positive_classes, left_classes, right_classes = (
+            classes[self.left[:split]],
+            classes[self.left[split:]],
+            classes[self.right[split:]],
+        )
         near, far = self.group[:split].astype(np.int64), self.group[split:].astype(np.int64)
         if average == "micro":
             right, wrong = _placements(near, far, int(self.group.max()) + 1)
             both = wrong, wrong
         else:
             groups = int(self.group.max()) + 1
-            negatives = np.concatenate([one * groups + far, other * groups + far])
-            right, wrong = _placements(own * groups + near, negatives, groups)
+            negatives = np.concatenate([left_classes * groups + far, right_classes * groups + far])
+            right, wrong = _placements(positive_classes * groups + near, negatives, groups)
             both = wrong[: len(far)], wrong[len(far) :]
         return _Scores(self, slice(split), slice(split, None), right, both, 1.0)
 
@@ -222,7 +233,7 @@ class Pairs:
 
 
 class _Scores:
-    """How right each pair is, where the measure is the mean of the means of positive and of negative pairs.
+    """Scores of the pairs, where the measure is the mean of the means of positive and of negative pairs.
 
     Args:
         positive, negative: the pairs that count.
@@ -234,7 +245,7 @@ class _Scores:
 
     def __init__(
         self,
-        pairs: Pairs,
+        pairs: VerificationPairs,
         positive: slice | Integers,
         negative: slice | Integers,
         right: Floats,
@@ -245,7 +256,7 @@ class _Scores:
         self.sizes, self.right, self.both, self.factor = pairs.sizes, right, both, factor
         self.places = pairs.left[positive], pairs.right[positive]
         self.other_places = pairs.left[negative], pairs.right[negative]
-        self.own = classes[self.places[0]]
+        self.self_rows = classes[self.places[0]]
         self.sides = classes[self.other_places[0]], classes[self.other_places[1]]
 
     def of_classes(self) -> Floats:
@@ -253,62 +264,65 @@ class _Scores:
         return self._means()[0]
 
     def values(self, over: Over, average: Average) -> Floats:
-        """Of each item or class, with the mean that `Pairs.values` says."""
+        """Values of each item or class, with the mean that `VerificationPairs.values` says."""
         count, items = len(self.sizes), int(self.sizes.sum())
         if average == "micro":
             means = self.right.mean(), self.both[0].mean()
             measure = (means[0] + means[1]) / 2
-            own = self.factor * (self.right - means[0]) / len(self.right)
-            one = self.factor * (self.both[0] - means[1]) / len(self.both[0])
-            other, added = one, np.zeros(count)
-            together = one
+            positive_change = self.factor * (self.right - means[0]) / len(self.right)
+            left_change = self.factor * (self.both[0] - means[1]) / len(self.both[0])
+            right_change, added = left_change, np.zeros(count)
+            together = left_change
         else:
-            shares, (of_own, of_others), counts = self._means()
-            kept = ~np.isnan(shares)
-            if not kept.any():
+            shares, (positive_means, negative_means), counts = self._means()
+            known = ~np.isnan(shares)
+            if not known.any():
                 return np.full(items if over == "queries" else count, math.nan)
-            measure = shares[kept].mean()
-            weights = [np.where(kept, self.factor / np.maximum(n, 1) / kept.sum(), 0.0) for n in counts]
-            own = weights[0][self.own] * (self.right - of_own[self.own])
-            one, other = (
-                weights[1][side] * (score - of_others[side]) for side, score in zip(self.sides, self.both, strict=True)
+            measure = shares[known].mean()
+            weights = [np.where(known, self.factor / np.maximum(n, 1) / known.sum(), 0.0) for n in counts]
+            positive_change = weights[0][self.self_rows] * (self.right - positive_means[self.self_rows])
+            left_change, right_change = (
+                weights[1][side] * (score - negative_means[side])
+                for side, score in zip(self.sides, self.both, strict=True)
             )
-            added = np.where(kept, shares - measure, 0.0) / kept.sum()
-            together = one + other
+            added = np.where(known, shares - measure, 0.0) / known.sum()
+            together = left_change + right_change
         if over == "queries":
             change = np.zeros(items)
-            for places, part in ((self.places, own), (self.other_places, together)):
+            for places, changes in ((self.places, positive_change), (self.other_places, together)):
                 for side in places:
-                    change += np.bincount(side, part, items)
+                    change += np.bincount(side, changes, items)
             scale = items if average == "micro" else count * np.repeat(self.sizes, self.sizes)
             return np.asarray(measure + scale * change)
         # A class is drawn with its own value; the negative pairs it is in change that of the other class.
-        change = added + np.bincount(self.sides[1], one, count) + np.bincount(self.sides[0], other, count)
+        change = (
+            added + np.bincount(self.sides[1], left_change, count) + np.bincount(self.sides[0], right_change, count)
+        )
         if average == "micro":
-            change += np.bincount(self.own, own, count)
+            change += np.bincount(self.self_rows, positive_change, count)
         return np.asarray(measure + count * change)
 
     def _means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
         """The measure of each class `(C,)`; the mean scores of either kind, 0 without any; the pairs of either kind."""
         count = len(self.sizes)
         counts = (
-            np.bincount(self.own, minlength=count),
+            np.bincount(self.self_rows, minlength=count),
             sum((np.bincount(side, minlength=count) for side in self.sides), np.zeros(count, dtype=np.int64)),
         )
-        kept = (counts[0] > 0) & (counts[1] > 0)
-        right = np.where(kept[self.own], self.right, 0.0)
+        known = (counts[0] > 0) & (counts[1] > 0)
+        right = np.where(known[self.self_rows], self.right, 0.0)
         sums = (
-            np.bincount(self.own, right, count),
+            np.bincount(self.self_rows, right, count),
             sum(
                 (
-                    np.bincount(side, np.where(kept[side], score, 0.0), count)
+                    np.bincount(side, np.where(known[side], score, 0.0), count)
                     for side, score in zip(self.sides, self.both, strict=True)
                 ),
                 np.zeros(count),
             ),
         )
         means = sums[0] / np.maximum(counts[0], 1), sums[1] / np.maximum(counts[1], 1)
-        return np.where(kept, (means[0] + means[1]) / 2, math.nan), means, counts
+        return np.where(known, (means[0] + means[1]) / 2, math.nan), means, counts
 
 
 def rate_name(far: float) -> str:
@@ -317,7 +331,7 @@ def rate_name(far: float) -> str:
 
 
 def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Floats]:
-    """Of each positive pair the share of negative ones of its part farther, of each negative that of positives nearer.
+    """Share of farther negatives in its section for each positive pair, and of nearer positives for each negative one.
 
     A part is a class, or all: cell `part * groups + group` for each pair; a tie counts half. Where a part lacks the
     other kind the shares mean nothing.
@@ -325,14 +339,15 @@ def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Flo
     cells, numbers = np.unique(np.concatenate([near, far]), return_inverse=True)
     of_near, of_far = numbers[: len(near)], numbers[len(near) :]
     starts = np.flatnonzero(np.diff(cells // groups, prepend=-1))
-    part = np.cumsum(np.diff(cells // groups, prepend=-1) != 0) - 1
+    section = np.cumsum(np.diff(cells // groups, prepend=-1) != 0) - 1
 
     def up_to(of: Integers) -> tuple[Floats, Integers]:
-        """Of this kind and part nearer than each cell, a tie counting half; of this kind in the part."""
+        """Pairs of this kind and section nearer than each cell, a tie counting half; those of this kind in the
+        section."""
         here = np.bincount(of, minlength=len(cells))
         totals = np.add.reduceat(here, starts)
-        before = np.cumsum(here) - here - (np.cumsum(totals) - totals)[part]
-        return before + here / 2, totals[part]
+        before = np.cumsum(here) - here - (np.cumsum(totals) - totals)[section]
+        return before + here / 2, totals[section]
 
     nearer, positives = up_to(of_near)
     others, negatives = up_to(of_far)
@@ -356,6 +371,6 @@ def _rates(true: Floats, false: Floats, fars: tuple[float, ...]) -> Floats:
         point = (x <= far * (1 + 1e-12)).sum(axis=1) - 1
         after = np.minimum(point + 1, x.shape[1] - 1)
         width = x[rows, after] - x[rows, point]
-        part = np.clip((far - x[rows, point]) / np.where(width > 0, width, 1), 0, 1)
-        rates[:, column] = y[rows, point] + part * (y[rows, after] - y[rows, point])
+        fraction = np.clip((far - x[rows, point]) / np.where(width > 0, width, 1), 0, 1)
+        rates[:, column] = y[rows, point] + fraction * (y[rows, after] - y[rows, point])
     return np.where(usable, rates, math.nan)

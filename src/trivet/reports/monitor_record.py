@@ -24,7 +24,7 @@ class Ahead(TypedDict):
 
 
 class Probe(TypedDict):
-    """What a probe of so many held-out items showed, and what it cost; see `trivet.collapse.probe.Probing`."""
+    """What a probe of so many held-out items showed, and what it cost; see `trivet.collapse.probe.ProbeTracker`."""
 
     items: int
     cost: float | None

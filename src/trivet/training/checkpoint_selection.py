@@ -312,7 +312,7 @@ class CheckpointSelection:
             labels,
             gallery=np.concatenate([embeddings, known]),
             gallery_labels=np.concatenate([labels, others]),
-            own=np.arange(len(labels)),
+            self_rows=np.arange(len(labels)),
             measures=measures,
             distance=self._distance,
         )

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
-from trivet.collapse.probe import Look, Probe
+from trivet.collapse.probe import Probe, ProbeResult
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array
 from trivet.training.config import GuardAction, RunConfig
@@ -44,7 +44,7 @@ class Guard:
         self.abandoned: list[dict[str, Any]] = []
         self.unrepaired: list[dict[str, Any]] = []
         self.pending: Event | None = None
-        self.held: tuple[int, Look] | None = None
+        self.held: tuple[int, ProbeResult] | None = None
         self.weights: dict[str, Tensor] = {}
         self.kept: int | None = None
         self.undone: list[list[int]] = []
@@ -252,7 +252,7 @@ class Guard:
         self.pending = None if state["pending"] is None else _event(state["pending"])
         self.asked = state["asked"]
         held = state.get("held")  # not in the checkpoints of a run before there was a probe
-        self.held = None if held is None else (held[0], Look.from_json(held[1]))
+        self.held = None if held is None else (held[0], ProbeResult.from_json(held[1]))
         self.kept = state.get("kept")
         before = [] if self.kept is None else [[self.kept, self.attempt]]  # of a checkpoint that does not say
         self.undone = [list(places) for places in state.get("undone", before)]

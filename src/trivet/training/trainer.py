@@ -283,7 +283,7 @@ class Trainer:
             return
         if parts.config.choosing.keep == "best":
             return
-        guard.monitor.probing.ask(self.task.probe, step)
+        guard.monitor.probing.measure(self.task.probe, step)
         guard.hold()
         said = guard.judged()
         if said is None:

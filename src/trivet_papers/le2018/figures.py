@@ -331,7 +331,10 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         shared: Columns = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
         parts += [
             shared
-            | {"samples_per_class": s, "factor": theory.one_to_one_factor(p, num_classes=number, samples_per_class=s)}
+            | {
+                "samples_per_class": s,
+                "factor": theory.single_negative_factor(p, num_classes=number, samples_per_class=s),
+            }
             for s in samples
         ]
     numbers = tidy(parts)

@@ -16,7 +16,7 @@ import pytest
 from trivet.commands.main import main
 from trivet.commands.mine import run as module
 from trivet.commands.mine.run import mine_file
-from trivet.knn.hard_negatives import HardNegatives, Rules, hard_negatives
+from trivet.knn.hard_negatives import HardNegatives, MiningRules, hard_negatives
 from trivet.knn.index import build_index
 
 DRAW = np.random.default_rng(0)
@@ -51,7 +51,7 @@ def same(table: dict[str, list[Any]], mined: HardNegatives) -> None:
 
 
 def test_a_file_by_its_only_label_column() -> None:
-    rules = Rules(k=2, negatives="random", among=9, relative_margin=0.2, seed=5)
+    rules = MiningRules(k=2, negatives="random", among=9, relative_margin=0.2, seed=5)
     made = mine_file(Path("items.npz"), Path("mined.parquet"), rules=rules, text="text")
     mined, table = hard_negatives(build_index(ITEMS), KIND, rules=rules), read()
     same(table, mined)
@@ -68,16 +68,16 @@ def test_a_file_by_its_only_label_column() -> None:
 
 
 def test_a_split_keeps_the_row_numbers_of_the_file() -> None:
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=Rules(k=1), split="test")
+    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(k=1), split="test")
     chosen = np.arange(0, 70, 3)
-    mined = hard_negatives(build_index(ITEMS[chosen]), KIND[chosen], rules=Rules(k=1))
+    mined = hard_negatives(build_index(ITEMS[chosen]), KIND[chosen], rules=MiningRules(k=1))
     assert rows(read()) == list(
         zip(chosen[mined.anchors], chosen[mined.positives], chosen[mined.negatives], strict=True)
     )
 
 
 def test_a_corpus_by_labels_and_by_pairs() -> None:
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=Rules(), corpus=Path("others.npz"), level="kind")
+    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(), corpus=Path("others.npz"), level="kind")
     index = build_index(OTHERS)
     same(read(), hard_negatives(index, OTHER_KIND, anchors=ITEMS, anchor_labels=KIND))
     pairs = np.array([[7, 3], [2, 29], [7, 4], [61, 3]])
@@ -86,17 +86,17 @@ def test_a_corpus_by_labels_and_by_pairs() -> None:
     made = mine_file(
         Path("items.npz"),
         Path("pairs.parquet"),
-        rules=Rules(margin=0.1),
+        rules=MiningRules(margin=0.1),
         corpus=Path("others.npz"),
         pairs=Path("pairs.csv"),
     )
-    same(read("pairs.parquet"), hard_negatives(index, anchors=ITEMS, pairs=pairs, rules=Rules(margin=0.1)))
+    same(read("pairs.parquet"), hard_negatives(index, anchors=ITEMS, pairs=pairs, rules=MiningRules(margin=0.1)))
     assert (made["counts"]["anchors"], made["counts"]["pairs"]) == (3, 4)
 
 
 @pytest.mark.parametrize("kind", ["exact", "ivf"])
 def test_goes_on_after_a_stop_from_the_chunks_that_are_there(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments: dict[str, Any] = {"rules": Rules(k=2, negatives="random"), "kind": kind}
+    arguments: dict[str, Any] = {"rules": MiningRules(k=2, negatives="random"), "kind": kind}
     mine_file(Path("items.npz"), Path("whole.parquet"), **arguments)
     asked: list[int] = []
 
@@ -144,7 +144,7 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
 
     changes: list[tuple[dict[str, Any] | None, int]] = [
         ({}, 5),
-        ({"rules": Rules(k=1)}, 0),
+        ({"rules": MiningRules(k=1)}, 0),
         ({"distance": "euclidean"}, 0),
         (None, 0),
     ]
@@ -152,12 +152,12 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
         with monkeypatch.context() as patch:
             patch.setattr(module, "_write_whole", stop)
             with pytest.raises(OSError, match="disk full"):
-                mine_file(Path("items.npz"), Path("mined.parquet"), rules=Rules())
+                mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules())
         if change is None:
             moved = ITEMS.copy()
             moved[-1] += 1e-3
             np.savez("items.npz", embeddings=moved, kind=KIND)
-        made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": Rules(), **(change or {})})
+        made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": MiningRules(), **(change or {})})
         assert made["kept"] == kept
 
 

@@ -179,11 +179,13 @@ def test_checks_fail_with_other_wrong_theory(monkeypatch: pytest.MonkeyPatch) ->
         )
         assert "corruption-asymmetry" in failures(risk.bound_checks())
     with monkeypatch.context() as patch:
-        patch.setattr(theory, "one_to_one_factor", lambda p, **sizes: np.asarray(-1.0 + 0 * np.asarray(p)))
+        patch.setattr(theory, "single_negative_factor", lambda p, **sizes: np.asarray(-1.0 + 0 * np.asarray(p)))
         assert {"risk-factor-positive", "proposition-1-q"} <= failures(risk.risk_checks())
     with monkeypatch.context() as patch:
-        coefficients_of = theory.one_to_one_coefficients
-        patch.setattr(theory, "one_to_one_coefficients", lambda *args, **options: -coefficients_of(*args, **options))
+        coefficients_of = theory.single_negative_coefficients
+        patch.setattr(
+            theory, "single_negative_coefficients", lambda *args, **options: -coefficients_of(*args, **options)
+        )
         assert "one-risk-factor" in failures(risk.risk_checks())
     with monkeypatch.context() as patch:  # the noisy risk alone is turned over: its minimiser is another
         noisy = risk.noisy_coefficients
@@ -243,7 +245,7 @@ def factors_of_the_paper(truth: np.ndarray, noise_rate: float) -> np.ndarray:
 
 def wrong_positives_push(truth: np.ndarray, noise_rate: float) -> np.ndarray:
     """A risk whose negative pairs keep their weight while positive ones turn, and push twice as they pulled."""
-    clean = theory.one_to_one_coefficients(truth, theory.symmetric_transition(0.0, 3))
+    clean = theory.single_negative_coefficients(truth, theory.symmetric_transition(0.0, 3))
     return np.where(clean > 0, (1 - 3 * noise_rate) * clean, clean)
 
 

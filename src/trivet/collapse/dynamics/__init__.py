@@ -1,4 +1,4 @@
-"""How a triplet moves: the scatter diagram of triplets, one simulated gradient step on it, and steps really taken.
+"""Motion of triplets: their scatter diagram, one simulated gradient step on it, and steps really taken.
 
 Import from here.
 
@@ -14,7 +14,7 @@ from trivet.collapse.dynamics.diagram import (
     EPS,
     Regions,
     TripletScatter,
-    place_triplets,
+    triplet_coordinates,
     positive_negative_similarity,
     regions,
     triplet_scatter,
@@ -43,9 +43,31 @@ from trivet.collapse.dynamics.step import (
 )
 
 __all__ = [
-    "BOX", "DIRECTIONS", "EPS", "SIGN_TOLERANCE", "STRIP", "EntanglementFactor", "Movement", "MovementAreas",
-    "Regions", "SimulatedLoss", "SimulatedStep", "TripletScatter", "VectorField", "directions", "entangle",
-    "first_order_rates", "loss_slopes", "loss_value", "movement", "movement_areas", "place_triplets",
-    "positive_negative_similarity", "regions", "simulated_step", "triplet_scatter", "triplet_vectors",
+    "BOX",
+    "DIRECTIONS",
+    "EPS",
+    "SIGN_TOLERANCE",
+    "STRIP",
+    "EntanglementFactor",
+    "Movement",
+    "MovementAreas",
+    "Regions",
+    "SimulatedLoss",
+    "SimulatedStep",
+    "TripletScatter",
+    "VectorField",
+    "directions",
+    "entangle",
+    "first_order_rates",
+    "loss_slopes",
+    "loss_value",
+    "movement",
+    "movement_areas",
+    "positive_negative_similarity",
+    "regions",
+    "simulated_step",
+    "triplet_coordinates",
+    "triplet_scatter",
+    "triplet_vectors",
     "vector_field",
 ]

@@ -41,7 +41,7 @@ class TripletScatter:
 
 @dataclass(frozen=True)
 class Regions:
-    """Where points of the triplet scatter diagram lie; each a bool array of their shape, and they may overlap.
+    """Regions of the triplet scatter diagram; each a bool array of the points' shape, and they may overlap.
 
     Attributes:
         correct: S_ap > S_an, below the diagonal (blue in the paper; red are the others, equal ones too).
@@ -93,10 +93,10 @@ def triplet_scatter(
         disjoint=disjoint,
         generator=generator,
     )
-    return place_triplets(rows, triplets)
+    return triplet_coordinates(rows, triplets)
 
 
-def place_triplets(embeddings: Array, triplets: Triplets | Array) -> TripletScatter:
+def triplet_coordinates(embeddings: Array, triplets: Triplets | Array) -> TripletScatter:
     """Given triplets as points of the triplet scatter diagram.
 
     Similarities come from differences of unit rows in float64, which keeps the digits of near-duplicates.
@@ -117,22 +117,24 @@ def place_triplets(embeddings: Array, triplets: Triplets | Array) -> TripletScat
     is_zero = (units == 0).all(dim=1)
     anchor, positive, negative = units[index].unbind(dim=1)  # (T, d)
     to_positive, to_negative = positive - anchor, negative - anchor
-    similarities, beside = [], []
+    similarities, perpendiculars = [], []
     for column, step in ((1, to_positive), (2, to_negative)):
         distance = step.square().sum(dim=1) / 2  # 1 - S
         nowhere = is_zero[index[:, 0]] | is_zero[index[:, column]]
         similarities.append((1 - distance).clamp(-1, 1).masked_fill(nowhere, 0))
-        beside.append(step + distance[:, None] * anchor)  # f - S a
-    lengths = [torch.linalg.vector_norm(part, dim=1) for part in beside]
+        perpendiculars.append(step + distance[:, None] * anchor)  # f - S a
+    lengths = [torch.linalg.vector_norm(vector, dim=1) for vector in perpendiculars]
     undefined = (lengths[0] < SAME_DIRECTION) | (lengths[1] < SAME_DIRECTION) | is_zero[index].any(dim=1)
     # Each divided first: the product of two short lengths loses its digits.
-    cosines = (beside[0] / lengths[0][:, None] * (beside[1] / lengths[1][:, None])).sum(dim=1).clamp(-1, 1)
+    cosines = (
+        (perpendiculars[0] / lengths[0][:, None] * (perpendiculars[1] / lengths[1][:, None])).sum(dim=1).clamp(-1, 1)
+    )
     gamma = cosines.masked_fill(undefined, math.nan)
     return TripletScatter(index.numpy(), similarities[0].numpy(), similarities[1].numpy(), gamma.numpy())
 
 
 def regions(s_ap: npt.ArrayLike, s_an: npt.ArrayLike, *, width: float = 0.1) -> Regions:
-    """Which points are correct, easy positives, hard negatives and semi-hard.
+    """Return which points are correct, easy positives, hard negatives and semi-hard.
 
     Args:
         s_ap, s_an: in [-1, 1], shapes that broadcast together.
@@ -159,7 +161,8 @@ def positive_negative_similarity(s_ap: npt.ArrayLike, s_an: npt.ArrayLike, gamma
     """S_pn = S_ap S_an + gamma sqrt(1 - S_ap^2) sqrt(1 - S_an^2).
 
     Args:
-        s_ap, s_an, gamma: in [-1, 1], shapes that broadcast together. A gamma of NaN, as `place_triplets` gives where
+        s_ap, s_an, gamma: in [-1, 1], shapes that broadcast together. A gamma of NaN, as `triplet_coordinates` gives
+        where
             the positive or the negative lies on the anchor, counts as 0 there: its coefficient vanishes.
 
     Raises:
@@ -200,21 +203,21 @@ def triplet_vectors(
         )
     vectors = np.zeros((*ap.shape, 3, embedding_dim))
     vectors[..., 0, 0] = 1
-    vectors[..., 1, 0], vectors[..., 1, 1] = ap, beside(ap)
-    vectors[..., 2, 0], vectors[..., 2, 1] = an, beside(an) * direction
+    vectors[..., 1, 0], vectors[..., 1, 1] = ap, perpendicular_length(ap)
+    vectors[..., 2, 0], vectors[..., 2, 1] = an, perpendicular_length(an) * direction
     if embedding_dim > 2:
-        vectors[..., 2, 2] = beside(an) * beside(direction)
+        vectors[..., 2, 2] = perpendicular_length(an) * perpendicular_length(direction)
     return vectors
 
 
-def beside(similarity: Floats) -> Floats:
+def perpendicular_length(similarity: Floats) -> Floats:
     """sqrt(1 - S^2), the length of the part of a unit vector beside the other."""
     return np.sqrt((1 - similarity) * (1 + similarity))
 
 
 def crossing_of(ap: Floats, an: Floats, gamma: npt.ArrayLike) -> Floats:
     """gamma sqrt(1 - S_ap^2) sqrt(1 - S_an^2)."""
-    lengths = beside(ap) * beside(an)
+    lengths = perpendicular_length(ap) * perpendicular_length(an)
     values = np.asarray(gamma, dtype=np.float64)
     values = np.where(np.isnan(values) & (lengths < UNDEFINED), 0, values)
     return lengths * _in_range(values, name="gamma")
@@ -239,8 +242,8 @@ def _as_triplets(triplets: Triplets | Array, count: int) -> Tensor:
     """Row numbers `(T, 3)` int64."""
     rows = torch.stack(list(triplets), dim=1) if isinstance(triplets, Triplets) else torch.as_tensor(triplets)
     rows = rows.detach().cpu()
-    whole = not (rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool)
-    if rows.ndim != 2 or rows.shape[1] != 3 or not whole:
+    integers = not (rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool)
+    if rows.ndim != 2 or rows.shape[1] != 3 or not integers:
         raise ValueError(
             f"triplets must be integers of shape (T, 3): got {rows.dtype} of shape {tuple(rows.shape)}; "
             "give the rows of anchor, positive and negative, or what trivet.mine returns."

@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from trivet.collapse.dynamics.diagram import EPS, as_similarities, beside, crossing_of, place_triplets
+from trivet.collapse.dynamics.diagram import (
+    EPS,
+    as_similarities,
+    crossing_of,
+    perpendicular_length,
+    triplet_coordinates,
+)
 from trivet.distances import Array
 from trivet.mining import Triplets
 from trivet.runtime.arguments import check_at_least, check_count, check_name
@@ -87,7 +93,7 @@ class MovementAreas:
 
 @dataclass(frozen=True)
 class Movement:
-    """Where T triplets lay before and after a step.
+    """Positions of T triplets before and after a step.
 
     Attributes:
         before, after: (S_ap, S_an) of each triplet `(T, 2)`.
@@ -156,7 +162,7 @@ def loss_slopes(s_ap: npt.ArrayLike, s_an: npt.ArrayLike, *, loss: SimulatedLoss
 def simulated_step(
     s_ap: npt.ArrayLike, s_an: npt.ArrayLike, gamma: npt.ArrayLike, *, loss: SimulatedLoss, learning_rate: float = 0.1
 ) -> SimulatedStep:
-    """What one gradient step on the three vectors does to their similarities, in closed form.
+    """Simulate one gradient step on the three vectors: the change of their similarities, in closed form.
 
     The step moves free vectors, f_a' = f_a + a_p f_p - a_n f_n, f_p' = k_p f_p + a_p f_a and
     f_n' = k_n f_n - a_n f_a, and the sphere takes them back. (a_p, a_n) is beta (1, 1) for the first-order and the
@@ -236,8 +242,8 @@ def first_order_rates(
     check_name(loss, get_args(SimulatedLoss), name="loss")
     crossing = crossing_of(ap, an, gamma)
     _, weight_ap, weight_an = _gradient(ap, an, loss)
-    rate_ap = 2 * weight_ap * beside(ap) ** 2 - weight_an * crossing
-    rate_an = weight_ap * crossing - 2 * weight_an * beside(an) ** 2
+    rate_ap = 2 * weight_ap * perpendicular_length(ap) ** 2 - weight_an * crossing
+    rate_an = weight_ap * crossing - 2 * weight_an * perpendicular_length(an) ** 2
     return rate_ap, rate_an
 
 
@@ -289,7 +295,7 @@ def vector_field(
     low: float = 0.0,
     high: float = 1.0,
 ) -> VectorField:
-    """Where one step moves a triplet, at the midpoints of size x size cells of [low, high] x [low, high].
+    """Move a triplet by one step, at the midpoints of size x size cells of [low, high] x [low, high].
 
     Args:
         loss: "first-order", "vanilla" or "second-order".
@@ -316,7 +322,7 @@ def vector_field(
 
 
 def movement_areas(field: VectorField) -> MovementAreas:
-    """How much of a vector field moves which way; see `MovementAreas`.
+    """Measure how much of a vector field moves which way; see `MovementAreas`.
 
     Source:
         Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 4, which states them in words.
@@ -370,7 +376,7 @@ def directions(
 
 
 def movement(before: Array, after: Array, triplets: Triplets | Array, *, tolerance: float = SIGN_TOLERANCE) -> Movement:
-    """Which way real triplets moved from one step of an optimiser to the next.
+    """Measure which way real triplets moved from one step of an optimiser to the next.
 
     Embed the same inputs, augmented the same way and in the same mode of batch norm, before and after the step, and
     give the triplets of the step. With a small learning rate embed in float64, or raise `tolerance` to the rounding of
@@ -393,7 +399,7 @@ def movement(before: Array, after: Array, triplets: Triplets | Array, *, toleran
             f"before and after must have one shape: got {tuple(before.shape)} and {tuple(after.shape)}; "
             "embed the same inputs with the same network."
         )
-    start, end = place_triplets(before, triplets), place_triplets(after, triplets)
+    start, end = triplet_coordinates(before, triplets), triplet_coordinates(after, triplets)
     return Movement(
         before=np.stack([start.s_ap, start.s_an], axis=1),
         after=np.stack([end.s_ap, end.s_an], axis=1),
@@ -403,11 +409,11 @@ def movement(before: Array, after: Array, triplets: Triplets | Array, *, toleran
 
 def _gradient(ap: Floats, an: Floats, loss: SimulatedLoss) -> tuple[Floats, Floats, Floats]:
     """The slope that both sides share, and the weights w_ap and w_an: dL / dS is (-slope w_ap, slope w_an)."""
-    one = np.ones(np.broadcast_shapes(ap.shape, an.shape))
+    ones = np.ones(np.broadcast_shapes(ap.shape, an.shape))
     if loss == "vanilla":
-        return 2 * one, one, one
+        return 2 * ones, ones, ones
     slope = expit(_exponent(ap, an, loss))
-    return (slope, one, one) if loss == "first-order" else (slope, (1 - ap) * one, an * one)
+    return (slope, ones, ones) if loss == "first-order" else (slope, (1 - ap) * ones, an * ones)
 
 
 def _exponent(ap: Floats, an: Floats, loss: SimulatedLoss) -> Floats:

@@ -88,7 +88,7 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
         causes = [*_labels(split, run), *causes]  # the others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
-            verdict["cause"] = " ".join(cause.said for cause in causes)
+            verdict["cause"] = " ".join(cause.text for cause in causes)
             verdict["changes"] = [*dict.fromkeys(comparison for cause in causes for comparison in cause.changes)][
                 :CHANGES
             ]

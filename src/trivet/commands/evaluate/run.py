@@ -30,7 +30,7 @@ from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
 from trivet.metrics.points import Metric
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive
-from trivet.metrics.tie_expectations import WHOLE
+from trivet.metrics.tie_expectations import FULL_RANKING
 from trivet.reports.evaluation_record import ComparisonRecord
 from trivet.reports.from_json import complete
 from trivet.runtime.progress import steps
@@ -295,7 +295,7 @@ def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
     if gallery is not None:
         options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
         rows_of_queries = self_rows(queries, gallery)
-        options |= {} if rows_of_queries is None else {"own": rows_of_queries}
+        options |= {} if rows_of_queries is None else {"self_rows": rows_of_queries}
         protocol["queries_in_gallery"] = 0 if rows_of_queries is None else int((rows_of_queries >= 0).sum())
         protocol["junk"] = sets.junk
     if request.cameras:
@@ -331,7 +331,7 @@ def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
             queries.embeddings,
             labels,
             kind=request.approximate,
-            measures=[name for name in ranking if name not in WHOLE],
+            measures=[name for name in ranking if name not in FULL_RANKING],
             distance=request.distance,
             without_positive=request.without_positive,
             seed=request.seed,
@@ -415,7 +415,7 @@ def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
             outside,
             known.embeddings,
             labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
-            own=None if of_queries is None or of_rejected is None else np.concatenate([of_queries, of_rejected]),
+            self_rows=None if of_queries is None or of_rejected is None else np.concatenate([of_queries, of_rejected]),
             distance=request.distance,
         )
         assert rejected.scores is not None

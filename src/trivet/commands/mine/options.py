@@ -14,7 +14,7 @@ from trivet.io.overwrite_guard import triplets
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
-LEFT_OUT = {  # names of `trivet.knn.hard_negatives.Counts` -> what became of these candidates
+LEFT_OUT = {  # names of `trivet.knn.hard_negatives.MiningCounts` -> what became of these candidates
     "taken": "taken",
     "skipped": "among the nearest, --skip",
     "near_positive": "too near for the positive, --margin or --relative-margin",
@@ -106,9 +106,9 @@ def mine(
         refuse(context, "an exact index finds all of the nearest", "recall")
     with show_progress("mining"):
         from trivet.commands.mine.run import mine_file
-        from trivet.knn.hard_negatives import Rules  # here: they load torch
+        from trivet.knn.hard_negatives import MiningRules  # here: they load torch
 
-        rules = Rules(
+        rules = MiningRules(
             k=k,
             positives=positives,
             negatives=negatives,

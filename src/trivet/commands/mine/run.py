@@ -22,7 +22,7 @@ from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import MINED, is_run_folder
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import open_rows
-from trivet.knn.hard_negatives import Counts, HardNegatives, Rules, hard_negatives
+from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.metrics.points import Metric, Points, spans
 from trivet.runtime.arrays import Integers
@@ -40,7 +40,7 @@ def mine_file(
     source: Path,
     output: Path,
     *,
-    rules: Rules,
+    rules: MiningRules,
     corpus: Path | None = None,
     pairs: Path | None = None,
     level: str | None = None,
@@ -185,7 +185,9 @@ def _write_part(path: Path, mined: HardNegatives) -> None:
 
 def _summary(parts: Sequence[Path]) -> dict[str, Any]:
     """The counts of all chunks, and how far positives and negatives are on average; None without a triplet."""
-    counts = Counts.total(Counts(**json.loads(pq.read_schema(part).metadata[MINED.encode()])) for part in parts)
+    counts = MiningCounts.total(
+        MiningCounts(**json.loads(pq.read_schema(part).metadata[MINED.encode()])) for part in parts
+    )
     sums = np.zeros(3)
     for part in parts:
         near, far = (column.to_numpy() for column in pq.read_table(part, columns=list(FAR)).columns)

@@ -86,7 +86,7 @@ def _tried(
     finite = finite and bool(np.isfinite(monitor.series["norm"]).all())
     if probe is not None and monitor.probing.reference is not None:
         start = monitor.probing.reference
-        recall = [start.recall, monitor.probing.ask(probe, steps).recall]
+        recall = [start.recall, monitor.probing.measure(probe, steps).recall]
         learns = monitor.probing.ahead(start)
     forecast = None if told is None else pooled([told])
     outlook = None if forecast is None else outlook_of(forecast["interval"])

@@ -1,4 +1,4 @@
-"""How often pairs are wrong when labels are, and the losses of pairs: sections 3, 4.1 and 5."""
+"""Rates of wrong pairs under wrong labels, and the losses of pairs: sections 3, 4.1 and 5."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 
 
 class PairRates(NamedTuple):
-    """How often the observed labels of a pair say the opposite of the true ones, each an array in [0, 1]."""
+    """Rates at which the observed labels of a pair say the opposite of the true ones, each an array in [0, 1]."""
 
     positive: Floats  # q_{+1}: of one class, observed with two labels
     negative: Floats  # q_{-1}: of two classes, observed with one label
 
 
 def pair_noise_rates(noise_rate: npt.ArrayLike, num_classes: npt.ArrayLike) -> PairRates:
-    """How often symmetric noise turns a positive pair into a negative one and the reverse.
+    """Rates at which symmetric noise turns a positive pair into a negative one and the reverse.
 
         q_{+1} = 2 p - kappa p^2,    q_{-1} = q_{+1} / (K - 1),    1 - q_{+1} - q_{-1} = (1 - kappa p)^2.
 
@@ -122,11 +122,11 @@ def class_pair_noise_rates(transition: npt.ArrayLike, priors: npt.ArrayLike | No
     if np.count_nonzero(shares) < 2:
         raise ValueError("priors must be above 0 for at least two classes: got one class, which has no negative pair.")
     agree = shares[:, None] * shares * (table @ table.T)
-    of_one_class = np.square(shares).sum()
+    same_class = np.square(shares).sum()
     within = np.trace(agree)
     between = (agree * (1 - np.eye(len(table)))).sum()
     pairs_between = (np.outer(shares, shares) * (1 - np.eye(len(table)))).sum()
-    return PairRates(np.asarray(1 - within / of_one_class), np.asarray(between / pairs_between))
+    return PairRates(np.asarray(1 - within / same_class), np.asarray(between / pairs_between))
 
 
 def noise_rate_of_pairs(positive_rate: npt.ArrayLike, num_classes: npt.ArrayLike) -> Floats:
@@ -341,10 +341,10 @@ def check_least(value: float) -> float:
 
 
 def as_classes(values: npt.ArrayLike, *, infinite: bool = False) -> Floats:
-    return as_whole(2, values, name="num_classes", infinite=infinite)
+    return as_integers(2, values, name="num_classes", infinite=infinite)
 
 
-def as_whole(low: int, values: npt.ArrayLike, *, name: str, infinite: bool = False) -> Floats:
+def as_integers(low: int, values: npt.ArrayLike, *, name: str, infinite: bool = False) -> Floats:
     numbers = np.asarray(values, dtype=np.float64)
     usable = (numbers >= low) & (numbers == np.floor(numbers)) & (infinite | np.isfinite(numbers))
     if not usable.all():

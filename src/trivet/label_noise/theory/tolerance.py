@@ -36,7 +36,7 @@ class Labelings(NamedTuple):
 
 
 class MarginPartition(NamedTuple):
-    """Which pairs the margin loss uses, with their true label and with the opposite one: three disjoint masks."""
+    """Pairs that the margin loss uses, with their true label and with the opposite one: three disjoint masks."""
 
     both: Booleans  # T_m: used either way
     clean_only: Booleans  # T_m^+: used with the true label, lost to noise
@@ -73,7 +73,7 @@ def negative_weight(num_classes: npt.ArrayLike, samples_per_class: npt.ArrayLike
         (0.25, 0.5)
     """
     classes = pairs.as_classes(num_classes)
-    samples = pairs.as_whole(2, samples_per_class, name="samples_per_class", infinite=True)
+    samples = pairs.as_integers(2, samples_per_class, name="samples_per_class", infinite=True)
     return (1 - 1 / samples) / (classes - 1)
 
 
@@ -246,7 +246,7 @@ def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
     return Labelings(observed, table[truth, observed].prod(axis=1))
 
 
-def one_to_one_coefficients(
+def single_negative_coefficients(
     labels: npt.ArrayLike, transition: npt.ArrayLike, *, reduction: Reduction = "sum"
 ) -> Floats:
     """The coefficients of the distances in the expected risk of the unhinged triplet loss, exact by enumeration.
@@ -257,7 +257,7 @@ def one_to_one_coefficients(
         sum_{a, j} c_{aj} d(a, j) + constant,    with sum_j c_{aj} = 0 for each a.
 
     With balanced classes and symmetric noise c_{aj} depends on the true label of the pair alone, so that noise
-    multiplies the clean risk of every embedding by one number, `one_to_one_factor`.
+    multiplies the clean risk of every embedding by one number, `single_negative_factor`.
 
     Args:
         labels: `(N,)` true labels, integers in 0 .. K - 1.
@@ -283,8 +283,8 @@ def one_to_one_coefficients(
     number = observed.shape[1]
     expected = np.zeros((number, number))
     for start in range(0, len(observed), CHUNK):
-        part = observed[start : start + CHUNK]
-        same = part[:, :, None] == part[:, None]  # (L, N, N)
+        block = observed[start : start + CHUNK]
+        same = block[:, :, None] == block[:, None]  # (L, N, N)
         positives = same.sum(axis=2) - 1  # (L, N)
         negatives = number - 1 - positives
         push = positives / np.maximum(negatives, 1)
@@ -297,11 +297,11 @@ def one_to_one_coefficients(
     return expected
 
 
-def one_to_one_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_per_class: int) -> Floats:
+def single_negative_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_per_class: int) -> Floats:
     """c(p): by what symmetric noise multiplies the unhinged triplet risk under 1-1 sampling, exact for any size.
 
     Balanced classes, one uniform observed negative for each ordered observed-positive pair, summed over these (see
-    `one_to_one_coefficients`): for every embedding the expected risk is c(p) times the clean one plus a constant.
+    `single_negative_coefficients`): for every embedding the expected risk is c(p) times the clean one plus a constant.
     c(0) = 1, c(1 - 1 / K) = 0, and c is near (1 - kappa p)^2. As long as c(p) > 0 the noisy risk has the minimisers of
     the clean one. A negative pair has the coefficient -c(p) (s - 1) / ((K - 1) s).
 
@@ -324,22 +324,24 @@ def one_to_one_factor(noise_rate: npt.ArrayLike, *, num_classes: int, samples_pe
         0.5243
     """
     classes = int(pairs.as_classes(check_count(num_classes, name="num_classes")))
-    samples = int(pairs.as_whole(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class"))
+    samples = int(
+        pairs.as_integers(2, check_count(samples_per_class, name="samples_per_class"), name="samples_per_class")
+    )
     rates = pairs.as_within(0, 1, noise_rate, name="noise_rate")
-    return np.array([_one_to_one_factor(p, classes, samples) for p in rates.flat]).reshape(rates.shape)
+    return np.array([_single_negative_factor(p, classes, samples) for p in rates.flat]).reshape(rates.shape)
 
 
-def _one_to_one_factor(p: float, classes: int, samples: int) -> float:
+def _single_negative_factor(p: float, classes: int, samples: int) -> float:
     """The coefficient of d(a, j) for two items of one class, by the label a is observed with: its own or another."""
     from scipy.stats import binom  # takes a second to load
 
-    kept, moved = 1 - p, p / (classes - 1)
+    correct, moved = 1 - p, p / (classes - 1)
     outside = (classes - 1) * samples
     # How many of the other items have which chance of the label of a.
-    own = [(samples - 2, kept), (outside, moved)]
-    another = [(samples - 2, moved), (samples, kept), (outside - samples, moved)]
+    same = [(samples - 2, correct), (outside, moved)]
+    another = [(samples - 2, moved), (samples, correct), (outside - samples, moved)]
     total = 0.0
-    for chance, match, groups in ((1 - p, kept, own), (p, moved, another)):
+    for chance, match, groups in ((1 - p, correct, same), (p, moved, another)):
         mass = np.ones(1)  # of the number of items, without a and j, observed with the label of a
         for count, share in groups:
             mass = np.convolve(mass, binom.pmf(np.arange(count + 1), count, share))
@@ -353,7 +355,7 @@ def _one_to_one_factor(p: float, classes: int, samples: int) -> float:
 def margin_partition(
     distances: npt.ArrayLike, positive: npt.ArrayLike, *, margin: float = 0.2, beta: float = 1.4
 ) -> MarginPartition:
-    """Which pairs have a margin loss above 0 with their true label, and with the opposite one.
+    """Find the pairs with a margin loss above 0 by their true label, and by the opposite one.
 
     Used either way: |d - beta| < margin. Used with the true label alone: positive pairs at d >= beta + margin and
     negative ones at d <= beta - margin. With the wrong one alone: the reverse. Every pair is in exactly one set.

@@ -113,8 +113,8 @@ def risk_checks() -> Iterator[Check]:
         labels = np.repeat(np.arange(classes), samples)
         same = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
         for p in (0.0, 0.2, 0.4, 0.8, 1 - 1 / classes):
-            table = theory.one_to_one_coefficients(labels, theory.symmetric_transition(p, classes))
-            factor = float(theory.one_to_one_factor(p, num_classes=classes, samples_per_class=samples))
+            table = theory.single_negative_coefficients(labels, theory.symmetric_transition(p, classes))
+            factor = float(theory.single_negative_factor(p, num_classes=classes, samples_per_class=samples))
             push = -factor * theory.negative_weight(classes, samples)
             expected = np.where(same, factor, push)
             np.fill_diagonal(expected, 0)
@@ -124,22 +124,22 @@ def risk_checks() -> Iterator[Check]:
         grid = np.setdiff1d(np.linspace(0, 1, 21), [1 - 1 / classes])
         options = {"num_classes": classes, "samples_per_class": samples}
         grid = grid[np.abs(grid - (1 - 1 / classes)) > 1e-9]
-        positive = min(positive, float(theory.one_to_one_factor(grid, **options).min()))
-        at_random = max(at_random, abs(float(theory.one_to_one_factor(1 - 1 / classes, **options))))
+        positive = min(positive, float(theory.single_negative_factor(grid, **options).min()))
+        at_random = max(at_random, abs(float(theory.single_negative_factor(1 - 1 / classes, **options))))
     mean_apart, mean_ratio = 0.0, 0.0
     three, pairs_of_three = np.repeat(np.arange(3), 2), pairs_of(np.repeat(np.arange(3), 2))
     for p in (0.2, 0.4, 0.5, 0.8):
-        table = theory.one_to_one_coefficients(three, theory.symmetric_transition(p, 3), reduction="mean")
+        table = theory.single_negative_coefficients(three, theory.symmetric_transition(p, 3), reduction="mean")
         pull, push = (table[mask] for mask in pairs_of_three)
         mean_apart = max(mean_apart, float(np.ptp(pull)), float(np.ptp(push)))
         mean_ratio = max(mean_ratio, abs(float(push.mean() / pull.mean() + theory.negative_weight(3, 2))))
     distance_to_square = []
     for samples in (2, 5, 20):
         grid = np.linspace(0, 1, 11)
-        factors = theory.one_to_one_factor(grid, num_classes=10, samples_per_class=samples)
+        factors = theory.single_negative_factor(grid, num_classes=10, samples_per_class=samples)
         distance_to_square.append(float(np.abs(factors - (1 - grid * 10 / 9) ** 2).max()))
     q_negative = float(theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3).smallest)
-    still = float(theory.one_to_one_factor(0.5, num_classes=3, samples_per_class=2))
+    still = float(theory.single_negative_factor(0.5, num_classes=3, samples_per_class=2))
     at_half = noisy_coefficients(three, 0.5)
     apart = float(np.abs(_minimiser(at_half) - _minimiser(noisy_coefficients(three, 0.0))).max())
     by_factors = theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3)
@@ -312,7 +312,7 @@ def _upper_bounds() -> tuple[float, tuple[float, float], float]:
 def noisy_coefficients(truth: Integers, noise_rate: float) -> Floats:
     """How often each pair pulls (> 0) or pushes (< 0) in the expected risk of 1-1 sampling, `(N, N)`."""
     classes = int(truth.max()) + 1
-    return theory.one_to_one_coefficients(truth, theory.symmetric_transition(noise_rate, classes))
+    return theory.single_negative_coefficients(truth, theory.symmetric_transition(noise_rate, classes))
 
 
 def _minimiser(coefficients: Floats) -> Floats:
@@ -339,13 +339,13 @@ def _noisy_order(noise_rate: float) -> tuple[float, int, int]:
     """
     labels = np.repeat(np.arange(3), 2)
     clean, noisy = (
-        theory.one_to_one_coefficients(labels, theory.symmetric_transition(p, 3)) for p in (0.0, noise_rate)
+        theory.single_negative_coefficients(labels, theory.symmetric_transition(p, 3)) for p in (0.0, noise_rate)
     )
     rows = np.random.default_rng(11).standard_normal((300, 6, 3))
     rows /= np.linalg.norm(rows, axis=2, keepdims=True)
     d = np.linalg.norm(rows[:, :, None] - rows[:, None], axis=3)
     before, after = ((table * d).sum(axis=(1, 2)) for table in (clean, noisy))
-    factor = float(theory.one_to_one_factor(noise_rate, num_classes=3, samples_per_class=2))
+    factor = float(theory.single_negative_factor(noise_rate, num_classes=3, samples_per_class=2))
     positive, negative = pairs_of(labels)
     sums = d[:, positive].sum(axis=1), (2 - d[:, negative]).sum(axis=1)
     sign = [np.sign(values[:, None] - values) for values in (before, after, *sums)]

@@ -91,10 +91,10 @@ def geometry_checks() -> Iterator[Check]:
     """Equation 19 and what gamma can be."""
     rng = np.random.default_rng(11)
     vectors = rng.normal(size=(900, 7))
-    placed = dynamics.place_triplets(vectors, np.arange(900).reshape(300, 3))
+    placed = dynamics.triplet_coordinates(vectors, np.arange(900).reshape(300, 3))
     units = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).reshape(300, 3, 7)
     gap = _gap(dynamics.positive_negative_similarity(placed.s_ap, placed.s_an, placed.gamma), _dots(units, 1, 2))
-    flat = dynamics.place_triplets(rng.normal(size=(900, 2)), np.arange(900).reshape(300, 3)).gamma
+    flat = dynamics.triplet_coordinates(rng.normal(size=(900, 2)), np.arange(900).reshape(300, 3)).gamma
     off, opposite = _gap(np.abs(flat), np.ones_like(flat)), float((flat < 0).mean())
     axis = np.linspace(-1, 1, 9)
     s_ap, s_an, gamma = (part.ravel() for part in np.meshgrid(axis, axis, axis))
