@@ -14,7 +14,7 @@ import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
 from trivet.label_noise.classifiers import class_scores
-from trivet.label_noise.estimate import _deep, _evenness, _reach, _told, _wilson
+from trivet.label_noise.estimate import _deep, _evenness, _reach, _verdict, _wilson
 from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
 from trivet.label_noise.posterior import fit_posterior
 
@@ -112,7 +112,7 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     assert found.interval is not None
     assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
     for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
-        told = _told(setting, views, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
+        told = _verdict(setting, views, replace(first, surety=np.full(len(labels), surety)), views, first, 50, 0)
         low = _wilson(deep, items)[0]
         must_be = sure and low - 2 * (1 - surety) > 0.02
         assert told.accuses == must_be

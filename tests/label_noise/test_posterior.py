@@ -14,9 +14,9 @@ from trivet.label_noise.posterior import (
     PSEUDO,
     _copied,
     _Counts,
+    _Items,
     _of_deepest,
     _other,
-    _Part,
     _posterior,
     _State,
     fit_posterior,
@@ -55,8 +55,8 @@ def test_what_labels_were_drawn_from_is_found(table: Array, sharp: float) -> Non
     assert model.transition == pytest.approx(table, abs=0.05)
 
 
-def part_of(views: ClassScores, labels: Array, fold: Array, count: int) -> _Part:
-    return _Part(views.candidates, views.scores, np.where(views.repeated, -np.inf, 0.0), labels, fold, count)
+def part_of(views: ClassScores, labels: Array, fold: Array, count: int) -> _Items:
+    return _Items(views.candidates, views.scores, np.where(views.repeated, -np.inf, 0.0), labels, fold, count)
 
 
 def by_bayes(logs: list[float], explained: list[float]) -> list[float]:
@@ -97,7 +97,7 @@ def test_probabilities_are_those_of_bayes() -> None:
         best[i] = candidates[int(np.argmax(logs[i]))]
         assert model.best[i] == best[i]
         assert model.depth[i] == pytest.approx(depth[i])
-        assert model.given[i] == pytest.approx(by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates]))
+        assert model.posterior[i] == pytest.approx(by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates]))
 
     tally = np.zeros((5, 3, 3))
     for i in surest:
@@ -250,7 +250,7 @@ def test_what_rests_on_single_items_does_not_outweigh_what_an_item_looks_like() 
     views, truth, labels = drawn(1500, table, sharp=4.0, seed=7)
     found = fit_posterior(views, labels, 12, seed=0)
     named = views.candidates[np.arange(1500), found.other]
-    by_counts = views.candidates[np.arange(1500), 1 + found.given[:, 1:].argmax(axis=1)]
+    by_counts = views.candidates[np.arange(1500), 1 + found.posterior[:, 1:].argmax(axis=1)]
     many, one = ((labels != truth) & np.isin(labels, there) for there in ([11], [0, 1, 2]))
     assert (named == truth)[many].mean() > (by_counts == truth)[many].mean()
     assert (named == truth)[one].mean() >= (by_counts == truth)[one].mean() > 0.8

@@ -111,7 +111,7 @@ def test_measures_are_the_mean_over_all_orders_of_tied_items(
 @given(
     queries=st.lists(st.tuples(GRID, st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=4),
     gallery=st.lists(st.tuples(GRID, st.integers(0, 2), st.integers(0, 1), st.booleans()), min_size=1, max_size=6),
-    self_rows=st.lists(st.integers(-1, 5), min_size=4, max_size=4),
+    own=st.lists(st.integers(-1, 5), min_size=4, max_size=4),
 )
 def test_a_gallery_with_cameras_junk_and_the_query_itself(
     way: str,
