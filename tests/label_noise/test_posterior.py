@@ -97,7 +97,8 @@ def test_probabilities_are_those_of_bayes() -> None:
         best[i] = candidates[int(np.argmax(logs[i]))]
         assert model.best[i] == best[i]
         assert model.depth[i] == pytest.approx(depth[i])
-        assert model.posterior[i] == pytest.approx(by_bayes(logs[i], [tables[fold[i]][c, labels[i]] for c in candidates]))
+        shares = [tables[fold[i]][c, labels[i]] for c in candidates]
+        assert model.posterior[i] == pytest.approx(by_bayes(logs[i], shares))
 
     tally = np.zeros((5, 3, 3))
     for i in surest:
