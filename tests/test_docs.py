@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
 import trivet
 from trivet.collapse import THRESHOLDS
-from trivet.commands.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,23 +27,6 @@ def test_the_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(code, {"__name__": "__main__"})
     assert re.fullmatch(r"loss \d\.\d{3}, active \d+ %, dropped \{.*\}\n", capsys.readouterr().out)
-
-
-def test_the_diagnosis_of_the_readme_is_real(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (ROOT / "README.md").read_text()
-    (made,) = re.findall(r"<<'END'\n(.*?)END\n", text, re.DOTALL)
-    (command,) = re.findall(r"^\.venv/bin/trivet (diagnose axis.*)$", text, re.MULTILINE)
-    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    exec(made, {"__name__": "__main__"})
-    capsys.readouterr()
-    monkeypatch.setattr(sys, "argv", ["trivet", *command.split()])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 0
-    assert capsys.readouterr().out.split()[: len(shown.split())] == shown.split()
 
 
 def test_every_strategy_and_loss_is_described() -> None:
@@ -74,6 +56,45 @@ def test_files_named_by_the_architecture_exist() -> None:
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 PAGES += [str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md")]
+
+
+FILES = ("toml", "schema", "yaml")  # `trivet.toml` is no module
+
+
+def named(text: str) -> set[str]:
+    """The modules, classes and functions of the program that a page names, in code and in its imports."""
+    names = set(re.findall(r"(?<![\w./-])(trivet(?:_papers)?(?:\.\w+)+)", "\n".join(re.findall(r"`[^`]+`", text))))
+    for block in re.findall(r"^```python.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        names |= set(re.findall(r"(?<![\w.])(trivet(?:\.\w+)+)", block))
+        for module, imported in re.findall(r"^ *from (trivet[\w.]*) import (?:\()?([\w, \n]+)", block, re.MULTILINE):
+            names |= {f"{module}.{name.strip()}" for name in imported.split("\n\n")[0].split(",") if name.strip()}
+    return {name for name in names if name.split(".")[1] not in FILES}
+
+
+def resolve(path: str) -> object:
+    """The module, class, function or attribute of this path; AttributeError if there is none."""
+    package, *names = path.split(".")
+    found: object = importlib.import_module(package)
+    for number, name in enumerate(names, start=1):
+        module = ".".join([package, *names[:number]])
+        if not hasattr(found, name) and importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+        found = getattr(found, name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_of_the_program_exist(page: str) -> None:
+    for path in sorted(named((ROOT / page).read_text())):
+        resolve(path)
+
+
+def test_names_that_do_not_exist_are_found() -> None:
+    text = "`trivet.losses.Nothing` in `trivet.toml`\n```python\nfrom trivet.samplers import PKBatches, Other\n```\n"
+    assert named(text) == {"trivet.losses.Nothing", "trivet.samplers.PKBatches", "trivet.samplers.Other"}
+    assert resolve("trivet.samplers.PKBatches") is trivet.samplers.PKBatches
+    with pytest.raises(AttributeError):
+        resolve("trivet.losses.Nothing")
 
 
 @pytest.mark.parametrize("page", PAGES)
