@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import runpy
@@ -58,16 +59,20 @@ PAGES = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROO
 PAGES += [str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md")]
 
 
-FILES = ("toml", "schema", "yaml")  # `trivet.toml` is no module
+FILES = ("toml", "schema")  # `trivet.toml` is no module
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PATH = re.compile(r"(?<![\w./-])trivet(?:_papers)?(?:\.\w+)+")
 
 
 def named(text: str) -> set[str]:
-    """The modules, classes and functions of the program that a page names, in code and in its imports."""
-    names = set(re.findall(r"(?<![\w./-])(trivet(?:_papers)?(?:\.\w+)+)", "\n".join(re.findall(r"`[^`]+`", text))))
-    for block in re.findall(r"^```python.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        names |= set(re.findall(r"(?<![\w.])(trivet(?:\.\w+)+)", block))
-        for module, imported in re.findall(r"^ *from (trivet[\w.]*) import (?:\()?([\w, \n]+)", block, re.MULTILINE):
-            names |= {f"{module}.{name.strip()}" for name in imported.split("\n\n")[0].split(",") if name.strip()}
+    """The modules, classes and functions of the program that a page names in its sentences and Python."""
+    names = {name for code in re.findall(r"`([^`]+)`", BLOCK.sub("", text)) for name in PATH.findall(code)}
+    for kind, block in BLOCK.findall(text):
+        for node in ast.walk(ast.parse(block)) if kind == "python" else ():
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("trivet"):
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Attribute) and PATH.fullmatch(ast.unparse(node)):
+                names.add(ast.unparse(node))
     return {name for name in names if name.split(".")[1] not in FILES}
 
 
