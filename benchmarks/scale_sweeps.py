@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trivet.commands.sweep.run import Data, Place, begin, work
+from trivet.commands.sweep.run import Data, Location, begin, work
 from trivet.commands.sweep.search_space import Sweep
-from trivet.commands.sweep.study import FAILED, PLACE, SURPLUS, TOLD, Outcome, open_study
+from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, SURPLUS, Outcome, open_study
 from trivet.commands.train.run import train
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.checkpoint_selection import load_splits
@@ -70,7 +70,7 @@ training.learning_rate = {{low = 1e-4, high = 1e-1, log = true}}
 """
 
 
-def fork_worker(sweep: Sweep, place: Place, data: Data, log: Path) -> int:
+def fork_worker(sweep: Sweep, place: Location, data: Data, log: Path) -> int:
     """A worker as a process; returns its id."""
     child = os.fork()
     if child:
@@ -101,7 +101,7 @@ def main() -> None:
         study = open_study(place.url, sweep.config, place.name, make=False)
         rng, killed = np.random.default_rng(0), []
         for victim, after in zip(workers[:KILLED], (4, 8, 12), strict=True):
-            while sum(one.state in TOLD for one in study.outcomes()) < after:
+            while sum(one.state in ENDED for one in study.outcomes()) < after:
                 time.sleep(0.05)  # between two looks at the study
             time.sleep(rng.uniform(0, 0.5))  # to kill it at any moment of a trial
             while sum(one.state == "running" for one in study.outcomes()) < WORKERS - len(
@@ -115,7 +115,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         trials = [t for t in study._study.get_trials(deepcopy=False) if SURPLUS not in t.user_attrs]
         told = Counter(
-            trial.user_attrs[PLACE]
+            trial.user_attrs[CANDIDATE]
             for trial in trials
             if trial.state.name in ("COMPLETE", "PRUNED") or FAILED in trial.user_attrs
         )

@@ -108,13 +108,13 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
     """What the work of a test says of its progress: (title, parts done, parts in all), 0 where nothing is counted."""
     said: list[tuple[str, float, float]] = []
 
-    class Heard(progress.Shown):
+    class Heard(progress.ProgressLine):
         def look(self) -> None:
             said.append((self._works[-1].title, self._works[-1].done, self._works[-1].total))
 
-    token = progress._shown.set(Heard(sys.stderr))
+    token = progress._current.set(Heard(sys.stderr))
     yield said
-    progress._shown.reset(token)
+    progress._current.reset(token)
 
 
 @pytest.fixture(scope="session")

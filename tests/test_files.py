@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.ended import End, every_moment
 
-from trivet.io.atomic_files import atomic_folder, filled_folder, held, keep_new, recover, write_atomic
+from trivet.io.atomic_files import atomic_folder, commit_new, filled_folder, locked_folder, recover, write_atomic
 
 KIND = frozenset(("mark", "more", "folder"))
 DEAD = 4_194_305  # beyond the largest process number of Linux
@@ -78,7 +78,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
     def work() -> None:
         with filled_folder(path, KIND, mark="mark", what="a thing", force=True, ended=done):
             fill(path, "new")
-            keep_new(path)
+            commit_new(path)
             write_atomic(path / "more", b"")
 
     def prepare() -> None:
@@ -90,7 +90,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
         if end != "killed":
             assert not (path / ".trivet-replaced").exists()  # without the help of a later command
         recover(path)
-        with held(path, KIND, what="a thing", ended=done):
+        with locked_folder(path, KIND, what="a thing", ended=done):
             pass
         found = content(path)
         found.pop(".lock", None)
@@ -111,7 +111,7 @@ def test_what_was_kept_of_the_last_complete_content_outlives_a_second_replacemen
         with filled_folder(path, KIND, mark="mark", what="a thing", force=True, ended=lambda: False):
             fill(path, text)
             if keep:
-                keep_new(path)
+                commit_new(path)
 
     fill(path, "old")
     unfinished("second", keep=True)
@@ -129,7 +129,7 @@ def test_partial_files_go_with_their_process(
     left, foreign = tmp_path / f".more.{process}{ending}", tmp_path / f".notes.{DEAD}"
     left.touch()
     foreign.touch()
-    with held(tmp_path, KIND, what="a thing", ended=lambda: False):
+    with locked_folder(tmp_path, KIND, what="a thing", ended=lambda: False):
         pass
     assert left.exists() == (process == 1)
     assert foreign.exists()  # not ours, by its name
@@ -147,13 +147,13 @@ def test_what_a_living_process_has_locked_is_left_alone(tmp_path: Path) -> None:
             atomic_folder(path, KIND, mark="mark", what="a thing", force=False),
         ):
             pass
-    with held(path, KIND, what="a thing", ended=lambda: False):
+    with locked_folder(path, KIND, what="a thing", ended=lambda: False):
         child = os.fork()  # a process that reads data, which outlives its parent for a while, holds no lock
         if not child:
             os.kill(os.getpid(), signal.SIGSTOP)
             os._exit(0)
         os.waitpid(child, os.WUNTRACED)
-    with held(path, KIND, what="a thing", ended=lambda: False):
+    with locked_folder(path, KIND, what="a thing", ended=lambda: False):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -17,7 +17,7 @@ import pytest
 from trivet.commands.main import main
 from trivet.metrics import clustering
 from trivet.runtime import progress
-from trivet.runtime.progress import Shown, Work, report, reporter, show_progress, steps, work
+from trivet.runtime.progress import ProgressLine, Work, report, reporter, show_progress, steps, work
 
 Heard = list[tuple[str, float, float]]
 
@@ -36,9 +36,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def line_of(stream: io.StringIO) -> tuple[Shown, Clock]:
+def line_of(stream: io.StringIO) -> tuple[ProgressLine, Clock]:
     clock = Clock()
-    return Shown(stream, clock), clock
+    return ProgressLine(stream, clock), clock
 
 
 def test_a_log_gets_a_line_after_a_second_and_then_every_ten_with_rate_and_time_left() -> None:
@@ -93,7 +93,7 @@ def test_a_work_that_says_nothing_for_long_is_still_shown_by_its_time() -> None:
     line, clock = line_of(stream)
     line.open("k-means")
     for clock.now in (101.0, 104.0, 110.0, 4000.0):  # as the heart beats
-        line.look()
+        line.update()
     assert stream.getvalue() == "k-means, 4 s so far\nk-means, 1 h 5 min so far\n"
 
 
@@ -106,7 +106,7 @@ def test_works_inside_a_work_stand_beside_it() -> None:
     line.report("queries", 10, 40)  # begun now, so there is no rate yet
     line.close(outer)
     clock.now += 10
-    line.look()
+    line.update()
     assert stream.getvalue().splitlines() == [
         "splits 0/2: queries 10/40, 0 s so far",
         "evaluation, 15 s so far",
@@ -200,7 +200,7 @@ def test_nobody_shows_it() -> None:
 
 
 def test_a_loop_that_is_left_early_is_over(heard: Heard) -> None:
-    line = progress._shown.get()
+    line = progress._current.get()
     assert line is not None
     with work("rounds"):
         for number in steps(range(9), "turn"):
@@ -223,7 +223,7 @@ def test_what_is_shown_ends_with_the_block(monkeypatch: pytest.MonkeyPatch, caps
         report("rows", 1, 2)
         assert [thread.name for thread in threading.enumerate()].count("progress") == 1
     assert "progress" not in [thread.name for thread in threading.enumerate()]
-    assert progress._shown.get() is None
+    assert progress._current.get() is None
     assert capsys.readouterr() == ("", "audit, 0 s so far\n")
     with show_progress("audit", show=False):
         report("rows", 1, 2)

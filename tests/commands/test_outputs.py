@@ -184,8 +184,8 @@ def test_a_file_of_its_own_is_known_by_its_beginning(
     call(f"{arguments(command, option)[0]} {option} new", capsys, monkeypatch)
     for other, start in OWN.items():
         Path("new").write_bytes(start + b"more")
-        assert asked[0].own is not None
-        assert asked[0].own(Path("new")) == (other == one), other
+        assert asked[0].recognised is not None
+        assert asked[0].recognised(Path("new")) == (other == one), other
 
 
 def test_what_is_its_own_is_replaced_and_two_outputs_are_two_files(tmp_path: Path) -> None:

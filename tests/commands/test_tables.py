@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trivet.commands.printing import print_table, say
+from trivet.commands.printing import print_table, print_text
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.reports.run_record import read_run
 from trivet_papers.checks import Check
@@ -54,7 +54,7 @@ def test_no_cell_of_numbers_is_cut_or_broken(width: int, seed: int, capsys: pyte
 
 
 def test_a_sentence_is_broken_between_words(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    say("The loss fell from 123456.789 to 0.0001234 " * 4 + "/a/path/" + "x" * 100, indent=2)
+    print_text("The loss fell from 123456.789 to 0.0001234 " * 4 + "/a/path/" + "x" * 100, indent=2)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-1])) <= width
     assert lines[-1] == "  /a/path/" + "x" * 100

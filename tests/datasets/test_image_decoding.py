@@ -15,7 +15,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
 
 import trivet
-from trivet.datasets.image_decoding import FORMATS, THREADS, Decoders, Part, decode_files, decode_image
+from trivet.datasets.image_decoding import FORMATS, THREADS, Decoders, Region, decode_files, decode_image
 
 
 def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_part_is_that_of_the_whole(shape: tuple[int, int], kind: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
     image, channels = Image.fromarray(pixels).convert(kind), len(kind)
     whole = decode_image(image, size=(16, 12), channels=channels)
-    for part in (Part(0, 0, 16, 12), Part(3, 2, 10, 9), Part(6, 3, 10, 9), Part(15, 11, 1, 1)):
+    for part in (Region(0, 0, 16, 12), Region(3, 2, 10, 9), Region(6, 3, 10, 9), Region(15, 11, 1, 1)):
         for mirror in (False, True):
-            made = decode_image(image, size=(16, 12), channels=channels, part=part, mirror=mirror)
+            made = decode_image(image, size=(16, 12), channels=channels, region=part, mirror=mirror)
             expected = whole[:, part.top : part.top + part.height, part.left : part.left + part.width]
             assert (made == (expected[:, :, ::-1] if mirror else expected)).all()
 

@@ -1,4 +1,4 @@
-"""What is there of a command that was stopped: a run, or the files that it had written."""
+"""Message of a command that was stopped: what it had written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MINED = "stopped; chunks that were mined are kept, and the same trivet mine goes
 RUN = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
 
 
-class Named:
+class NamedPaths:
     """The files and folders that a command names, as they were when it began."""
 
     def __init__(self, arguments: list[str]) -> None:
@@ -27,12 +27,12 @@ class Named:
         return f"stopped; written before that: {', '.join(written)}. Nothing else that the command names was changed."
 
     def _states(self) -> dict[str, tuple[int, int]]:
-        """Of each that is there, what changes when it is written."""
-        found = {}
+        """Inode and time of change of each that exists."""
+        states = {}
         for text in (argument.rpartition("=")[2] for argument in self._arguments):
             try:
                 state = os.stat(text)
             except (OSError, ValueError):  # no path at all, or nothing there
                 continue
-            found[text] = (state.st_ino, state.st_mtime_ns)
-        return found
+            states[text] = (state.st_ino, state.st_mtime_ns)
+        return states

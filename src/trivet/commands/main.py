@@ -12,7 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.metadata import entry_points
 from types import FrameType
 
-from trivet.commands.interrupted import Named
+from trivet.commands.interrupted import NamedPaths
 from trivet.runtime.extras import missing
 from trivet.runtime.signals import LostError, ending_signals
 from trivet.runtime.terminal import message, prepare
@@ -36,10 +36,10 @@ COMMANDS: dict[str, dict[str, str]] = {
 
 def main() -> None:
     """Run a command: exit code 0, 2 for a mistake the user can mend (one sentence on standard error), 1 otherwise."""
-    came: list[int] = []  # signals that asked this command to end
+    received: list[int] = []  # signals that asked this command to end
 
     def end(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
         if _loads_extension(frame):
             again = threading.Timer(0.05, os.kill, (os.getpid(), number))
             again.daemon = True
@@ -49,12 +49,12 @@ def main() -> None:
 
     before = {number: signal.signal(number, end) for number in ending_signals()}
     try:
-        code = _run(sys.argv[1:] or ["--help"], came)
+        code = _run(sys.argv[1:] or ["--help"], received)
     except KeyboardInterrupt:  # or while it was said
-        code = _say("stopped, at the very beginning or end of the command.", 1)
+        code = _print_error("stopped, at the very beginning or end of the command.", 1)
     for number, handler in before.items():  # what comes now ends the process at once, and says nothing more
-        signal.signal(number, signal.SIG_DFL if came else handler)
-    if came:
+        signal.signal(number, signal.SIG_DFL if received else handler)
+    if received:
         # Python keeps in mind that a signal came within a text that it was running, such as those of `dataclass`, and
         # `python -m trivet` would end by SIGINT in spite of its exit code. The text in `namedtuple` takes that back.
         namedtuple("Forgotten", ())
@@ -62,7 +62,8 @@ def main() -> None:
 
 
 def _loads_extension(frame: FrameType | None) -> bool:
-    """Whether compiled code is being loaded: some of it aborts the process where Python raises an error meanwhile."""
+    """Test whether compiled code is being loaded: some of it aborts the process where Python raises an error
+    meanwhile."""
     while frame is not None:
         loads = frame.f_code.co_name in ("create_module", "exec_module")
         if loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
@@ -71,8 +72,8 @@ def _loads_extension(frame: FrameType | None) -> bool:
     return False
 
 
-def _run(arguments: list[str], came: list[int]) -> int:
-    named = Named(arguments)
+def _run(arguments: list[str], received: list[int]) -> int:
+    named = NamedPaths(arguments)
     prepare()
     try:
         import typer
@@ -82,23 +83,23 @@ def _run(arguments: list[str], came: list[int]) -> int:
         try:
             code = app(arguments, prog_name="trivet", standalone_mode=False)
         except typer.TyperException as error:
-            return _say(f"{error.format_message()} See trivet --help.", error.exit_code)
+            return _print_error(f"{error.format_message()} See trivet --help.", error.exit_code)
         except typer.Abort:
             code = 130
     except KeyboardInterrupt:
         code = 130
     except SystemExit:  # what Lightning makes of a signal
-        if not came:
+        if not received:
             raise
         code = 130
     except Exception as error:  # whatever it is, it is said in one sentence
-        if came and not isinstance(error, LostError):  # what a library that was interrupted makes of it
-            return _say(named.stopped(), 1)
+        if received and not isinstance(error, LostError):  # what a library that was interrupted makes of it
+            return _print_error(named.stopped(), 1)
         if os.environ.get("TRIVET_TRACEBACK"):
             raise
-        return _say(*_explained(error))
+        return _print_error(*_explained(error))
     if code == 130:  # what typer makes of Ctrl-C
-        return _say(named.stopped(), 1)
+        return _print_error(named.stopped(), 1)
     return code if isinstance(code, int) else 0
 
 
@@ -123,7 +124,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     return f"unexpected {type(error).__name__}: {text} (set TRIVET_TRACEBACK=1 to see where)", 1
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     with suppress(OSError):  # the terminal may be gone
         print(f"trivet: {message(sentence)}", file=sys.stderr)
     return code

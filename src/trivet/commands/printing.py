@@ -1,4 +1,4 @@
-"""What commands print: one JSON object, or sentences and tables for people; progress goes to standard error."""
+"""Output of commands: one JSON object, or sentences and tables for people; progress goes to standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a 
 
 
 def command_line() -> str:
-    """What was typed, for the record."""
+    """Command line as it was typed, for the record."""
     return shlex.join(["trivet", *sys.argv[1:]])
 
 
@@ -32,7 +32,7 @@ def echo(text: str = "", *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
-def say(text: str, *, bold: bool = False, indent: int = 0) -> None:
+def print_text(text: str, *, bold: bool = False, indent: int = 0) -> None:
     """A paragraph; a terminal breaks it between words and never inside one, so that numbers and paths stay whole."""
     margin, text = " " * indent, printable(text.replace("\n", " "))
     columns = shutil.get_terminal_size((0, 0)).columns or len(margin + text)
@@ -73,35 +73,35 @@ def print_table(
     console, rows = Console(), [[printable(cell) for cell in row] for row in rows]
     words, numbers = ([printable(head) for head in heads] for heads in (words, numbers))
     title = None if title is None else printable(title)
-    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate((*words, *numbers))]
+    columns = [[head, *(row[index] for row in rows)] for index, head in enumerate((*words, *numbers))]
     widest = [max(map(cell_len, column)) for column in columns]
     room = max(6, (2 * console.width // 3 - 1) // max(1, len(words)) - FRAME)
     widths = [min(width, room) for width in widest[: len(words)]]
     repeated = widths[:named_by]
-    left, later = (console.width - 1 - sum(width + FRAME for width in part) for part in (widths, repeated))
+    left, later = (console.width - 1 - sum(width + FRAME for width in group) for group in (widths, repeated))
     for head, *cells in columns[len(words) :]:
         longest = max(map(cell_len, head.split()), default=1)  # a head folds, between words if it can
         widths.append(min(left - FRAME, max(min(longest, HEAD), *map(cell_len, cells), 1)))
     pieces: list[list[int]] = [[]]
-    for place in range(len(words), len(columns)):
+    for index in range(len(words), len(columns)):
         room = later if len(pieces) > 1 else left
-        if pieces[-1] and sum(widths[one] + FRAME for one in [*pieces[-1], place]) > room:
+        if pieces[-1] and sum(widths[i] + FRAME for i in [*pieces[-1], index]) > room:
             pieces.append([])
-        pieces[-1].append(place)
+        pieces[-1].append(index)
     for number, piece in enumerate(pieces):
         named = range(len(repeated) if number else len(words))
-        spare = (later if number else left) - sum(widths[place] + FRAME for place in piece)
+        spare = (later if number else left) - sum(widths[index] + FRAME for index in piece)
         folded = []
         table = Table(title=None if title is None or number else Text(title), title_justify="left")
-        for place in named:
-            width = min(widest[place], widths[place] + spare)
-            spare -= width - widths[place]
-            folded.append([_folded(row[place], width) for row in rows])
-            table.add_column(Text(columns[place][0]), width=width, overflow="fold")
-        for place in piece:
-            table.add_column(Text(columns[place][0]), width=widths[place], overflow="fold", justify="right")
+        for index in named:
+            width = min(widest[index], widths[index] + spare)
+            spare -= width - widths[index]
+            folded.append([_folded(row[index], width) for row in rows])
+            table.add_column(Text(columns[index][0]), width=width, overflow="fold")
+        for index in piece:
+            table.add_column(Text(columns[index][0]), width=widths[index], overflow="fold", justify="right")
         for at, row in enumerate(rows):
-            table.add_row(*(Text(column[at]) for column in folded), *(Text(row[place]) for place in piece))
+            table.add_row(*(Text(column[at]) for column in folded), *(Text(row[index]) for index in piece))
         console.print(table)
 
 
@@ -110,10 +110,10 @@ def _folded(text: str, width: int) -> str:
     from rich.cells import cell_len
 
     lines = [""]
-    for part in re.split(r"(?<=[\s_/.:;,|+-])(?=[\w(])", text):
-        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > width:
+    for word in re.split(r"(?<=[\s_/.:;,|+-])(?=[\w(])", text):
+        if lines[-1] and cell_len((lines[-1] + word).rstrip()) > width:
             lines.append("")
-        lines[-1] += part
+        lines[-1] += word
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -44,7 +44,7 @@ def exists(paths: Paths) -> Paths:
     return paths
 
 
-def given(context: typer.Context, *names: str) -> list[str]:
+def written_options(context: typer.Context, *names: str) -> list[str]:
     """Those of the named options that were written on the command line, as they are written there."""
     return [
         option.opts[0]
@@ -55,26 +55,26 @@ def given(context: typer.Context, *names: str) -> list[str]:
 
 def refuse(context: typer.Context, reason: str, *names: str) -> None:
     """ValueError if one of the named options was written, which would do nothing for this reason."""
-    if written := given(context, *names):
+    if written := written_options(context, *names):
         raise ValueError(f"{reason}: leave out {', '.join(written)}.")
 
 
 def check_written(
-    context: typer.Context, *reads: str | None, own: Mapping[str, Recognised], force: bool | None = None
+    context: typer.Context, *reads: str | None, recognised: Mapping[str, Recognised], force: bool | None = None
 ) -> None:
     """Check the options that name a file to write, as `trivet.io.overwrite_guard.check_outputs` does.
 
     Args:
         reads: what the command reads beside its arguments and options that are paths.
-        own: option -> how a file that this option wrote is recognised.
+        recognised: option -> how a file that this option wrote is recognised.
         force: whether `--force` was given; None for a command without it.
     """
     outputs = [
-        Output(option.opts[0], context.params[option.name], own[option.name], force)
+        Output(option.opts[0], context.params[option.name], recognised[option.name], force)
         for option in context.command.params
-        if option.name in own and context.params[option.name] is not None
+        if option.name in recognised and context.params[option.name] is not None
     ]
-    check_outputs(outputs, [*_paths(context, own), *(Path(name) for name in reads if name)])
+    check_outputs(outputs, [*_paths(context, recognised), *(Path(name) for name in reads if name)])
 
 
 def check_folder(
@@ -82,7 +82,7 @@ def check_folder(
     path: Path,
     names: Sequence[str] = (),
     *,
-    kept: Sequence[str] = (),
+    readable: Sequence[str] = (),
     reads: Sequence[str] = (),
 ) -> None:
     """Check the option `--output` that names a folder to make, as `trivet.io.overwrite_guard.check_outputs` does.
@@ -90,12 +90,12 @@ def check_folder(
     Args:
         reads: as in `check_written`.
     """
-    check_outputs([OutputFolder("--output", path, names, kept)], [*_paths(context, {"output"}), *map(Path, reads)])
+    check_outputs([OutputFolder("--output", path, names, readable)], [*_paths(context, {"output"}), *map(Path, reads)])
 
 
 def _paths(context: typer.Context, outputs: Container[str]) -> list[Path]:
     """The paths that a command reads; data sets by name lie where no command writes."""
-    given = [value for name, value in context.params.items() if name not in outputs and name != "data_root"]
+    values = [value for name, value in context.params.items() if name not in outputs and name != "data_root"]
     return [
-        path for value in given for path in (value if isinstance(value, list) else [value]) if isinstance(path, Path)
+        path for value in values for path in (value if isinstance(value, list) else [value]) if isinstance(path, Path)
     ]

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Inputs
-from trivet.datasets.image_decoding import Decoders, Part
+from trivet.datasets.image_decoding import Decoders, Region
 from trivet.datasets.inputs import ArrayInputs, Change, Crops, FileInputs
 from trivet.models import in_unit_range
 
@@ -97,7 +97,7 @@ class Augment:
         if self.cut == "crop-flip":
             shift = (0, 0) if stored != size else (max(1, height // SHIFT), max(1, width // SHIFT))
             return pad_and_crop(size, stored, shift, count, generator, reflect=self.mirror)
-        return Crops([Part((stored[0] - height) // 2, (stored[1] - width) // 2, height, width)] * count)
+        return Crops([Region((stored[0] - height) // 2, (stored[1] - width) // 2, height, width)] * count)
 
 
 def _changed(inputs: Inputs, index: np.ndarray, change: Change, mirrored: list[bool]) -> Tensor:
@@ -148,7 +148,7 @@ def pad_and_crop(
         return drawn
 
     rows, columns = starts(height, stored[0], above), starts(width, stored[1], left)
-    crops = Crops([Part(row, column, height, width) for row, column in zip(rows, columns, strict=True)])
+    crops = Crops([Region(row, column, height, width) for row, column in zip(rows, columns, strict=True)])
     if not above and not left:
         return crops
     down, across = _beyond(stored[0], above), _beyond(stored[1], left)

@@ -29,7 +29,7 @@ from trivet.datasets.published_layouts import (
     load_published,
 )
 from trivet.datasets.splitting import Split
-from trivet.io.npz_files import read_whole_numbers
+from trivet.io.npz_files import read_integers
 
 WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
 CIFAR10 = Facts(
@@ -251,7 +251,7 @@ def _human_labels(
             f"{clean}: not found in {paths[-1].parent}; save them with numpy.savez from the files of "
             "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
         )
-    people, published = read_whole_numbers(path, (array, clean))
+    people, published = read_integers(path, (array, clean))
     labels = images.labels[level].copy()
     index = images.published[images.training]
     if people.shape != published.shape or index.min(initial=0) < 0 or index.max(initial=-1) >= len(people):

@@ -14,15 +14,15 @@ from typing import Protocol, Self
 import numpy as np
 from PIL import Image
 
-from trivet.io.image_file import FORMATS, Frame, Part, Source, decode_image, open_image
+from trivet.io.image_file import FORMATS, Frame, Region, Source, decode_image, open_image
 
 __all__ = [
     "FORMATS",
     "Decoded",
     "Decoders",
     "Frame",
-    "Part",
     "Progress",
+    "Region",
     "Source",
     "decode_files",
     "decode_image",
@@ -78,7 +78,7 @@ class Decoders:
         into: Decoded | None,
         boxes: np.ndarray | None = None,
         full_size: bool = False,
-        crops: Sequence[Part] | None = None,
+        crops: Sequence[Region] | None = None,
         mirrored: Sequence[bool] | None = None,
         among: range | None = None,
     ) -> Callable[[], dict[int, str]]:
@@ -95,8 +95,8 @@ class Decoders:
                     size=size,
                     channels=channels,
                     box=None if boxes is None else boxes[position],
-                    whole=full_size,
-                    part=None if crops is None else crops[position],
+                    overflow=full_size,
+                    region=None if crops is None else crops[position],
                     mirror=mirrored is not None and mirrored[position],
                 )
             except (Image.DecompressionBombWarning, Image.DecompressionBombError):

@@ -14,7 +14,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from trivet.datasets.image_decoding import Decoded, Decoders, Frame, Part, Progress, Source, decode_files, to_thumbnail
+from trivet.datasets.image_decoding import (
+    Decoded,
+    Decoders,
+    Frame,
+    Progress,
+    Region,
+    Source,
+    decode_files,
+    to_thumbnail,
+)
 
 # What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`.
 Change = Callable[[int, np.ndarray], np.ndarray]
@@ -24,7 +33,7 @@ Change = Callable[[int, np.ndarray], np.ndarray]
 class Crops:
     """A change that takes a part of each image of a batch; what is decoded for it can be cut while it is decoded."""
 
-    crops: Sequence[Part]
+    crops: Sequence[Region]
 
     def __call__(self, position: int, image: np.ndarray) -> np.ndarray:
         top, left, height, width = self.crops[position]
@@ -192,7 +201,7 @@ class FileInputs:
         if self.full_size:
             return lambda _, image: _centre(self.frame.size, image)
         (high, wide), (height, width) = self.frame.cover, self.frame.size
-        return Crops([Part((high - height) // 2, (wide - width) // 2, height, width)] * count)
+        return Crops([Region((high - height) // 2, (wide - width) // 2, height, width)] * count)
 
     def show(self, index: int) -> Image.Image:
         return to_thumbnail(self.batch(np.array([index]))[0].numpy())

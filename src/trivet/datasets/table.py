@@ -21,8 +21,8 @@ from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, 
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import Split, column_subsets
 from trivet.io.embedding_source import listed
-from trivet.io.embedding_table import ASKED, EMBEDDING, ID, SPLIT, class_numbers, select_rows
-from trivet.io.table import Table, open_rows
+from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_numbers, select_rows
+from trivet.io.table import DataTable, open_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
@@ -67,7 +67,7 @@ class TableConfig(ImageFilesConfig):
     @model_validator(mode="after")
     def _check_levels(self) -> Self:
         levels = self.levels or ()
-        reserved = (*ID, *SPLIT, *ASKED, EMBEDDING)
+        reserved = (*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING)
         if clash := [name for name in levels if name in reserved or levels.count(name) > 1]:
             raise ValueError(
                 f"levels must be different columns, and none of {', '.join(reserved)}: got {clash[0]!r}; choose others."
@@ -120,7 +120,7 @@ def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress 
     return replace(items.subset(readable), skipped=skipped)
 
 
-def list_table(config: TableConfig, rows: Table) -> Listing:
+def list_table(config: TableConfig, rows: DataTable) -> Listing:
     """The images of a table, labelled by its columns, split by its column `split` or as `config.split` says.
 
     An item is named by the column `id`, else by its path. `is_query`, `is_gallery` and `is_junk`, with `camera`, are
@@ -134,7 +134,7 @@ def list_table(config: TableConfig, rows: Table) -> Listing:
     return replace(listing, subsets=column_subsets(splits, rows.path))
 
 
-def _list_rows(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
+def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) -> tuple[Listing, np.ndarray | None]:
     """The images of a table with these label levels and other columns, and what its column `split` says of each."""
     image = _image_column(config, rows)
     if image in levels:
@@ -165,7 +165,7 @@ def _list_rows(config: TableConfig, rows: Table, levels: tuple[str, ...]) -> tup
     return listing, vectors.splits
 
 
-def _image_column(config: TableConfig, rows: Table) -> str:
+def _image_column(config: TableConfig, rows: DataTable) -> str:
     if config.image is not None:
         rows.column(config.image, "the images")
         return config.image
@@ -178,7 +178,7 @@ def _image_column(config: TableConfig, rows: Table) -> str:
     return there
 
 
-def _default_levels(rows: Table) -> tuple[str, ...]:
+def _default_levels(rows: DataTable) -> tuple[str, ...]:
     there = next((name for name in LABEL if name in rows.names), None)
     if there is None:
         raise ValueError(
@@ -188,7 +188,7 @@ def _default_levels(rows: Table) -> tuple[str, ...]:
     return (there,)
 
 
-def _check_blank(rows: Table, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
+def _check_blank(rows: DataTable, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
     blank = np.flatnonzero(np.isin(labels, [i for i, name in enumerate(names) if not name.strip()]))
     if len(blank):
         raise ValueError(
@@ -203,7 +203,7 @@ def _numbers(rows: np.ndarray) -> str:
     return f"rows {numbers} (counted from 0, {len(rows):,} in all) are"
 
 
-def _sources(config: TableConfig, rows: Table, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
+def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
     """The images, and their paths if they have any."""
     column = rows.column(image, "the images")
     if pa.types.is_struct(column.type) and {"bytes", "path"} <= {field.name for field in column.type}:
@@ -245,7 +245,7 @@ def _inside(path: str, root: Path, table: Path, row: int) -> str:
     return plain
 
 
-def _numbered(rows: Table, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
+def _numbered(rows: DataTable, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     """The numbers of the rows as ids of images without a path; ValueError if two rows have one path."""
     if ids is None:
         return tuple(str(row) for row in range(len(rows)))
@@ -260,7 +260,7 @@ def _numbered(rows: Table, image: str, ids: tuple[str, ...] | None) -> tuple[str
     return ids
 
 
-def _boxes(config: TableConfig, rows: Table) -> np.ndarray | None:
+def _boxes(config: TableConfig, rows: DataTable) -> np.ndarray | None:
     if config.box is None:
         return None
     edges = []

@@ -98,11 +98,11 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
         ValueError: if the folder exists and may not be replaced, or another process is making it.
     """
     path = path.resolve()
-    new, old, lock = _beside(path)
+    new, old, lock = _work_paths(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
         try:
-            _say(_recover_beside(path))
+            _warn_all(_recover_replacement(path))
             _check_kind(path, names, mark=mark, what=what)
             if not force:
                 _check_new(path, names, what)
@@ -112,7 +112,7 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
                 path.rename(old)
             new.rename(path)
         finally:
-            _recover_beside(path)
+            _recover_replacement(path)
             lock.unlink()
 
 
@@ -124,35 +124,35 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         ValueError: if another process has one.
     """
     path = path.resolve()
-    new, _, lock = _beside(path)
+    new, _, lock = _work_paths(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(lock, f"only one process may write a folder: {path} is in use; wait for it to end."):
         try:
-            _say(_recover_beside(path))
+            _warn_all(_recover_replacement(path))
             new.mkdir()
             yield new
         finally:
-            _recover_beside(path)
+            _recover_replacement(path)
             lock.unlink()
 
 
 @contextmanager
-def parts_folder(path: Path) -> Iterator[Path]:
+def partial_folder(path: Path) -> Iterator[Path]:
     """A folder beside the file `path` for parts of it: what is in it is kept if the block fails, gone if it succeeds.
 
     Raises:
         ValueError: if another process is writing the file.
     """
-    parts = path.resolve().with_name(f".{path.name}.trivet-parts")
-    parts.mkdir(parents=True, exist_ok=True)
-    with _locked(parts / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
+    folder = path.resolve().with_name(f".{path.name}.trivet-parts")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
         try:
-            yield parts
+            yield folder
         except BaseException:
-            if not _content(parts):
-                shutil.rmtree(parts)
+            if not _content(folder):
+                shutil.rmtree(folder)
             raise
-        shutil.rmtree(parts)
+        shutil.rmtree(folder)
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def filled_folder(
     `force` only.
 
     The lock is taken before anything is moved. The old content then waits within the folder. However the block ends, it
-    is put back, unless `keep_new` was called: then both are kept until the new content has `ended`.
+    is put back, unless `commit_new` was called: then both are kept until the new content has `ended`.
 
     Args:
         names, mark: of the kind, as in `atomic_folder`.
@@ -185,7 +185,7 @@ def filled_folder(
     _check_kind(path, names, mark=mark, what=what)
     made = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
-    with held(path, names, what=what, ended=ended):
+    with locked_folder(path, names, what=what, ended=ended):
         if not force:
             _check_new(path, names, what, go_on)
         try:
@@ -199,14 +199,14 @@ def filled_folder(
                 shutil.rmtree(path)
 
 
-def keep_new(path: Path) -> None:
-    """What fills a folder in place is now worth keeping: the old content is not put back any more."""
+def commit_new(path: Path) -> None:
+    """Commit the new content of a folder that is filled in place: the old one is not put back any more."""
     if (path / REPLACED).exists():
         (path / REPLACED).rename(path / EARLIER)
 
 
 @contextmanager
-def held(path: Path, names: frozenset[str], *, what: str, ended: Callable[[], bool]) -> Iterator[None]:
+def locked_folder(path: Path, names: frozenset[str], *, what: str, ended: Callable[[], bool]) -> Iterator[None]:
     """Keep other processes from writing a folder meanwhile; what killed ones left of it is put right first.
 
     Args:
@@ -252,7 +252,7 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
 
 @contextmanager
 def claimed(path: Path) -> Iterator[bool]:
-    """Whether this process alone may write the file `path` until the block ends, also by death."""
+    """Try to claim the file `path` for this process until the block ends, also by death; yields whether it did."""
     lock = path.with_name(f".{path.name}.trivet-lock")
     handle = _lock(lock)
     try:
@@ -270,10 +270,10 @@ def recover(path: Path) -> None:
     """
     path = path.resolve()
     try:
-        *_, lock = beside = _beside(path)
-        if any(place.exists() for place in beside):
+        *_, lock = paths = _work_paths(path)
+        if any(item.exists() for item in paths):
             with _locked(lock, "in use"):
-                _say(_recover_beside(path))
+                _warn_all(_recover_replacement(path))
                 lock.unlink()
         if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
             with _locked(path / LOCK, "in use"):
@@ -282,24 +282,24 @@ def recover(path: Path) -> None:
         return
 
 
-def _beside(path: Path) -> tuple[Path, Path, Path]:
-    """Where a folder is built, where the one that it replaces waits, and the lock of both."""
+def _work_paths(path: Path) -> tuple[Path, Path, Path]:
+    """Paths at which a folder is built and its predecessor waits, and of the lock of both."""
     new, old, lock = (path.with_name(f".{path.name}.trivet-{name}") for name in ("new", "old", "lock"))
     return new, old, lock
 
 
-def _recover_beside(path: Path) -> list[str]:
+def _recover_replacement(path: Path) -> list[str]:
     """Leave nothing beside a folder; returns what was done."""
-    new, old, _ = _beside(path)
-    said = []
+    new, old, _ = _work_paths(path)
+    actions = []
     if old.exists() and not path.exists():  # the end came while they changed places
         (new if new.exists() else old).rename(path)
-        said.append(f"put {path} in its place, which a killed process had left undone")
+        actions.append(f"put {path} in its place, which a killed process had left undone")
     for left in (new, old):
         if left.exists():
             _remove(left)
-            said.append(f"removed {left}, which a killed process had left behind")
-    return said
+            actions.append(f"removed {left}, which a killed process had left behind")
+    return actions
 
 
 def _recover_within(path: Path) -> None:
@@ -312,7 +312,7 @@ def _recover_within(path: Path) -> None:
     _remove(path / DROPPED)
 
 
-def _say(sentences: Iterable[str]) -> None:
+def _warn_all(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         log.warning(sentence)
 
@@ -366,11 +366,11 @@ def _check_kind(path: Path, names: frozenset[str], *, mark: str, what: str) -> N
         return
     there = _content(path) if path.is_dir() else [path.name]
     others = [name for name in there if name not in names and not _is_left(path / name, names)]
-    own = [name for name in there if name in names]
-    if others or (own and mark not in own):
+    known = [name for name in there if name in names]
+    if others or (known and mark not in known):
         raise ValueError(
-            f"the output folder must be new: {path} is not just {what}, it holds {(others or own)[0]}; choose another "
-            "--output."
+            f"the output folder must be new: {path} is not just {what}, it holds {(others or known)[0]}; choose "
+            "another --output."
         )
 
 
@@ -390,7 +390,7 @@ def _clear(files: Iterable[Path], names: frozenset[str] = frozenset()) -> None:
 
 
 def _is_left(file: Path, names: frozenset[str]) -> bool:
-    """Whether a killed process was writing this file.
+    """Test whether a killed process was writing this file.
 
     Args:
         names: that are known to be ours, so that the shorter ending of earlier versions is one of ours too.

@@ -64,18 +64,18 @@ def write_cleaned(
             f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
             "--level."
         )
-    source, kept, counts = _decided(path, vectors, level, decisions)
+    source, selected, counts = _apply_decisions(path, vectors, level, decisions)
     if not any(counts[name] for name in DECISIONS):
         raise ValueError(
             f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
             "keep, relabel or drop."
         )
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(selected)
     # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
     {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()](
         path, out, level, source[rows], rows
     )
-    return {"rows": len(kept), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
+    return {"rows": len(selected), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
 
 
 def _check_paths(path: Path, decisions: Path, out: Path) -> None:
@@ -98,40 +98,42 @@ def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
     return read_vectors(path, levels=levels)
 
 
-def _decided(path: Path, vectors: Vectors, level: str, decisions: Path) -> tuple[Integers, Any, Counter[str]]:
-    """For each row the row that its label is copied from, and whether it is kept; and the counts of the decisions."""
+def _apply_decisions(path: Path, vectors: Vectors, level: str, decisions: Path) -> tuple[Integers, Any, Counter[str]]:
+    """Apply decisions: the row that each label is copied from, a mask of the rows that stay, and counts of the
+    decisions."""
     names = vectors.names()
-    place = {name: row for row, name in enumerate(names)}
+    row_of = {name: row for row, name in enumerate(names)}
     labels = vectors.labels[level].tolist()
     holder = {label: row for row, label in reversed(list(enumerate(labels)))}
-    source, kept = np.arange(len(names)), np.ones(len(names), np.bool_)
+    source, selected = np.arange(len(names)), np.ones(len(names), np.bool_)
     counts: Counter[str] = Counter()
-    for one in read_decisions(decisions):
-        where = f"line {one.line} of {decisions}"
-        if one.id not in place:
+    for decision in read_decisions(decisions):
+        where = f"line {decision.line} of {decisions}"
+        if decision.id not in row_of:
             raise ValueError(
-                f"each id must be that of a row of {path}: {where} has {one.id!r}, and none of the {len(names)} rows "
-                f"has it;{_similar(one.id, place)} use the file that was decided on."
+                f"each id must be that of a row of {path}: {where} has {decision.id!r}, and none of the {len(names)} "
+                f"rows has it;{_similar(decision.id, row_of)} use the file that was decided on."
             )
-        row = place[one.id]
-        if one.decision == "relabel":
-            if one.label not in holder:
+        row = row_of[decision.id]
+        if decision.decision == "relabel":
+            if decision.label not in holder:
                 raise ValueError(
                     f"a new label must be one of the {len(holder)} classes at level {level!r} of {path}: {where} has "
-                    f"{one.label!r};{_similar(one.label, holder)} correct it."
+                    f"{decision.label!r};{_similar(decision.label, holder)} correct it."
                 )
-            if one.label == labels[row]:
+            if decision.label == labels[row]:
                 raise ValueError(
-                    f"relabel needs a different label from the row's current one: {where} has {one.label!r}, as "
-                    f"{one.id!r} is labelled already; if these decisions were applied before, there is nothing to do."
+                    f"relabel needs a different label from the row's current one: {where} has {decision.label!r}, as "
+                    f"{decision.id!r} is labelled already; if these decisions were applied before, there is nothing to "
+                    "do."
                 )
-            source[row] = holder[one.label]
-        kept[row] = one.decision != "drop"
-        counts[one.decision] += 1
-    if not kept.any():
+            source[row] = holder[decision.label]
+        selected[row] = decision.decision != "drop"
+        counts[decision.decision] += 1
+    if not selected.any():
         raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(names)}; keep some.")
     counts[UNDECIDED] = len(names) - counts["keep"] - counts["relabel"] - counts["drop"]
-    return source, kept, counts
+    return source, selected, counts
 
 
 def _similar(name: str, known: Iterable[str]) -> str:
@@ -146,8 +148,10 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
     if encoding == "utf-16":
         raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
     head, *records = _records(path.read_bytes(), delimiter.encode())
-    place = table.columns.index(level)
-    labels = [None if place >= len(one) else _text(one[place][0], delimiter, encoding) for one in records]
+    position = table.columns.index(level)
+    labels = [
+        None if position >= len(record) else _text(record[position][0], delimiter, encoding) for record in records
+    ]
     if labels != [label or "" for label in table.texts(level)]:
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
@@ -155,7 +159,7 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
     lines = [head]
     for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
         line = records[row]
-        lines.append([*line[:place], (records[taken][place][0], line[place][1]), *line[place + 1 :]])
+        lines.append([*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]])
     write_atomic(out, b"".join(field + end for line in lines for field, end in line))
 
 
@@ -179,7 +183,7 @@ def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]
 
 
 def _text(field: bytes, delimiter: str, encoding: str) -> str:
-    """What a field says that is written so."""
+    """Parse one field."""
     return next(csv.reader([field.decode(encoding)], delimiter=delimiter), [""])[0]
 
 
@@ -210,9 +214,9 @@ def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
 def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     with read_errors(path, "parquet"):
         table = pa.parquet.read_table(path)
-    place = table.schema.get_field_index(level)
+    position = table.schema.get_field_index(level)
     relabelled = table.column(level).take(pa.array(source))
-    left = table.take(pa.array(rows)).set_column(place, table.schema.field(place), relabelled)
+    left = table.take(pa.array(rows)).set_column(position, table.schema.field(position), relabelled)
     if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()

@@ -1,4 +1,4 @@
-"""How a csv file is written: what separates its fields, and how its letters are encoded."""
+"""Dialect of a csv file: the delimiter of its fields and its encoding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CsvForm(NamedTuple):
 
 
 def csv_form(path: Path) -> CsvForm:
-    """How a csv file is written; what is not commas in UTF-8 is logged, as it is a guess.
+    """Detect the dialect of a csv file; any but commas in UTF-8 is logged, as it is a guess.
 
     The encoding is what the first bytes mark, else UTF-8 where the whole file is, else Windows-1252 or Latin-1. The
     delimiter is the one that gives the first line the most columns, and all others as many; a file of one column has
@@ -46,14 +46,14 @@ def csv_form(path: Path) -> CsvForm:
         raise ValueError("it holds a zero byte, which no text in UTF-8 does")
     encoding = encoding or _unmarked(path)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(start, final=False)
-    form = CsvForm(_delimiter(text, whole=len(start) < SAMPLE), encoding)
-    told = []
+    form = CsvForm(_delimiter(text, complete=len(start) < SAMPLE), encoding)
+    guesses = []
     if form.delimiter != ",":
-        told.append(f"as separated by {DELIMITERS[form.delimiter]}")
+        guesses.append(f"as separated by {DELIMITERS[form.delimiter]}")
     if encoding not in ("utf-8", "utf-8-sig"):
-        told.append(f"as encoded in {encoding}" + ("" if encoding == "utf-16" else ", because it is not in UTF-8"))
-    if told:
-        log.warning("%s is read %s.", path, " and ".join(told))
+        guesses.append(f"as encoded in {encoding}" + ("" if encoding == "utf-16" else ", because it is not in UTF-8"))
+    if guesses:
+        log.warning("%s is read %s.", path, " and ".join(guesses))
     return form
 
 
@@ -72,9 +72,9 @@ def _unmarked(path: Path) -> str:
     return "latin-1"
 
 
-def _delimiter(text: str, *, whole: bool) -> str:
+def _delimiter(text: str, *, complete: bool) -> str:
     lines = text.splitlines(keepends=True)
-    if not whole:
+    if not complete:
         lines = lines[:-1] or lines  # the last one may be cut
     widths = {delimiter: _widths(lines, delimiter) for delimiter in DELIMITERS}
     first = {delimiter: rows[0] if rows else 0 for delimiter, rows in widths.items()}

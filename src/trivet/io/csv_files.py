@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from trivet.io.csv_dialect import CsvForm, csv_form
-from trivet.io.embedding_source import Column, Source, arrow_column, integral, read_errors
+from trivet.io.embedding_source import ColumnValues, EmbeddingSource, arrow_column, integral, read_errors
 from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
 from trivet.runtime.safe_read import check_regular
 
@@ -25,7 +25,7 @@ from trivet.runtime.safe_read import check_regular
 _FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
 _NUMBER = re.compile(r"'*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # The first columns of the csv files that Trivet writes: in these, and no others, `unguarded` is applied.
-_OWN = (DECISION_FILE, SUSPECTS, PER_CLASS)
+_GUARDED_HEADERS = (DECISION_FILE, SUSPECTS, PER_CLASS)
 
 
 def guarded(text: str) -> str:
@@ -46,9 +46,10 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
 
 
-def is_own(columns: Sequence[str]) -> bool:
-    """Whether Trivet writes csv files with these columns, whose cells are guarded; in others nothing is taken away."""
-    return any(tuple(columns[: len(own)]) == own for own in _OWN)
+def is_guarded(columns: Sequence[str]) -> bool:
+    """Test whether Trivet writes csv files with these columns, whose cells are guarded; in others nothing is taken
+    away."""
+    return any(tuple(columns[: len(header)]) == header for header in _GUARDED_HEADERS)
 
 
 def csv_text(rows: Iterable[Iterable[Any]], *, guard: bool = True) -> str:
@@ -66,7 +67,7 @@ def csv_text(rows: Iterable[Iterable[Any]], *, guard: bool = True) -> str:
 
 
 def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | None]]]]:
-    """The column names of a csv file, and its rows, each with the number of its last line; see `is_own`.
+    """The column names of a csv file, and its rows, each with the number of its last line; see `is_guarded`.
 
     Raises:
         OSError: if the file cannot be read.
@@ -78,7 +79,7 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
         with path.open(encoding=form.encoding, newline="") as file:
             reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
             columns = list(reader.fieldnames or [])
-            if not is_own(columns):
+            if not is_guarded(columns):
                 return columns, [(reader.line_num, row) for row in reader]
             return columns, [
                 (
@@ -130,17 +131,17 @@ class CsvTable:
 
     def _column(self, name: str) -> pa.ChunkedArray:
         column = self.table.column(name)
-        if not is_own(self.columns) or not pc.any(pc.starts_with(column, "'")).as_py():
+        if not is_guarded(self.columns) or not pc.any(pc.starts_with(column, "'")).as_py():
             return column
         return pa.chunked_array([pa.array([cell and unguarded(cell) for cell in column.to_pylist()], column.type)])
 
-    def source(self, embeddings: npt.NDArray[Any], *, without: str | None = None) -> Source:
+    def source(self, embeddings: npt.NDArray[Any], *, without: str | None = None) -> EmbeddingSource:
         """The embeddings, with the columns of the file but one."""
         columns = [column for column in self.columns if column != without]
-        return Source(embeddings, columns, lambda name: _csv_column(self.path, name, self._column(name)))
+        return EmbeddingSource(embeddings, columns, lambda name: _csv_column(self.path, name, self._column(name)))
 
 
-def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> Column:
+def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> ColumnValues:
     column = arrow_column(path, name, texts)
     try:
         numbers = texts.cast(pa.float64()).to_numpy()

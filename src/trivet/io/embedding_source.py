@@ -20,7 +20,7 @@ EMBEDDINGS = ("embeddings", "embedding", "features", "vectors")
 LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
 
 
-class Column(NamedTuple):
+class ColumnValues(NamedTuple):
     """A column of a file.
 
     Attributes:
@@ -34,7 +34,7 @@ class Column(NamedTuple):
     plain: bool
 
 
-class Source(NamedTuple):
+class EmbeddingSource(NamedTuple):
     """A file that is open: its embeddings, the names of its columns in order, and how to read one.
 
     `levels` are those of its columns that are label levels, where the file says so.
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
     embeddings: npt.NDArray[Any]
     columns: Sequence[str]
-    column: Callable[[str], Column]
+    column: Callable[[str], ColumnValues]
     levels: Sequence[str] = ()
 
 
@@ -81,7 +81,7 @@ def read_errors(path: Path, kind: str) -> Iterator[None]:
 
 
 def integral(values: npt.NDArray[Any]) -> bool:
-    """Whether there are numbers, and all are integers."""
+    """Test whether there are numbers, and all are integers."""
     numbers = values[~np.isnan(values)]
     return bool(len(numbers) and (np.isfinite(numbers) & (numbers == np.floor(numbers))).all())
 
@@ -91,7 +91,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
 
 
-def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
+def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues:
     """A column of any type that has texts."""
     if pa.types.is_dictionary(column.type):
         check_expanded(path, sum(map(_decoded, column.chunks)))
@@ -100,11 +100,11 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
     missing = column.is_null().to_numpy()
     if pa.types.is_floating(kind):
         values = column.to_numpy()
-        return Column(values, np.isnan(values), integral(values))
+        return ColumnValues(values, np.isnan(values), integral(values))
     if pa.types.is_boolean(kind):
-        return Column(column.fill_null(False).to_numpy(), missing, True)
+        return ColumnValues(column.fill_null(False).to_numpy(), missing, True)
     if pa.types.is_integer(kind):
-        return Column(column.fill_null(0).to_numpy(), missing, True)
+        return ColumnValues(column.fill_null(0).to_numpy(), missing, True)
     with read_errors(path, path.suffix[1:]):  # texts that are not UTF-8
         texts = column.cast(pa.large_string()).fill_null("")
         longest = pc.max(pc.utf8_length(texts)).as_py() or 0
@@ -112,7 +112,7 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
     short = longest <= LONGEST
     if short:
         check_expanded(path, 4 * len(values) * longest)
-    return Column(values.astype(np.str_) if short else values, missing, short and is_text(kind))
+    return ColumnValues(values.astype(np.str_) if short else values, missing, short and is_text(kind))
 
 
 def _decoded(chunk: pa.DictionaryArray) -> float:
@@ -122,5 +122,5 @@ def _decoded(chunk: pa.DictionaryArray) -> float:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether the values are texts already."""
+    """Test whether the values are texts already."""
     return str(kind) in ("string", "large_string", "string_view")

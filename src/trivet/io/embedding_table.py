@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import LONGEST, Column, Source, check_columns, listed
+from trivet.io.embedding_source import LONGEST, ColumnValues, EmbeddingSource, check_columns, listed
 from trivet.io.query_gallery import QueryGallery
 from trivet.runtime.arrays import Integers
 
@@ -22,10 +22,10 @@ Names = npt.NDArray[np.str_]
 
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
-ASKED = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
+PROTOCOL_COLUMNS = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 SHARED = 0.2  # of the rows of a label level: at least so many have the class of another row
-TOLD = 20  # rows, of which that can be told
+FEWEST_ROWS = 20  # rows, of which that can be told
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +69,14 @@ class Vectors:
         assert all(column.shape == (len(self),) for column in columns if column is not None)
 
     def names(self) -> list[str]:
-        """What each row is called: its id, or the number of the row in the file."""
+        """Names of the rows: the id, or the number of the row in the file."""
         return [str(row) for row in self.rows.tolist()] if self.ids is None else self.ids.tolist()
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def why_none(self) -> str:
-        """Of a file without label levels: the columns that were passed over, to be said in brackets; else nothing."""
+        """Remark, in brackets, on the columns that were passed over as label levels; else empty."""
         return f" (nearly every row has its own {listed(self.passed_over)})" if self.passed_over else ""
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Vectors:
@@ -152,7 +152,7 @@ def class_numbers(*columns: Names) -> tuple[tuple[Integers, ...], tuple[str, ...
 
 def select_rows(
     path: Path,
-    source: Source,
+    source: EmbeddingSource,
     levels: Sequence[str] | None,
     split: str | None,
     *,
@@ -167,7 +167,7 @@ def select_rows(
     if split is not None:
         rows = _rows_of(path, splits, split)
 
-    def texts(column: Column | None, role: str) -> Names | None:
+    def texts(column: ColumnValues | None, role: str) -> Names | None:
         return None if column is None else _texts(path, column, rows, role)
 
     for wanted in [*(levels or ()), *([] if text is None else [text])]:
@@ -205,16 +205,16 @@ def select_rows(
         protocol=protocol,
         rows=rows,
         columns=tuple(source.columns),
-        texts=None if text is None else _shown(source.column(text), rows),
+        texts=None if text is None else _display_texts(source.column(text), rows),
         passed_over=tuple(passed_over),
         notes=tuple(notes),
         others=other_columns(source, rows, known) if others else {},
     )
 
 
-def plain_levels(source: Source) -> tuple[dict[str, Column], list[str]]:
+def plain_levels(source: EmbeddingSource) -> tuple[dict[str, ColumnValues], list[str]]:
     """The columns that are label levels where none is named, and those that are not, as nearly all values differ."""
-    known = {*ID, *SPLIT, *CAMERA, *ASKED}
+    known = {*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS}
     levels, passed_over = {}, []
     for name in source.columns:
         if name in known or _index(name) or (source.levels and name not in source.levels):
@@ -227,27 +227,27 @@ def plain_levels(source: Source) -> tuple[dict[str, Column], list[str]]:
     return levels, passed_over
 
 
-def other_columns(source: Source, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
+def other_columns(source: EmbeddingSource, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
     """The values of the chosen rows in all columns that have a name, but for the known ones and those of every table.
 
     Texts of any length; what is missing is empty.
     """
-    told = {*ID, *SPLIT, *ASKED, EMBEDDING, *known}
-    left = [name for name in source.columns if not _index(name) and name not in told]
-    return {name: _shown(source.column(name), rows) for name in left}
+    used = {*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING, *known}
+    left = [name for name in source.columns if not _index(name) and name not in used]
+    return {name: _display_texts(source.column(name), rows) for name in left}
 
 
-def _nearly_distinct(column: Column) -> bool:
-    """Whether less than a fifth of 20 rows or more share their value with another, as among texts or file names.
+def _nearly_distinct(column: ColumnValues) -> bool:
+    """Test whether less than a fifth of 20 rows or more share their value with another, as among texts or file names.
 
     Where classes have two items each, all of them do; of the 13,233 faces of LFW, with 4,069 people seen once, 69 %.
     """
     values = column.values[~column.missing]
     counts = pa.array(values).value_counts().field("counts").to_numpy()
-    return bool(len(values) >= TOLD and counts[counts > 1].sum() < SHARED * len(values))
+    return bool(len(values) >= FEWEST_ROWS and counts[counts > 1].sum() < SHARED * len(values))
 
 
-def _shown(column: Column, rows: Integers) -> list[str]:
+def _display_texts(column: ColumnValues, rows: Integers) -> list[str]:
     """The values as texts of any length; what is missing is empty."""
     values, missing = column.values[_joined(rows)], column.missing[_joined(rows)]
     texts = values.tolist() if values.dtype.kind == "O" else _names(values).tolist()
@@ -255,43 +255,43 @@ def _shown(column: Column, rows: Integers) -> list[str]:
 
 
 def _index(column: str) -> bool:
-    """Whether pandas wrote the column to keep the numbers of the rows."""
+    """Test whether pandas wrote the column to keep the numbers of the rows."""
     return column == "" or re.fullmatch("__index_level_[0-9]+__", column) is not None
 
 
-def _known(path: Path, source: Source, names: Sequence[str]) -> Column | None:
+def _known(path: Path, source: EmbeddingSource, names: Sequence[str]) -> ColumnValues | None:
     present = [name for name in names if name in source.columns]
     if len(present) > 1:
         raise ValueError(f"{path} must have one column for the {names[0]}: it has {' and '.join(present)}; remove one.")
     return source.column(present[0]) if present else None
 
 
-def _protocol(path: Path, source: Source, rows: Integers, cameras: Names | None) -> QueryGallery | None:
-    """What the columns say of the chosen rows.
+def _protocol(path: Path, source: EmbeddingSource, rows: Integers, cameras: Names | None) -> QueryGallery | None:
+    """Protocol of the chosen rows by their columns.
 
     Raises:
         ValueError: if one of `is_query` and `is_gallery` is missing, a value is neither true nor false, or there are
             queries and nothing to retrieve.
     """
-    present = [name for name in ASKED if name in source.columns]
+    present = [name for name in PROTOCOL_COLUMNS if name in source.columns]
     if not present:
         return None
-    if lacking := [name for name in ASKED[:2] if name not in present]:
+    if lacking := [name for name in PROTOCOL_COLUMNS[:2] if name not in present]:
         raise ValueError(f"the column {present[0]!r} of {path} needs a column {lacking[0]!r} beside it; add it.")
-    masks = {name: np.zeros(len(rows), bool) for name in ASKED}
+    masks = {name: np.zeros(len(rows), bool) for name in PROTOCOL_COLUMNS}
     for name in present:
         values, inverse = np.unique(_texts(path, source.column(name), rows, name), return_inverse=True)
         if wrong := [value for value in values.tolist() if value.lower() not in TRUTH]:
             raise ValueError(f"the column {name!r} of {path} must be true or false: got {wrong[0]!r}; write it so.")
         masks[name] = np.array([TRUTH[value.lower()] for value in values.tolist()])[inverse]
-    if not masks[ASKED[0]].any():
+    if not masks[PROTOCOL_COLUMNS[0]].any():
         return None
     numbers = None if cameras is None else class_numbers(cameras)[0][0]
     query, gallery, junk = masks.values()
     return QueryGallery(query, gallery, junk, cameras=numbers)
 
 
-def _rows_of(path: Path, splits: Column | None, split: str) -> Integers:
+def _rows_of(path: Path, splits: ColumnValues | None, split: str) -> Integers:
     if splits is None:
         raise ValueError(f"{path} must have a column 'split' to choose the split {split!r} from: it has none; add it.")
     there = np.flatnonzero(~splits.missing)
@@ -302,13 +302,13 @@ def _rows_of(path: Path, splits: Column | None, split: str) -> Integers:
     return rows
 
 
-def _texts(path: Path, column: Column, rows: Integers, role: str) -> Names:
+def _texts(path: Path, column: ColumnValues, rows: Integers, role: str) -> Names:
     """The texts of the chosen rows; ValueError if one is missing."""
     missing = rows[column.missing[rows]]
     if len(missing):
-        shown = listed([str(row) for row in missing[:9]])
+        examples = listed([str(row) for row in missing[:9]])
         raise ValueError(
-            f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {shown} counted "
+            f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {examples} counted "
             "from 0; fill them in, or leave out these rows or this column."
         )
     if column.values.dtype.kind == "O":
@@ -324,13 +324,13 @@ def _names(values: npt.NDArray[Any]) -> Names:
     """The text of each value, which are few numbers many times, or texts."""
     if values.dtype.kind == "U":
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-    different, place = np.unique(values, return_inverse=True)
+    different, inverse = np.unique(values, return_inverse=True)
     texts = different.astype(np.str_).tolist()
     if values.dtype.kind == "b":
         texts = [text.lower() for text in texts]
     elif values.dtype.kind == "f":
         texts = [str(int(value)) if value.is_integer() else text for value, text in zip(different, texts, strict=True)]
-    return np.array(texts, np.str_)[place]
+    return np.array(texts, np.str_)[inverse]
 
 
 def _check_different(path: Path, ids: Names, rows: Integers) -> None:

@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from trivet.io.embedding_source import read_errors
 from trivet.runtime.safe_read import read_json
 
-STATE, INFO, PARTS = "state.json", "dataset_info.json", "dataset_dict.json"
-PART = "split"  # the column that the names of the parts of a dictionary of data sets become
+STATE, INFO, SPLITS_FILE = "state.json", "dataset_info.json", "dataset_dict.json"
+SPLIT_COLUMN = "split"  # the column that the names of the parts of a dictionary of data sets become
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a folder was written by `save_to_disk`."""
-    return (path / STATE).is_file() or (path / PARTS).is_file()
+    """Test whether a folder was written by `save_to_disk`."""
+    return (path / STATE).is_file() or (path / SPLITS_FILE).is_file()
 
 
 def read_saved(path: Path) -> pa.Table:
@@ -28,22 +28,22 @@ def read_saved(path: Path) -> pa.Table:
     Raises:
         ValueError: if a file is missing or broken, or the parts have different columns.
     """
-    if not (path / PARTS).is_file():
-        return _part(path)
-    names = _json(path / PARTS).get("splits")
+    if not (path / SPLITS_FILE).is_file():
+        return _read_split(path)
+    names = _json(path / SPLITS_FILE).get("splits")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path / PARTS} must list the parts of the data set as 'splits'; save it again.")
-    parts = [_part(path / Path(name).name) for name in names]
-    if PART not in parts[0].column_names:
-        parts = [
-            part.append_column(PART, pa.repeat(pa.scalar(name), len(part)))
-            for name, part in zip(names, parts, strict=True)
+        raise ValueError(f"{path / SPLITS_FILE} must list the parts of the data set as 'splits'; save it again.")
+    tables = [_read_split(path / Path(name).name) for name in names]
+    if SPLIT_COLUMN not in tables[0].column_names:
+        tables = [
+            table.append_column(SPLIT_COLUMN, pa.repeat(pa.scalar(name), len(table)))
+            for name, table in zip(names, tables, strict=True)
         ]
     with read_errors(path, "Hugging Face data set"):
-        return pa.concat_tables(parts)
+        return pa.concat_tables(tables)
 
 
-def _part(path: Path) -> pa.Table:
+def _read_split(path: Path) -> pa.Table:
     files = _json(path / STATE).get("_data_files")
     if not isinstance(files, list) or not files:
         raise ValueError(f"{path / STATE} must list the arrow files of the data set; save it again.")

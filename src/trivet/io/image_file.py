@@ -39,7 +39,7 @@ def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> I
     return Image.open(source, formats=formats)
 
 
-class Part(NamedTuple):
+class Region(NamedTuple):
     """A rectangle of an image: its upper left corner, and how high and wide it is."""
 
     top: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """How images are brought to the size that a network takes.
+    """Size and colours that a network takes, and how images are brought to them.
 
     Attributes:
         channels: C, 1 or 3.
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, shape: tuple[int, ...], resize: int | None = None) -> Frame:
-        """Of inputs of a shape; ValueError where these are no images."""
+        """Frame of inputs of a shape; ValueError where these are no images."""
         if len(shape) != 3:
             raise ValueError(f"this network needs inputs of shape {shape}, not images; use data of that shape.")
         return cls(shape[0], (shape[1], shape[2]), resize)
@@ -89,8 +89,8 @@ def decode_image(
     size: int | tuple[int, int],
     channels: int,
     box: np.ndarray | None = None,
-    whole: bool = False,
-    part: Part | None = None,
+    overflow: bool = False,
+    region: Region | None = None,
     mirror: bool = False,
 ) -> np.ndarray:
     """One image as `(channels, H, W)` uint8: turned upright, resized to cover `size`, and centre cropped to it.
@@ -99,10 +99,10 @@ def decode_image(
 
     Args:
         size: H and W, or the side of a square.
-        whole: leave what is beyond `size` on one side, up to twice as much.
+        overflow: leave what is beyond `size` on one side, up to twice as much.
         box: left, upper, right and lower edge in pixels of the file, `(4,)`: what the image is cut to first, as far as
             it lies within.
-        part: what of the cropped image is wanted: the rest is not even made, where that is the same to the last bit.
+        region: what of the cropped image is wanted: the rest is not even made, where that is the same to the last bit.
         mirror: exchange left and right at the end; as an array this takes five times as long.
 
     Raises:
@@ -129,17 +129,17 @@ def decode_image(
         mode = "L" if channels == 1 else "RGB"
         if image.mode != mode:
             image = image.convert(mode)
-        if whole:
+        if overflow:
             scale = max(high / image.height, wide / image.width)
             high, wide = (
                 min(max(round(scale * side), least), 2 * least)
                 for side, least in ((image.height, high), (image.width, wide))
             )
-        image = _fitted(image, high, wide, part)
+        image = _fitted(image, high, wide, region)
         if mirror:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels = np.asarray(image).reshape(image.height, image.width, channels).transpose(2, 0, 1)
-        return pixels.copy() if whole else pixels  # one that is kept as it is; Pillow's own cannot be written to
+        return pixels.copy() if overflow else pixels  # one that is kept as it is; Pillow's own cannot be written to
 
 
 def _opened(source: Source) -> Image.Image:
@@ -150,7 +150,7 @@ def _opened(source: Source) -> Image.Image:
     return open_image(source if isinstance(source, Path) else io.BytesIO(source.read()))
 
 
-def _fitted(image: Image.Image, high: int, wide: int, part: Part | None) -> Image.Image:
+def _fitted(image: Image.Image, high: int, wide: int, region: Region | None) -> Image.Image:
     """A part of the image that `ImageOps.fit` gives, or all of it.
 
     Where the shorter side has its length already, an image is not resized, but moved by half a pixel if what is cut off
@@ -158,18 +158,18 @@ def _fitted(image: Image.Image, high: int, wide: int, part: Part | None) -> Imag
     depends on how much of them is asked for.
     """
     upper, left = (image.height - high) / 2, (image.width - wide) / 2
-    if part is None or min(upper, left) != 0:
-        whole = ImageOps.fit(image, (wide, high), method=Image.Resampling.BICUBIC)
-        return whole if part is None else _cut(whole, *part)
-    upper, left = upper + part.top, left + part.left
+    if region is None or min(upper, left) != 0:
+        fitted = ImageOps.fit(image, (wide, high), method=Image.Resampling.BICUBIC)
+        return fitted if region is None else _cut(fitted, *region)
+    upper, left = upper + region.top, left + region.left
     moved_down, moved_across = upper % 1 > 0, left % 1 > 0
-    top, height = (0, image.height) if moved_down else (int(upper), part.height)
-    start, width = (0, image.width) if moved_across else (int(left), part.width)
+    top, height = (0, image.height) if moved_down else (int(upper), region.height)
+    start, width = (0, image.width) if moved_across else (int(left), region.width)
     cut = _cut(image, top, start, height, width)
     if moved_down or moved_across:
         upper, left = upper - top, left - start
-        box = (left, upper, left + part.width, upper + part.height)
-        cut = cut.resize((part.width, part.height), Image.Resampling.BICUBIC, box=box)
+        box = (left, upper, left + region.width, upper + region.height)
+        cut = cut.resize((region.width, region.height), Image.Resampling.BICUBIC, box=box)
     return cut
 
 

@@ -12,13 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import EMBEDDINGS, Column, Source, check_embeddings, integral, listed, read_errors
+from trivet.io.embedding_source import (
+    EMBEDDINGS,
+    ColumnValues,
+    EmbeddingSource,
+    check_embeddings,
+    integral,
+    listed,
+    read_errors,
+)
 from trivet.io.embedding_table import CAMERA, ID, SPLIT
 from trivet.runtime.arrays import Booleans
 from trivet.runtime.safe_read import check_expanded
 
 
-def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
+def read_npz(path: Path, levels: Sequence[str] | None) -> EmbeddingSource:
     """The embeddings of an npz file, and its one-dimensional arrays as columns."""
     headers = _npz_headers(path)
 
@@ -39,17 +47,17 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
 
     others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMmO"}
     columns = [name for name, shape in others.items() if shape == (count,)]
-    asked = [*ID, *SPLIT, *CAMERA, *(levels or ())]
-    if levels is None and not any(name not in asked for name in columns):
-        asked += [name for name, shape in others.items() if len(shape) == 1]  # one of them was meant as the labels
-    for name in asked:
+    per_row = [*ID, *SPLIT, *CAMERA, *(levels or ())]
+    if levels is None and not any(name not in per_row for name in columns):
+        per_row += [name for name, shape in others.items() if len(shape) == 1]  # one of them was meant as the labels
+    for name in per_row:
         if name in others and name not in columns:
             raise ValueError(
                 f"{path} must hold one {name!r} per embedding: got shape {others[name]} for {count} embeddings; "
                 f"save it with shape ({count},)."
             )
 
-    def column(name: str) -> Column:
+    def column(name: str) -> ColumnValues:
         values = load(name)
         missing: Booleans = np.zeros(count, np.bool_)
         plain = True
@@ -61,12 +69,12 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> Source:
         elif values.dtype.kind == "f":
             missing = np.isnan(values)
             plain = integral(values)
-        return Column(values, missing, plain)
+        return ColumnValues(values, missing, plain)
 
-    return Source(load(key), columns, column)
+    return EmbeddingSource(load(key), columns, column)
 
 
-def read_whole_numbers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+def read_integers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
     """One-dimensional arrays of whole numbers of an npz file.
 
     Raises:
@@ -88,15 +96,15 @@ Headers = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 def _npz_headers(path: Path) -> Headers:
     """Shape and dtype of each array of an npz file, whose sizes are checked."""
-    headers, held = {}, 0
+    headers, total = {}, 0
     with read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
                     headers[member.filename.removesuffix(".npy")] = shape, dtype = _header(file)
                     _check_size(shape, dtype, member.file_size - file.tell())
-                held += member.file_size
-    check_expanded(path, held)
+                total += member.file_size
+    check_expanded(path, total)
     return headers
 
 
@@ -106,7 +114,7 @@ def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
         return np.asarray(arrays[name])
 
 
-def read_npy(path: Path, table: Path) -> tuple[Path, Source]:
+def read_npy(path: Path, table: Path) -> tuple[Path, EmbeddingSource]:
     """The csv file beside an npy file, which errors about columns name, and the source of both."""
     embeddings = read_array(path)
     check_embeddings(path, embeddings.shape, embeddings.dtype)
@@ -132,17 +140,17 @@ def read_array(path: Path) -> npt.NDArray[Any]:
     """
     with read_errors(path, "npy"), path.open("rb") as file:
         shape, dtype = _header(file)
-        held = path.stat().st_size - file.tell()
+        available = path.stat().st_size - file.tell()
     _check_no_objects(path, "it", dtype)
     with read_errors(path, "npy"):
-        _check_size(shape, dtype, held)
+        _check_size(shape, dtype, available)
         return np.lib.format.open_memmap(path, mode="r") if 0 not in shape else np.empty(shape, dtype)
 
 
-def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], held: int) -> None:
+def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], available: int) -> None:
     """ValueError unless the values of an array take the bytes that are there for them."""
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != held:
-        raise ValueError(f"it holds {held} bytes for an array of shape {shape} of {dtype}")
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != available:
+        raise ValueError(f"it holds {available} bytes for an array of shape {shape} of {dtype}")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -43,13 +43,14 @@ class Output:
     Attributes:
         option: as it is typed: "--report".
         path: the file.
-        own: whether a file that is there was written by the same option of the same command; None if none is replaced.
+        matches: whether a file that is there was written by the same option of the same command; None if none is
+        replaced.
         force: whether `--force` was given; None where there is no such option, and an own file is replaced without it.
     """
 
     option: str
     path: Path
-    own: Recognised | None = None
+    recognised: Recognised | None = None
     force: bool | None = None
 
 
@@ -61,17 +62,17 @@ class OutputFolder:
         option: as it is typed: "--output".
         path: the folder.
         names: patterns of all that folders inside such a folder may hold: "model/*.json".
-        kept: names of files that may be read although they lie in it, as the new folder has a copy of them.
+        readable: names of files that may be read although they lie in it, as the new folder has a copy of them.
     """
 
     option: str
     path: Path
     names: Sequence[str]
-    kept: Sequence[str] = ()
+    readable: Sequence[str] = ()
 
 
 def page_start(kind: str) -> bytes:
-    """How a page begins that Trivet wrote; the kind is the name of its template."""
+    """First bytes of a page of Trivet; the kind is the name of its template."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="generator" content="Trivet {kind}">\n'
@@ -83,9 +84,9 @@ def page(kind: str) -> Recognised:
     return begins(page_start(kind))
 
 
-def table(*columns: str, whole: bool = True) -> Recognised:
+def table(*columns: str, exact: bool = True) -> Recognised:
     """Recognises a csv file with these columns, or with these as the first ones."""
-    return begins((",".join(columns) + ("\n" if whole else ",")).encode())
+    return begins((",".join(columns) + ("\n" if exact else ",")).encode())
 
 
 def embeddings(path: Path) -> bool:
@@ -111,28 +112,28 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
 
 
 def sharded(path: Path) -> bool:
-    """Whether a path is a folder of embeddings in shards, whole or not."""
+    """Test whether a path is a folder of embeddings in shards, whole or not."""
     return (path / SHARDS).is_file()
 
 
 def in_shards(output: Path) -> bool:
-    """Whether embeddings are to be written into a folder: one that is there, or a name without an ending."""
+    """Test whether embeddings are to be written into a folder: one that is there, or a name without an ending."""
     return output.is_dir() or (not output.suffix and not output.exists())
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a path that holds embeddings must be a run: a folder, but not one of shards."""
+    """Test whether a path that holds embeddings must be a run: a folder, but not one of shards."""
     return path.is_dir() and not sharded(path)
 
 
 def begins(start: bytes) -> Recognised:
     """Recognises a file by its first bytes."""
 
-    def own(path: Path) -> bool:
+    def matches(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(start)) == start
 
-    return own
+    return matches
 
 
 def check_outputs(outputs: Iterable[Output | OutputFolder], reads: Iterable[Path]) -> None:
@@ -150,25 +151,25 @@ def check_outputs(outputs: Iterable[Output | OutputFolder], reads: Iterable[Path
         OSError: if a file that is there cannot be read.
     """
     outputs = list(outputs)
-    inputs = [path for read in reads for path in (read, *_beside(read)) if path.exists()]
-    places: dict[str, Output | OutputFolder] = {}
+    inputs = [path for read in reads for path in (read, *_companions(read)) if path.exists()]
+    by_path: dict[str, Output | OutputFolder] = {}
     for output in outputs:
-        _check_apart(output, inputs)
+        _check_separate(output, inputs)
         if isinstance(output, Output):
             _check_file(output)
         else:
             _check_strangers(output)
         # Equal but for capitals is one file on many systems.
-        place = unicodedata.normalize("NFC", str(output.path.resolve())).casefold()
-        if place in places:
+        key = unicodedata.normalize("NFC", str(output.path.resolve())).casefold()
+        if key in by_path:
             raise ValueError(
-                f"outputs must be different files: got {output.path} for {places[place].option} and {output.option}; "
+                f"outputs must be different files: got {output.path} for {by_path[key].option} and {output.option}; "
                 "choose another name for one."
             )
-        places[place] = output
+        by_path[key] = output
 
 
-def _beside(path: Path) -> list[Path]:
+def _companions(path: Path) -> list[Path]:
     return [path.with_suffix(".csv")] if path.suffix.lower() == ".npy" else []
 
 
@@ -182,9 +183,9 @@ def _check_file(output: Output) -> None:
         return
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(f"an output must be a file: {path} is a device or a pipe; choose another {option}.")
-    if output.own is None:
+    if output.recognised is None:
         raise ValueError(f"{option} must name a new file: {path} exists; choose another {option}.")
-    if not output.own(path):
+    if not output.recognised(path):
         raise ValueError(
             f"{option} replaces only a file that it wrote itself: {path} exists and is none; choose another {option}."
         )
@@ -192,7 +193,7 @@ def _check_file(output: Output) -> None:
         raise ValueError(f"{path} exists: choose another {option}, or add --force to replace it.")
 
 
-def _check_apart(output: Output | OutputFolder, inputs: Sequence[Path]) -> None:
+def _check_separate(output: Output | OutputFolder, inputs: Sequence[Path]) -> None:
     path = output.path.resolve()
     for read in inputs:
         if output.path.exists() and os.path.samefile(output.path, read):
@@ -203,7 +204,7 @@ def _check_apart(output: Output | OutputFolder, inputs: Sequence[Path]) -> None:
             )
         if not isinstance(output, OutputFolder) or not read.resolve().is_relative_to(path):
             continue
-        if read.resolve().relative_to(path).as_posix() not in output.kept:
+        if read.resolve().relative_to(path).as_posix() not in output.readable:
             raise ValueError(
                 f"{output.option} must name a folder that holds nothing that is read: {read} lies in "
                 f"{output.path}; choose another folder."

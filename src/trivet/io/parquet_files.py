@@ -16,8 +16,8 @@ import pyarrow.parquet
 from trivet.io.atomic_files import write_atomic
 from trivet.io.embedding_source import (
     EMBEDDINGS,
-    Column,
-    Source,
+    ColumnValues,
+    EmbeddingSource,
     arrow_column,
     check_columns,
     check_embeddings,
@@ -34,26 +34,26 @@ LEVELS = b"trivet.levels"
 BATCH = 16384  # rows of a parquet file that are decoded at once
 
 
-def read_parquet(path: Path) -> Source:
+def read_parquet(path: Path) -> EmbeddingSource:
     """The embeddings of a parquet file, in a list column or in numbered ones, and its other columns."""
     file = open_parquet(path)
     schema = file.schema_arrow
     key = next((name for name in EMBEDDINGS if name in schema.names and _is_list(schema.field(name).type)), None)
-    own = [key] if key else _numbered(path, schema)
-    embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, own)
-    columns = [field.name for field in schema if field.name not in own and is_readable(field.type)]
+    embedding_columns = [key] if key else _numbered(path, schema)
+    embeddings = _fill_lists(path, file, key) if key else _fill_columns(path, file, embedding_columns)
+    columns = [field.name for field in schema if field.name not in embedding_columns and is_readable(field.type)]
 
-    def column(name: str) -> Column:
+    def column(name: str) -> ColumnValues:
         with read_errors(path, "parquet"):
             values = file.read([name]).column(name)
             _check_count(file, len(values))
         return arrow_column(path, name, values)
 
-    return Source(embeddings, columns, column, levels_of(schema))
+    return EmbeddingSource(embeddings, columns, column, levels_of(schema))
 
 
 def holds_embeddings(path: Path) -> bool:
-    """Whether a parquet file has columns that `read_parquet` takes for embeddings."""
+    """Test whether a parquet file has columns that `read_parquet` takes for embeddings."""
     schema = open_parquet(path).schema_arrow
     if any(name in schema.names and _is_list(schema.field(name).type) for name in EMBEDDINGS):
         return True
@@ -90,8 +90,8 @@ def _size(file: pa.parquet.ParquetFile) -> int:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         rows += group.num_rows
-        for place in range(group.num_columns):
-            chunk = group.column(place)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
             if chunk.num_values < 0 or chunk.total_uncompressed_size < 0 or group.num_rows < 0:
                 raise ValueError("its footer counts less than nothing")
             width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}.get(chunk.physical_type, 8)
@@ -145,7 +145,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """Whether the values have texts."""
+    """Test whether the values have texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -210,10 +210,10 @@ def _fill_columns(path: Path, file: pa.parquet.ParquetFile, names: list[str]) ->
         check_embeddings(path, (file.metadata.num_rows, len(names)), dtype)
     embeddings = np.empty((file.metadata.num_rows, len(names)), np.result_type(*dtypes))
     for start, batch in batches(path, file, names):
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             values = batch.column(name)
             _check_no_null(path, name, start, values)
-            embeddings[start : start + len(batch), place] = values.to_numpy()
+            embeddings[start : start + len(batch), index] = values.to_numpy()
     return embeddings
 
 

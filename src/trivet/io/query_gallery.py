@@ -1,4 +1,4 @@
-"""Which items of an evaluation split are asked, which are retrieved, and what a query may not retrieve."""
+"""Evaluation protocol: which items are queries, which are retrieved, and what a query may not retrieve."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class QueryGallery:
         count = len(self.query)
         columns = [self.query, self.gallery, self.junk]
         if any(column.shape != (count,) or column.dtype != np.bool_ for column in columns):
-            shown = ", ".join(f"{column.dtype} {column.shape}" for column in columns)
-            raise ValueError(f"query, gallery and junk must be bools of one shape (N,): got {shown}; make them agree.")
+            kinds = ", ".join(f"{column.dtype} {column.shape}" for column in columns)
+            raise ValueError(f"query, gallery and junk must be bools of one shape (N,): got {kinds}; make them agree.")
         if self.cameras is not None and (self.cameras.shape != (count,) or self.cameras.dtype != np.int64):
             raise ValueError(
                 f"cameras must be int64 of shape ({count},): got {self.cameras.dtype} of shape {self.cameras.shape}."
@@ -50,7 +50,7 @@ class QueryGallery:
             )
 
     def subset(self, index: np.ndarray) -> QueryGallery | None:
-        """Of the items at the positions `index (M,)`; None where no query or nothing to retrieve is left."""
+        """Protocol of the items at the positions `index (M,)`; None where no query or nothing to retrieve is left."""
         query, gallery, junk = self.query[index], self.gallery[index], self.junk[index]
         if not query.any() or not (gallery & ~junk).any():
             return None
@@ -63,20 +63,20 @@ class QueryGallery:
         return np.flatnonzero(self.gallery & ~self.junk)
 
     def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Integers]) -> dict[str, Any]:
-        """What `retrieve_levels` and `evaluate` take for this protocol, from all N embeddings and labels."""
-        asked, retrieved = np.flatnonzero(self.query), self.retrieved
-        place = np.full(len(self.query), -1)
-        place[retrieved] = np.arange(len(retrieved))
-        given = {
-            "embeddings": embeddings[asked],
-            "labels": {level: values[asked] for level, values in labels.items()},
+        """Arguments of `retrieve_levels` and `evaluate` for this protocol, from all N embeddings and labels."""
+        queries, retrieved = np.flatnonzero(self.query), self.retrieved
+        position = np.full(len(self.query), -1)
+        position[retrieved] = np.arange(len(retrieved))
+        arguments = {
+            "embeddings": embeddings[queries],
+            "labels": {level: values[queries] for level, values in labels.items()},
             "gallery": embeddings[retrieved],
             "gallery_labels": {level: values[retrieved] for level, values in labels.items()},
-            "self_rows": place[asked],
+            "self_rows": position[queries],
         }
         if self.cameras is not None:
-            given |= {"cameras": self.cameras[asked], "gallery_cameras": self.cameras[retrieved]}
-        return given
+            arguments |= {"cameras": self.cameras[queries], "gallery_cameras": self.cameras[retrieved]}
+        return arguments
 
     def related(self, labels: Integers) -> Integers:
         """Positions of the queries, and of the retrieved items of a query's class: without junk and distractors.
@@ -96,7 +96,7 @@ class QueryGallery:
         return np.setdiff1d(labels[self.query], labels[self.retrieved])
 
     def counts(self) -> dict[str, int | bool]:
-        """How many queries and gallery items there are, how many of these are junk, and whether cameras count."""
+        """Numbers of queries and gallery items, how many of these are junk, and whether cameras count."""
         return {
             "queries": int(self.query.sum()),
             "gallery": len(self.retrieved),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import Source
+from trivet.io.embedding_source import EmbeddingSource
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.npz_files import read_npy, read_npz
 from trivet.io.overwrite_guard import SHARDS, sharded
@@ -86,7 +86,7 @@ def _read(
     return select_rows(path, source, levels, split, text=text, name=name, others=others)
 
 
-def open_vectors(path: Path) -> Source:
+def open_vectors(path: Path) -> EmbeddingSource:
     """The embeddings and columns of a file or a folder of shards, before it is known what its columns are.
 
     Raises:
@@ -96,7 +96,7 @@ def open_vectors(path: Path) -> Source:
         return read_shards(path) if sharded(path) else _open(path, None, None)[1]
 
 
-def _open(path: Path, levels: Sequence[str] | None, table: Path | None) -> tuple[Path, Source]:
+def _open(path: Path, levels: Sequence[str] | None, table: Path | None) -> tuple[Path, EmbeddingSource]:
     """The file that holds the columns, and what is in it."""
     suffix = path.suffix.lower()
     if suffix == ".npz":

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from trivet.io.atomic_files import PARTIAL, atomic_file, write_json
-from trivet.io.embedding_source import Column, Source, arrow_column, check_embeddings, read_errors
+from trivet.io.embedding_source import ColumnValues, EmbeddingSource, arrow_column, check_embeddings, read_errors
 from trivet.io.embedding_table import EMBEDDING
 from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import EMBEDDED, SHARDS
@@ -30,14 +30,14 @@ from trivet.runtime.safe_read import check_types, parse_json, read_json
 
 FORMAT = 1
 VECTORS = "vectors.npy"
-PART = re.compile(r"part-(?P<number>[0-9]{5,})\.parquet")
+SHARD_FILE = re.compile(r"part-(?P<number>[0-9]{5,})\.parquet")
 LOCKS = re.compile(r"\.lock|\..+\.trivet-lock")
 SHARD = b"trivet.shard"  # in the metadata of a parquet file: `ShardMark`
 ROWS_PER_SHARD = 65536
 
 
 class Manifest(TypedDict):
-    """What `shards.json` holds.
+    """Content of `shards.json`.
 
     `key` names the model, the data and the rows of a shard; `items` counts what is to be embedded, of which some may
     turn out to be unreadable.
@@ -64,7 +64,7 @@ class Skip(TypedDict):
 
 
 class ShardMark(TypedDict):
-    """What a shard says of itself."""
+    """Mark of a shard in its metadata."""
 
     key: str
     number: int
@@ -72,25 +72,25 @@ class ShardMark(TypedDict):
 
 
 def count_shards(manifest: Manifest) -> int:
-    """How many shards there are when all is done."""
+    """Number of shards when all are written."""
     return -(-manifest["items"] // manifest["rows_per_shard"])
 
 
-def part_path(folder: Path, number: int) -> Path:
+def shard_path(folder: Path, number: int) -> Path:
     """The file of a shard, counted from 0."""
     return folder / f"part-{number:05d}.parquet"
 
 
 def missing(folder: Path, manifest: Manifest) -> list[int]:
     """The shards that are not there yet."""
-    return [number for number in range(count_shards(manifest)) if not part_path(folder, number).is_file()]
+    return [number for number in range(count_shards(manifest)) if not shard_path(folder, number).is_file()]
 
 
-def is_own(name: str) -> bool:
-    """Whether a file in a folder of shards is one that Trivet writes there, or left there when it was killed."""
+def is_shard_file(name: str) -> bool:
+    """Test whether a file in a folder of shards is one that Trivet writes there, or left there when it was killed."""
     partial = PARTIAL.fullmatch(name)
     name = partial["name"] if partial and partial["ending"] else name
-    return name in (SHARDS, VECTORS) or PART.fullmatch(name) is not None or LOCKS.fullmatch(name) is not None
+    return name in (SHARDS, VECTORS) or SHARD_FILE.fullmatch(name) is not None or LOCKS.fullmatch(name) is not None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -99,7 +99,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What `shards.json` says.
+    """Read `shards.json`.
 
     Raises:
         ValueError: if it is missing, broken or of a newer format.
@@ -143,7 +143,7 @@ def write_shard(
     mark: ShardMark = {"key": manifest["key"], "number": number, "skipped": skipped}
     metadata = {EMBEDDED: manifest["model"], SHARD.decode(): json.dumps(mark)}
     table = table_of(embeddings, ids, columns, levels=manifest["levels"], metadata=metadata)
-    with atomic_file(part_path(folder, number)) as partial:
+    with atomic_file(shard_path(folder, number)) as partial:
         # Random digits are not smaller when compressed, and a dictionary of them is larger.
         texts = ["id", *manifest["columns"]]
         pa.parquet.write_table(table, partial, use_dictionary=texts, compression=dict.fromkeys(texts, "snappy"))
@@ -171,9 +171,9 @@ def open_shards(folder: Path, manifest: Manifest, numbers: Sequence[int] | None 
         if lacking := missing(folder, manifest):
             raise ValueError(
                 f"{folder} must hold all its shards: {len(lacking)} of {len(numbers)} are missing, first "
-                f"{part_path(folder, lacking[0]).name}; go on with the same trivet embed, which writes only these."
+                f"{shard_path(folder, lacking[0]).name}; go on with the same trivet embed, which writes only these."
             )
-    return [_open_shard(part_path(folder, number), manifest, number) for number in numbers]
+    return [_open_shard(shard_path(folder, number), manifest, number) for number in numbers]
 
 
 def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.ParquetFile:
@@ -181,9 +181,9 @@ def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.Parqu
     mark = mark_of(path, file)
     again = "remove it, and go on with the same trivet embed."
     if mark["key"] != manifest["key"] or mark["number"] != number:
-        place = "of other embeddings" if mark["key"] != manifest["key"] else f"number {mark['number']}"
+        reason = "of other embeddings" if mark["key"] != manifest["key"] else f"number {mark['number']}"
         raise ValueError(
-            f"the shards of a folder must be of one model and the same items: {path} is {place} than {SHARDS} says; "
+            f"the shards of a folder must be of one model and the same items: {path} is {reason} than {SHARDS} says; "
             f"{again}"
         )
     names = ["id", *manifest["columns"], EMBEDDING]
@@ -205,7 +205,7 @@ def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.Parqu
 
 
 def mark_of(path: Path, file: pa.parquet.ParquetFile) -> ShardMark:
-    """What a shard says of itself; ValueError if it is none."""
+    """Read the mark of a shard; ValueError if there is none."""
     try:
         mark = parse_json((file.schema_arrow.metadata or {})[SHARD].decode())
         check_types(ShardMark, mark)
@@ -216,8 +216,8 @@ def mark_of(path: Path, file: pa.parquet.ParquetFile) -> ShardMark:
         raise ValueError(
             f"{path} must be a shard that trivet embed wrote: {reason}; remove it, and go on with the same command."
         ) from None
-    found: ShardMark = mark
-    return found
+    shard: ShardMark = mark
+    return shard
 
 
 def _items_of(manifest: Manifest, number: int) -> int:
@@ -225,7 +225,7 @@ def _items_of(manifest: Manifest, number: int) -> int:
     return min(rows, manifest["items"] - number * rows)
 
 
-def read_shards(folder: Path) -> Source:
+def read_shards(folder: Path) -> EmbeddingSource:
     """The embeddings of a folder of shards, `vectors.npy` mapped or else held in memory once, and their other columns.
 
     Raises:
@@ -234,7 +234,9 @@ def read_shards(folder: Path) -> Source:
     manifest = read_manifest(folder)
     files = open_shards(folder, manifest)
     levels = levels_of(files[0].schema_arrow)
-    return Source(_embeddings(folder, manifest, files), ["id", *manifest["columns"]], _columns(folder, files), levels)
+    return EmbeddingSource(
+        _embeddings(folder, manifest, files), ["id", *manifest["columns"]], _columns(folder, files), levels
+    )
 
 
 def _embeddings(folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile]) -> npt.NDArray[Any]:
@@ -261,21 +263,21 @@ def _blocks(
 ) -> Iterator[npt.NDArray[Any]]:
     """The embeddings of all rows in order, some thousand `(n, d)` at a time."""
     for number, file in steps(list(enumerate(files)), title):
-        path = part_path(folder, number)
+        path = shard_path(folder, number)
         for start, batch in batches(path, file, [EMBEDDING]):
             yield rows_of_lists(path, EMBEDDING, start, batch.column(EMBEDDING), manifest["dimension"])
 
 
-def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[[str], Column]:
-    def column(name: str) -> Column:
-        parts = []
+def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[[str], ColumnValues]:
+    def column(name: str) -> ColumnValues:
+        blocks = []
         for number, file in enumerate(files):
-            path = part_path(folder, number)
+            path = shard_path(folder, number)
             with read_errors(path, "parquet"):
                 values = file.read([name]).column(name)
             if len(values):
-                parts.append(arrow_column(path, name, values))
-        values, missing, plain = zip(*parts, strict=True)
-        return Column(np.concatenate(values), np.concatenate(missing), all(plain))
+                blocks.append(arrow_column(path, name, values))
+        values, missing, plain = zip(*blocks, strict=True)
+        return ColumnValues(np.concatenate(values), np.concatenate(missing), all(plain))
 
     return column

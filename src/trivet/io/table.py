@@ -12,7 +12,7 @@ import pyarrow.json
 
 from trivet.config.base import nearest
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import Source, arrow_column, check_columns, read_errors
+from trivet.io.embedding_source import EmbeddingSource, arrow_column, check_columns, read_errors
 from trivet.io.hf_dataset import is_saved, read_saved
 from trivet.io.parquet_files import is_readable, open_parquet
 from trivet.runtime.safe_read import check_regular
@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class DataTable:
     """The rows of a table.
 
     Attributes:
@@ -33,7 +33,7 @@ class Table:
 
     path: Path
     table: pa.Table
-    source: Source
+    source: EmbeddingSource
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -55,7 +55,7 @@ class Table:
         return list(self.table.column_names)
 
 
-def open_rows(path: Path, what: str = "a table") -> Table:
+def open_rows(path: Path, what: str = "a table") -> DataTable:
     """The rows of a table, by the suffix of its file.
 
     Args:
@@ -86,11 +86,11 @@ def open_rows(path: Path, what: str = "a table") -> Table:
     else:
         csv = CsvTable.read(path)
         _check(path, csv.table)
-        return Table(path, csv.table, csv.source(_numbers(csv.table)))
+        return DataTable(path, csv.table, csv.source(_numbers(csv.table)))
     _check(path, table)
     columns = [field.name for field in table.schema if is_readable(field.type)]
-    source = Source(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
-    return Table(path, table, source)
+    source = EmbeddingSource(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
+    return DataTable(path, table, source)
 
 
 def _check(path: Path, table: pa.Table) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import Source, listed
+from trivet.io.embedding_source import EmbeddingSource, listed
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.table import open_rows
 
@@ -61,15 +61,15 @@ def read_texts(
         raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
     # The numbers of the rows stand for their vectors until it is known which rows are asked for.
     rows = np.arange(len(texts_of_all.missing), dtype=np.float64)[:, None]
-    source = Source(rows, [name for name in columns if name != text], column_of)
+    source = EmbeddingSource(rows, [name for name in columns if name != text], column_of)
     selected = select_rows(path, source, levels, split, others=others)
     chosen = selected.embeddings[:, 0].astype(np.int64)
     texts = np.where(texts_of_all.missing, "", texts_of_all.values)[chosen].tolist()
-    empty = [row for row, one in zip(chosen.tolist(), texts, strict=True) if not one.strip()]
+    empty = [row for row, value in zip(chosen.tolist(), texts, strict=True) if not value.strip()]
     if empty:
-        shown = listed([str(row) for row in empty[:9]])
+        examples = listed([str(row) for row in empty[:9]])
         raise ValueError(
-            f"every row of {path} must have a text: {len(empty)} of {len(texts)} have none, rows {shown} counted from "
-            "0; fill them in, or leave out these rows."
+            f"every row of {path} must have a text: {len(empty)} of {len(texts)} have none, rows {examples} counted "
+            "from 0; fill them in, or leave out these rows."
         )
     return replace(selected, embeddings=encode(texts)), texts

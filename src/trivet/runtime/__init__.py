@@ -1,1 +1,2 @@
-"""What every other package may use: progress, terminal, signals, safe reading of files, arrays, optional libraries."""
+"""Foundations of every other package: progress, terminal, signals, safe reading of files, arrays, optional
+libraries."""

@@ -24,7 +24,7 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
 
 
 def installed(*modules: str) -> bool:
-    """Whether all of the modules can be imported."""
+    """Test whether all of the modules can be imported."""
     return all(find_spec(module) is not None for module in modules)
 
 

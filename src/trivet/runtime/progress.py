@@ -43,20 +43,20 @@ class Work:
     opened: bool = False
 
     def line(self, now: float) -> str:
-        """How far it is, how fast it goes and how long it will take."""
-        so_far, parts = max(0.0, now - self.began), self.done - self.first
+        """Progress, rate and time left as a line."""
+        so_far, count = max(0.0, now - self.began), self.done - self.first
         if not self.total:
             text = f"{self.title}, {_span(so_far)} so far"
-        elif parts <= 0 or so_far <= 0:
+        elif count <= 0 or so_far <= 0:
             text = f"{self.title} {self.done:.0f}/{self.total:.0f}, {_span(so_far)} so far"
         else:
-            rate = parts / so_far
+            rate = count / so_far
             left = _span((self.total - self.done) / rate)
             text = f"{self.title} {self.done:.0f}/{self.total:.0f}, {_rate(rate)}, {left} left"
         return f"{text}  {self.note}".rstrip()
 
 
-class Shown:
+class ProgressLine:
     """One line in a terminal, rewritten; elsewhere a line every ten seconds. Nothing in the first 1.3 seconds.
 
     Args:
@@ -76,7 +76,7 @@ class Shown:
         """Begin a work that `close` ends."""
         work = Work(title, self._clock(), done, total, first=done, opened=True)
         self._works.append(work)
-        self.look()
+        self.update()
         return work
 
     def close(self, work: Work) -> None:
@@ -89,28 +89,28 @@ class Shown:
         if work in self._works:
             del self._works[self._works.index(work) + 1 :]
         work.done += 1
-        self.look()
+        self.update()
 
     def report(self, title: str, done: float, total: float, note: str = "") -> None:
         """Note how far a work is: one begun before, whose inner ones are over, or a new one in the last opened."""
         if os.getpid() != self._process:  # a worker that loads data has this object, too
             return
-        place = next((place for place, work in enumerate(self._works) if work.title == title), None)
-        if place is None:
+        index = next((index for index, work in enumerate(self._works) if work.title == title), None)
+        if index is None:
             if self._works and not self._works[-1].opened:
                 self._works.pop()
             self._works.append(Work(title, self._clock(), done, total, first=done))
         else:
-            del self._works[place + 1 :]
+            del self._works[index + 1 :]
         last = self._works[-1]
         if done < last.done:  # it goes on from an earlier part
             last.began, last.first = self._clock(), done
         last.done, last.total, last.note = done, total, note
-        self.look()
+        self.update()
         if done >= total and not last.opened and last in self._works:
             self._works.remove(last)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Write the line if it is time to."""
         now = self._clock()
         if now < self._due:
@@ -130,7 +130,7 @@ class Shown:
                 self._put("\r" + " " * self._wide + "\r")
             self._wide = 0
 
-    def say(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Write a line above the one that is rewritten."""
         self.clear()
         with self._lock:
@@ -159,7 +159,7 @@ class Shown:
             self._due = float("inf")
 
 
-_shown: ContextVar[Shown | None] = ContextVar("show_progress", default=None)
+_current: ContextVar[ProgressLine | None] = ContextVar("show_progress", default=None)
 
 
 @contextmanager
@@ -170,22 +170,22 @@ def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
         title: what is done, shown while no part of it is counted.
         show: whether to show anything.
     """
-    if not show or _shown.get() is not None:  # it is shown already
+    if not show or _current.get() is not None:  # it is shown already
         with work(title) if show else nullcontext():
             yield
         return
-    line, over = Shown(sys.stderr), threading.Event()
+    line, over = ProgressLine(sys.stderr), threading.Event()
 
     def beat() -> None:
         pause = SILENT
         while not over.wait(pause):
-            line.look()
+            line.update()
             pause = BEAT
 
     heart = threading.Thread(target=beat, name="progress", daemon=True)
-    token = _shown.set(line)
-    said = logging.getLogger("trivet")
-    said.addFilter(line.make_way)
+    token = _current.set(line)
+    logger = logging.getLogger("trivet")
+    logger.addFilter(line.make_way)
     line.open(title)
     heart.start()
     try:
@@ -193,23 +193,23 @@ def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
     finally:
         over.set()
         heart.join()
-        _shown.reset(token)
-        said.removeFilter(line.make_way)
+        _current.reset(token)
+        logger.removeFilter(line.make_way)
         line.clear()
 
 
 def report(title: str, done: float, total: float, note: str = "") -> None:
     """Say that `done` of `total` parts of a work are done; whoever shows it reckons the rate and the time left."""
-    line = _shown.get()
+    line = _current.get()
     if line is not None:
         line.report(title, done, total, note)
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     """Write a line at once where progress is shown, unless it is empty."""
-    line = _shown.get()
+    line = _current.get()
     if line is not None and text:
-        line.say(text)
+        line.announce(text)
 
 
 def reporter(title: str) -> Callable[[int, int], None]:
@@ -223,12 +223,12 @@ def work(title: str, done: float = 0, total: float = 0) -> AbstractContextManage
     Args:
         done, total: parts, where they are counted: `report` of the same title then says how far it is.
     """
-    line = _shown.get()
+    line = _current.get()
     return nullcontext() if line is None else _opened(line, title, total, done)
 
 
 @contextmanager
-def _opened(line: Shown, title: str, total: float = 0, done: float = 0) -> Iterator[Work]:
+def _opened(line: ProgressLine, title: str, total: float = 0, done: float = 0) -> Iterator[Work]:
     opened = line.open(title, total, done)
     try:
         yield opened
@@ -242,7 +242,7 @@ def steps(items: Iterable[T], title: str, total: int | None = None) -> Iterator[
     Args:
         total: how many there are; None where `len(items)` says so.
     """
-    line = _shown.get()
+    line = _current.get()
     if line is None:
         yield from items
         return
@@ -259,9 +259,9 @@ def _rate(rate: float) -> str:
 
 def _span(seconds: float) -> str:
     """A time, to the second below an hour and to the minute above."""
-    whole = round(min(seconds, 8.64e7))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = round(min(seconds, 8.64e7))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"

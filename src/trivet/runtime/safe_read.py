@@ -41,10 +41,10 @@ def check_expanded(path: Path, size: float) -> None:
     Raises:
         ValueError: if it is above 1 GiB and above 100 times the size of the file.
     """
-    held = path.stat().st_size
-    if size > EXPANDED and size > RATIO * held:
+    stored = path.stat().st_size
+    if size > EXPANDED and size > RATIO * stored:
         raise ValueError(
-            f"a file must not stand for far more than it holds: {path} has {held} bytes and expands to {size:.3g}; "
+            f"a file must not stand for far more than it holds: {path} has {stored} bytes and expands to {size:.3g}; "
             "save it without compression, or as an .npy file."
         )
 
@@ -63,7 +63,7 @@ def read_text(path: Path, what: str, largest: int = LARGEST) -> str:
 
 
 def read_json(path: Path, what: str) -> Any:
-    """What a JSON file holds; NaN and infinities are no JSON.
+    """Read a JSON file; NaN and infinities are no JSON.
 
     Raises:
         OSError: if it cannot be read.
@@ -73,7 +73,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text holds, or ValueError."""
+    """Parse a JSON text, or raise ValueError."""
     try:
         return _shallow(json.loads(text, parse_constant=_no_number))
     except RecursionError:
@@ -81,7 +81,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What a TOML text holds, or ValueError."""
+    """Parse a TOML text, or raise ValueError."""
     if len(text) > LARGEST_SETTINGS:
         raise ValueError(f"it has {len(text)} characters, more than {LARGEST_SETTINGS}")
     try:
@@ -97,9 +97,9 @@ def _shallow(values: Any) -> Any:
     for _ in range(DEEPEST):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
         ]
         if not level:
             return values
@@ -126,9 +126,9 @@ def check_types(kind: Any, value: Any) -> None:
     """
     if wrong := _check(kind)(value):
         where, must, got = wrong
-        shown = repr(got)
-        shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-        raise ValueError(f"{where.lstrip('.') or 'it'} must be {must}: got {shown}")
+        text = repr(got)
+        text = text if len(text) <= 80 else f"{text[:80]}…"
+        raise ValueError(f"{where.lstrip('.') or 'it'} must be {must}: got {text}")
 
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "null"}
@@ -142,16 +142,16 @@ def _check(kind: Any) -> Check:
         return _typed(kind)
     if hasattr(kind, "model_validate"):  # a `Record` checks itself as it is read
         return lambda value: None
-    origin, parts = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _union(parts)
+        return _union(arguments)
     if origin is Literal:
-        must = f"one of {', '.join(map(repr, parts))}"
-        return lambda value: None if isinstance(value, str | int) and value in parts else ("", must, value)
+        must = f"one of {', '.join(map(repr, arguments))}"
+        return lambda value: None if isinstance(value, str | int) and value in arguments else ("", must, value)
     if origin is list or kind is list:
-        return _list(_check(parts[0] if parts else Any))
+        return _list(_check(arguments[0] if arguments else Any))
     if origin in (dict, Mapping) or kind is dict:
-        return _dict(_check(parts[1] if parts else Any))
+        return _dict(_check(arguments[1] if arguments else Any))
     assert kind in _NAMES, f"{kind} is no type of JSON"
     return _leaf(kind)
 
@@ -166,14 +166,14 @@ def _leaf(kind: Any) -> Check:
     return check
 
 
-def _union(parts: tuple[Any, ...]) -> Check:
-    checks = [_check(part) for part in parts if part is not NoneType]
-    optional = NoneType in parts
+def _union(kinds: tuple[Any, ...]) -> Check:
+    checks = [_check(kind) for kind in kinds if kind is not NoneType]
+    optional = NoneType in kinds
 
     def check(value: Any) -> Wrong | None:
         if value is None and optional:
             return None
-        wrongs = [one(value) for one in checks]
+        wrongs = [inner(value) for inner in checks]
         if None in wrongs:
             return None
         return wrongs[0] if len(wrongs) == 1 else ("", " or ".join(wrong[1] for wrong in wrongs if wrong), value)
@@ -190,7 +190,7 @@ def _typed(kind: Any) -> Check:
         if not isinstance(value, Mapping):
             return "", "an object", value
         return next(
-            (_at(key, wrong) for key, one in checks.items() if key in value and (wrong := one(value[key]))), None
+            (_at(key, wrong) for key, inner in checks.items() if key in value and (wrong := inner(value[key]))), None
         )
 
     return check
@@ -200,7 +200,7 @@ def _list(inner: Check) -> Check:
     def check(value: Any) -> Wrong | None:
         if not isinstance(value, list | tuple):
             return "", "a list", value
-        return next((_at(str(i), wrong) for i, one in enumerate(value) if (wrong := inner(one))), None)
+        return next((_at(str(i), wrong) for i, element in enumerate(value) if (wrong := inner(element))), None)
 
     return check
 
@@ -209,7 +209,7 @@ def _dict(inner: Check) -> Check:
     def check(value: Any) -> Wrong | None:
         if not isinstance(value, Mapping):
             return "", "an object", value
-        return next((_at(key, wrong) for key, one in value.items() if (wrong := inner(one))), None)
+        return next((_at(key, wrong) for key, element in value.items() if (wrong := inner(element))), None)
 
     return check
 

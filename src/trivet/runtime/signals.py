@@ -17,7 +17,7 @@ class LostError(RuntimeError):
     """Another process, with which this one worked together, is gone."""
 
 
-class Member(NamedTuple):
+class ProcessRank(NamedTuple):
     """A process among several that torchrun, or Trivet, has started.
 
     Attributes:
@@ -38,8 +38,8 @@ def ending_signals() -> list[signal.Signals]:
     return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
 
 
-def member_of(environment: Mapping[str, str]) -> Member | None:
-    """Which of several processes this is; None if it is alone.
+def member_of(environment: Mapping[str, str]) -> ProcessRank | None:
+    """Rank of this process among several; None if it is alone.
 
     Raises:
         ValueError: if they were started so that they cannot meet.
@@ -53,7 +53,7 @@ def member_of(environment: Mapping[str, str]) -> Member | None:
                     f"started, but {name} is not set; start them with torchrun, or set training.devices."
                 )
         rank = _number(environment, "RANK")
-        return Member(
+        return ProcessRank(
             rank, size, _number(environment, "LOCAL_RANK", rank), _number(environment, "LOCAL_WORLD_SIZE", size)
         )
     for names, least in ((COUNTS, 2), (RANKS, 1)):

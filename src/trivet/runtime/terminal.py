@@ -23,7 +23,7 @@ def printable(text: str) -> str:
         >>> printable("cat\\x1b[2J")
         'cat\\\\x1b[2J'
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode-escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode-escape").decode(), text)
 
 
 def message(text: str) -> str:
@@ -41,7 +41,7 @@ def json_text(value: Mapping[str, Any]) -> str:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         return json.dumps(value, allow_nan=False)
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def prepare() -> None:
@@ -51,7 +51,7 @@ def prepare() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="trivet")
     log = logging.getLogger("trivet")
-    if not any(isinstance(one, _Messages) for one in log.filters):
+    if not any(isinstance(item, _Messages) for item in log.filters):
         log.addFilter(_Messages())
 
 
@@ -62,7 +62,7 @@ class _Messages(logging.Filter):
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that a stream cannot show: marks by plain ones, others by their numbers."""
+    """Replacement of characters that a stream cannot show: marks by plain ones, others by their numbers."""
     assert isinstance(error, UnicodeEncodeError)
     there = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(one, one.encode("unicode-escape").decode()) for one in there), error.end
+    return "".join(_PLAIN.get(character, character.encode("unicode-escape").decode()) for character in there), error.end

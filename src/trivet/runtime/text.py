@@ -9,7 +9,7 @@ from pathlib import Path
 BELOW = "The verdicts below say how it came to this."
 
 
-def noun(count: object, one: str) -> str:
+def noun(count: object, singular: str) -> str:
     """The noun, in the plural unless there is exactly one: 0 queries, 1 query, 2 queries.
 
     Example:
@@ -17,26 +17,26 @@ def noun(count: object, one: str) -> str:
         ('class', 'classes', 'queries')
     """
     if count == 1:
-        return one
-    if re.search("(s|x|ch|sh)$", one):
-        return f"{one}es"
-    return f"{one[:-1]}ies" if re.search("[^aeiou]y$", one) else f"{one}s"
+        return singular
+    if re.search("(s|x|ch|sh)$", singular):
+        return f"{singular}es"
+    return f"{singular[:-1]}ies" if re.search("[^aeiou]y$", singular) else f"{singular}s"
 
 
-def counted(count: object, one: str) -> str:
+def counted(count: object, singular: str) -> str:
     """A number and what it counts: 1 item, 2 items."""
-    return f"{count} {noun(count, one)}"
+    return f"{count} {noun(count, singular)}"
 
 
 def rows_hold(rows: Sequence[int], what: str) -> str:
-    """Which rows hold what they should not; of many, the first eight.
+    """Say which rows hold something; of many, the first eight.
 
     Example:
         >>> rows_hold([5], "NaN"), rows_hold([5, 7], "NaN")
         ('row 5 holds NaN', 'rows 5, 7 hold NaN')
     """
-    shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
-    return f"row {shown} holds {what}" if len(rows) == 1 else f"rows {shown} hold {what}"
+    text = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    return f"row {text} holds {what}" if len(rows) == 1 else f"rows {text} hold {what}"
 
 
 def digits(value: float | None) -> str:
@@ -44,10 +44,10 @@ def digits(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def names_apart(places: Sequence[Path]) -> list[str]:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
     """The ends of the paths that tell them apart, as short as can be; they are all different."""
-    for length in range(1, max(len(place.parts) for place in places) + 1):
-        names = ["/".join(place.parts[-length:]) for place in places]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
         if len({*names}) == len(names):
             return names
     raise AssertionError

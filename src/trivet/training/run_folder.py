@@ -12,7 +12,7 @@ import numpy as np
 from pydantic_core import to_jsonable_python
 
 from trivet.datasets import Splits
-from trivet.io.atomic_files import filled_folder, held, keep_new, recover, write_atomic, write_json
+from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
 from trivet.reports.run_record import RunRecord, read_run
@@ -87,7 +87,7 @@ class RunFolder:
         Raises:
             ValueError: if another process is writing it, or a file is where a folder should be, or the reverse.
         """
-        with held(self.path, NAMES, what="a run", ended=self.ended):
+        with locked_folder(self.path, NAMES, what="a run", ended=self.ended):
             for names, right, kind in ((FILES, Path.is_file, "file"), (FOLDERS, Path.is_dir, "folder")):
                 for item in (self.path / name for name in names):
                     if item.exists() and not right(item):
@@ -110,9 +110,9 @@ class RunFolder:
 
     def keep(self) -> None:
         """The run is worth keeping from now on: one that it replaces is not put back any more."""
-        keep_new(self.path)
+        commit_new(self.path)
         if (self.path.parent / FOLDS_CONFIG).is_file():
-            keep_new(self.path.parent)
+            commit_new(self.path.parent)
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:

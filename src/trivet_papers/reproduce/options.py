@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, say
+from trivet.commands.printing import command_line, echo, print_json, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.runtime.progress import show_progress
@@ -167,7 +167,7 @@ def _print(record: ReproductionRecord, chosen: set[str]) -> None:
     for one in record["experiments"]:
         if one["key"] not in chosen:
             continue
-        say(f"{one['key']}: {one['title']}", bold=True)
+        print_text(f"{one['key']}: {one['title']}", bold=True)
         for claim in one["claims"]:
             why = f" ({claim['why']})" if claim["why"] else ""
-            say(f"{claim['verdict']}: {claim['sentence']} {claim['says']}: {measured(claim)}{why}", indent=2)
+            print_text(f"{claim['verdict']}: {claim['sentence']} {claim['says']}: {measured(claim)}{why}", indent=2)

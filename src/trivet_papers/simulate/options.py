@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, say
-from trivet.commands.shared_options import Json, check_folder, exists, given, refuse
+from trivet.commands.printing import command_line, echo, print_json, print_text
+from trivet.commands.shared_options import Json, check_folder, exists, refuse, written_options
 from trivet.io.overwrite_guard import FIGURE_FOLDER
 from trivet.runtime.progress import show_progress, work
 
@@ -37,7 +37,7 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
     """Draw the papers' theory, and check its statements."""
     if context.invoked_subcommand is not None:
         if check or json:
-            written = ", ".join(given(context, "check", "json"))
+            written = ", ".join(written_options(context, "check", "json"))
             raise ValueError(
                 f"options of simulate go after the subject: write {written} behind {context.invoked_subcommand}."
             )
@@ -51,11 +51,11 @@ def everything(context: typer.Context, check: CheckToo = False, json: Json = Fal
 
 def print_checks(subject: str, checks: Sequence[Any]) -> None:
     """The statements of one paper, each with what was expected, what was found, and whether it holds."""
-    say(f"{subject}: {sum(row.holds for row in checks)} of {len(checks)} hold", bold=True)
+    print_text(f"{subject}: {sum(row.holds for row in checks)} of {len(checks)} hold", bold=True)
     for row in checks:
-        say(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
-        say(f"expected: {row.expected}", indent=7)
-        say(f"found: {row.found}", indent=7)
+        print_text(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
+        print_text(f"expected: {row.expected}", indent=7)
+        print_text(f"found: {row.found}", indent=7)
     echo()
 
 

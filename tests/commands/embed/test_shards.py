@@ -105,7 +105,7 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     assert {name: made[name] for name in whole if name != "output"} == {
         name: whole[name] for name in whole if name != "output"
     }
-    assert made["shards"] == {"count": 4, "rows": ROWS, "written": 4, "kept": 0, "missing": 0}
+    assert made["shards"] == {"count": 4, "rows": ROWS, "written": 4, "reused": 0, "missing": 0}
     assert [pq.read_metadata(part).num_rows for part in sorted(many.glob("*.parquet"))] == [256, 256, 256, 232]
     file, folder = (read_vectors(path, others=True) for path in (one, many))
     assert_same(file, folder)
@@ -154,7 +154,7 @@ def test_the_commands(
     (tmp_path / "many" / "part-00003.parquet").unlink()
     assert call(*embed)[1].endswith("1 of 4 shards written, 3 were there\n")
     code, said = call(*embed, "--json")
-    assert json.loads(said)["shards"] == {"count": 4, "rows": 256, "written": 0, "kept": 4, "missing": 0}
+    assert json.loads(said)["shards"] == {"count": 4, "rows": 256, "written": 0, "reused": 4, "missing": 0}
     code, said = call("embed", "run", "vectors.npz", "-o", "run")
     assert (code, "must not name what is read" in said) == (2, True)
     index = ("index", "many", "-o", "found", "--kind", "ivf-pq")
@@ -263,7 +263,7 @@ def test_killed_processes_leave_whole_shards_and_others_go_on(
             process.join()
         for part in many.glob("part-*.parquet") if many.exists() else ():
             assert pq.read_table(part).num_rows == 50
-    for item in (*log.iterdir(), *(part for number in range(20) if (part := module.part_path(many, number)).exists())):
+    for item in (*log.iterdir(), *(part for number in range(20) if (part := module.shard_path(many, number)).exists())):
         if item.parent == log or int(item.name[5:10]) % 2:  # so that there is work left
             item.unlink()
     left = 20 - len(list(many.glob("part-*.parquet")))
@@ -288,7 +288,7 @@ def test_while_another_writes_a_shard_the_rest_is_written(run: Path, vectors: Pa
     with embed_shards.claimed(many / "part-00001.parquet") as mine:
         assert mine
         done = embed_data(run, str(vectors), many)["shards"]
-        assert done == {"count": 4, "rows": ROWS, "written": 1, "kept": 2, "missing": 1}
+        assert done == {"count": 4, "rows": ROWS, "written": 1, "reused": 2, "missing": 1}
         with pytest.raises(ValueError, match=r"1 of 4 are missing, first part-00001\.parquet; go on with"):
             read_vectors(many)
     assert embed_data(run, str(vectors), many)["shards"]["written"] == 1

@@ -12,7 +12,7 @@ import pytest
 from tests.pages import write_forecast_report
 from tests.watched import HOSTILE, Watched
 
-from trivet.commands.forecast.page import forecast_parts, heat_maps, shade
+from trivet.commands.forecast.page import forecast_context, heat_maps, shade
 
 Shape = tuple[int, int, int]
 
@@ -248,7 +248,7 @@ def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path, watch: Callable[
 
 
 def test_what_is_absent_is_left_out(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
-    assert forecast_parts(None) is None
+    assert forecast_context(None) is None
     none = {"forecast": None, "outlook": None, "verdict": "No forecast: nothing to measure."}
     write_forecast_report(single() | none, tmp_path / "none.html")
     write_forecast_report({}, tmp_path / "empty.html")

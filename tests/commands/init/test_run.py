@@ -362,13 +362,13 @@ def test_copies_and_columns_that_say_the_same_are_seen() -> None:
     made["embeddings"][5] = made["embeddings"][2]
     np.savez("named.npz", **made, number=np.repeat(np.arange(24), 4))
     proposal = propose(Path("named.npz"))
-    assert "Copies of other vectors, number for number: 1 of 96." in proposal.found
-    assert any(note.startswith("A copy is found first") for note in proposal.found)
+    assert "Copies of other vectors, number for number: 1 of 96." in proposal.findings
+    assert any(note.startswith("A copy is found first") for note in proposal.findings)
     assert proposal.values["data"]["levels"] == ["group", "kind"]
     pictures(["photos/a/0.png", "photos/a/1.png"])
     for one in "bcd":
         pictures([f"photos/{one}/0.png", f"photos/{one}/1.png"])
-    assert "Copies of other images, byte for byte: 6." in propose(Path("photos")).found
+    assert "Copies of other images, byte for byte: 6." in propose(Path("photos")).findings
 
 
 @pytest.mark.parametrize("value", ['a "b"\n\x7f\\', 3e-5, 1, True, ["a", "b"], [40, 20], {"class x": 2}, "é"])

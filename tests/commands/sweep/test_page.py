@@ -37,7 +37,7 @@ def record(names: list[str], *, status: str = "finished") -> SweepRecord:
         "study": names[1],
         "sampler": "tpe",
         "measure": "map@r",
-        "asked": 5,
+        "requested": 5,
         "seeds": [0, 1],
         "vary": [
             {"name": names[0], "choices": [names[1], f"{names[2]}, k 2", "true"]},
@@ -47,7 +47,7 @@ def record(names: list[str], *, status: str = "finished") -> SweepRecord:
             trial(2, 0.75),
             trial(0, 0.5, level_with_best=True),
             trial(1, 0.25),
-            trial(3, None, **lost, state="pruned", looks=[{"run": 0, "step": 5, "value": 0.125}]),
+            trial(3, None, **lost, state="pruned", measurements=[{"run": 0, "step": 5, "value": 0.125}]),
             trial(4, None, **lost, state="failed"),
         ],
         "best": 2,

@@ -24,7 +24,7 @@ from trivet.commands.compare.run import compare_runs
 from trivet.commands.main import main
 from trivet.commands.sweep import run as task
 from trivet.commands.sweep.record import SweepRecord
-from trivet.commands.sweep.run import Data, Place, begin, join, work
+from trivet.commands.sweep.run import Data, Location, begin, join, work
 from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import open_study
 from trivet.commands.train.run import train
@@ -351,7 +351,7 @@ def test_a_worker_without_the_folder_needs_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the runs of a worker need a folder"):
         join(place.url, None, None)
     again, other = join(place.url, tmp_path / "other", None)
-    assert other == Place(tmp_path / "other", place.url, "home")
+    assert other == Location(tmp_path / "other", place.url, "home")
     assert again.config.vary == sweep.config.vary
     with pytest.raises(ValueError, match=r"a sweep to join must hold sweep\.toml"):
         join(str(tmp_path), None, None)

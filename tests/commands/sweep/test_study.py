@@ -17,7 +17,7 @@ from tests.small_sweep import settings
 from trivet.commands.sweep import study as sweep_study
 from trivet.commands.sweep.run import _grid
 from trivet.commands.sweep.search_space import Sweep
-from trivet.commands.sweep.study import Study, TakenOverError, described, open_study
+from trivet.commands.sweep.study import Study, TakenOverError, open_study, study_description
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -235,11 +235,11 @@ def test_a_run_below_the_median_may_end(make: Callable[..., Workers]) -> None:
 def test_the_study_to_join_is_named(make: Callable[..., Workers], address: str, tmp_path: Path) -> None:
     own = make("named")
     make("another")
-    assert described(address, "named")["folder"] == str(tmp_path)
-    assert described(address, "named")["name"] == own.name
+    assert study_description(address, "named")["folder"] == str(tmp_path)
+    assert study_description(address, "named")["name"] == own.name
     for name in (None, "nothing"):
         with pytest.raises(ValueError, match="a study to join must be in the storage") as error:
-            described(address, name)
+            study_description(address, name)
         assert "another" in str(error.value)
         assert PASSWORD not in str(error.value)
         assert QUOTED not in str(error.value)
@@ -254,5 +254,5 @@ def test_a_storage_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
         open_study("postgresql://me:secret@127.0.0.1:1/x", config, "x", make=True)
     assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match="a study to join must be there"):
-        described(f"sqlite:///{tmp_path}/none.db", None)
+        study_description(f"sqlite:///{tmp_path}/none.db", None)
     assert not (tmp_path / "none.db").exists()

@@ -24,7 +24,7 @@ from torch.distributed.run import main as torchrun
 
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
-from trivet.runtime.signals import Member, member_of
+from trivet.runtime.signals import ProcessRank, member_of
 from trivet.training import RunConfig
 from trivet.training.config import with_length
 from trivet.training.distributed import launch, process_group
@@ -249,7 +249,7 @@ def test_a_process_says_why_it_ends(quick: None, error: BaseException, reason: s
                 "MASTER_ADDR": "a",
                 "MASTER_PORT": "1",
             },
-            Member(3, 4, 1, 2),
+            ProcessRank(3, 4, 1, 2),
         ),
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 says that several were started, but RANK is not set"),
         ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "a"}, "MASTER_PORT is not set"),
@@ -257,7 +257,7 @@ def test_a_process_says_why_it_ends(quick: None, error: BaseException, reason: s
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2"),
     ],
 )
-def test_a_process_knows_which_of_several_it_is(environment: dict[str, str], member: Member | str | None) -> None:
+def test_a_process_knows_which_of_several_it_is(environment: dict[str, str], member: ProcessRank | str | None) -> None:
     if isinstance(member, str):
         with pytest.raises(ValueError, match=member):
             member_of(environment)
@@ -290,7 +290,7 @@ def test_as_many_processes_as_there_are_devices(
     settings: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    member = Member(0, started, 0, started) if started else None
+    member = ProcessRank(0, started, 0, started) if started else None
     monkeypatch.setattr(launch, "member_of", lambda _: member)
     if "gpus" in batch:
         monkeypatch.setattr(launch, "device_of", lambda _: torch.device("cuda"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, print_table, say
+from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists, refuse
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.runtime.progress import show_progress
@@ -194,7 +194,7 @@ def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text
     if json:
         print_json(counts | {"output": str(output)})
     else:
-        say(
+        print_text(
             f"{output}: {counts['left']} of {counted(counts['rows'], 'row')}; {counts['relabel']} relabelled, "
             f"{counts['drop']} dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
         )
@@ -206,19 +206,19 @@ def print_audit(record: AuditRecord, top: int) -> None:
     rate, suspects, unknown = record.noise_rate, record.suspects[:top], record.verdict == "cannot-tell"
     assert rate is not None
     assert record.duplicates is not None
-    say(_headline(rate), bold=True)
+    print_text(_headline(rate), bold=True)
     if rate.reason:
-        say(rate.reason)
+        print_text(rate.reason)
     name = record.name if record.split is None else f"{record.name} ({record.split})"
     how = f"out of {counted(record.folds, 'fold')}" if record.folds else "in one embedding"
     many = record.above_half
     wrong = f"{'is' if many == 1 else 'are'} wrong{' or not separable' if unknown else ''}"
     above = "" if many is None else f"; {many} {wrong} with a probability above 50 %"
-    say(
+    print_text(
         f"{name}, by {record.level}: {counted(record.items or 0, 'item')} of {counted(record.classes or 0, 'class')}, "
         f"judged {how} by {counted(record.neighbours or 0, 'neighbour')} each{above}"
     )
-    say(
+    print_text(
         f"duplicates: {counted(record.duplicates.exact, 'item')} exact, {record.duplicates.near} near, "
         f"{record.duplicates.other_label} of these with another label; outliers: {record.outliers}"
     )
@@ -227,17 +227,17 @@ def print_audit(record: AuditRecord, top: int) -> None:
     if suspects:
         _print_suspects(suspects, record.verdict, record.neighbours or 0)
     if record.suspects and unknown:
-        say(
+        print_text(
             f'"wrong": overlap of classes does not explain the label: {record.called_wrong} above 50 %, '
             f'{record.expected_wrong:g} by the probabilities of all. "wrong or not separable": the embedding takes it '
             "for another class; its label may be right all the same."
         )
-        say(
+        print_text(
             "How far to go: review from the top, and stop where that no longer pays. The label on offer is proposed, "
             "or the one that most neighbours have, which no probability speaks for; nothing is changed by itself."
         )
     for note in record.notes:
-        say(f"Note: {note}")
+        print_text(f"Note: {note}")
     decisions = "Decisions, none filled in" if record.refused else "Decisions"
     for title, file in (("Suspects", record.out), (decisions, record.decisions), ("Report", record.report)):
         if file:

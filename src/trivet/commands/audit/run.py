@@ -127,7 +127,7 @@ def audit_path(
         if above is not None and not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
     options = (
-        ("--out", out, table(*SUSPECTS, whole=False)),
+        ("--out", out, table(*SUSPECTS, exact=False)),
         ("--decisions", decisions, table(*DECISION_FILE)),
         ("--report", report, page("audit")),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
 from trivet.commands.shared_options import DataRoot, Json, Report, check_written, exists, refuse
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -33,7 +33,7 @@ def compare(
     json: Json = False,
 ) -> int:
     """Show runs side by side: which is better, how their settings differ, and how training went."""
-    check_written(context, own={"report": page("compare")})
+    check_written(context, recognised={"report": page("compare")})
     if report is None:
         refuse(context, "the data are read only for the pictures of a --report", "data_root")
     with show_progress("comparison"):
@@ -60,9 +60,9 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
     from trivet.commands.compare.page import compare_lines, how_compared, judged_measures  # here: it loads what draws
 
     for note in record["notes"]:
-        say(f"Warning: {note}")
+        print_text(f"Warning: {note}")
     for _, line in compare_lines(record):
-        say(line.replace("\u00a0", " "), bold=True)
+        print_text(line.replace("\u00a0", " "), bold=True)
     for measure in judged_measures(record):
         _print_table(record, measure)
     if record["settings"]:
@@ -97,7 +97,7 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
         ],
         named_by=1,
     )
-    say(f"Note: {how_compared(record)}".replace("\u00a0", " "))
+    print_text(f"Note: {how_compared(record)}".replace("\u00a0", " "))
     if report is not None:
         echo(f"Report: {report}")
 

@@ -12,7 +12,7 @@ from typing import Any
 from trivet.commands.sweep.results import best_runs, is_sweep
 from trivet.commands.train.folds import is_cross_validation
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.text import names_apart
+from trivet.runtime.text import distinct_names
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import CONFIG, RunFolder
 
@@ -66,7 +66,7 @@ def read_runs(paths: Sequence[Path]) -> list[StoredRun]:
             raise ValueError(f"compared runs must be different: {folders[number]} is given twice; leave one out.")
     if not 2 <= len(folders) <= MOST:
         raise ValueError(f"compare takes 2 to {MOST} runs: got {len(folders)}; give the folders of some runs.")
-    return [_read(folder, name) for folder, name in zip(folders, names_apart(resolved), strict=True)]
+    return [_read(folder, name) for folder, name in zip(folders, distinct_names(resolved), strict=True)]
 
 
 def sides_of(runs: Sequence[StoredRun]) -> list[Side]:

@@ -21,14 +21,14 @@ def list_all(json: Json = False) -> int:
 
     if json:
         keys = ("description", "levels", "published")
-        rows = [{"name": name, **{key: getattr(one, key) for key in keys}} for name, one in DATA_SETS.items()]
+        rows = [{"name": name, **{key: getattr(entry, key) for key in keys}} for name, entry in DATA_SETS.items()]
         print_json({"data": rows})
         return 0
-    for name, one in DATA_SETS.items():
-        levels = " > ".join(one.levels) or "levels from the data"
-        echo(f"{name:<14} {one.description} ({levels})")
-        if one.published:
-            echo(f"{'':<14} {one.published}")
+    for name, entry in DATA_SETS.items():
+        levels = " > ".join(entry.levels) or "levels from the data"
+        echo(f"{name:<14} {entry.description} ({levels})")
+        if entry.published:
+            echo(f"{'':<14} {entry.published}")
     return 0
 
 

@@ -40,18 +40,23 @@ def write_demo_report(record: DemoRecord, path: Path) -> None:
     write_page("demo.html", path, context, {"panels": panels}, pictures=pictures)
 
 
-def _panel(positives: str, part: DemoMap, pictures: Pictures) -> dict[str, Any]:
-    places, digits, parities, thumbnails = part["points"], part["digit"], part["parity"], part["thumbnails"]
-    lengths = {"points": len(places), "digits": len(digits), "parities": len(parities)}
+def _panel(positives: str, demo_map: DemoMap, pictures: Pictures) -> dict[str, Any]:
+    points, digits, parities, thumbnails = (
+        demo_map["points"],
+        demo_map["digit"],
+        demo_map["parity"],
+        demo_map["thumbnails"],
+    )
+    lengths = {"points": len(points), "digits": len(digits), "parities": len(parities)}
     same_length(f"the map with {positives} positives", lengths | ({"images": len(thumbnails)} if thumbnails else {}))
     parity = dict(zip(digits, parities, strict=True))
     return {
         "positives": positives,
-        "points": places,
+        "points": points,
         "classes": digits,
         "names": [f"{digit} ({('even', 'odd')[digit % 2]})" for digit in range(10)],
         "shapes": [int(parity.get(digit, digit % 2)) for digit in range(10)],
-        "thumbnails": [pictures.number(uri) for uri in thumbnails] or [None] * len(places),
+        "thumbnails": [pictures.number(uri) for uri in thumbnails] or [None] * len(points),
     }
 
 
@@ -61,7 +66,7 @@ def _tables(results: Sequence[DemoResult], references: Sequence[DemoReference]) 
     named += [(row["name"], row, False) for row in references]
     tables = []
     for split, level in dict.fromkeys((row["split"], row["level"]) for _, row, _ in named):
-        rows = [one for one in named if (one[1]["split"], one[1]["level"]) == (split, level)]
+        rows = [item for item in named if (item[1]["split"], item[1]["level"]) == (split, level)]
         columns = [measure for measure in _MEASURES if any(row[measure] for _, row, _ in rows)]
         tables.append(
             {
@@ -79,7 +84,7 @@ def _raw_pixels(results: Sequence[DemoResult], references: Sequence[DemoReferenc
     sentences = []
     for row in references:
         split, level, pixels = row["split"], row["level"], row["recall@1"]
-        same = [one["recall@1"] for one in results if (one["split"], one["level"]) == (split, level)]
+        same = [result["recall@1"] for result in results if (result["split"], result["level"]) == (split, level)]
         best = max((recall["mean"] for recall in same if recall), default=1.0)
         if row["name"] == "raw pixels" and pixels and pixels["mean"] > best:
             sentences.append(

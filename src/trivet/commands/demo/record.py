@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 DemoMeasure = Literal["recall@1", "recall@2", "recall@4", "recall@8", "nmi", "nmi+"]
 
 
-class Spread(TypedDict):
+class SeedSpread(TypedDict):
     """Over seeds: the mean, the sample standard deviation and the values."""
 
     mean: float
@@ -20,25 +20,25 @@ DemoRow = TypedDict(
     {
         "split": str,
         "level": str,
-        "recall@1": Spread | None,
-        "recall@2": Spread | None,
-        "recall@4": Spread | None,
-        "recall@8": Spread | None,
-        "nmi": Spread | None,
-        "nmi+": Spread | None,
+        "recall@1": SeedSpread | None,
+        "recall@2": SeedSpread | None,
+        "recall@4": SeedSpread | None,
+        "recall@8": SeedSpread | None,
+        "nmi": SeedSpread | None,
+        "nmi+": SeedSpread | None,
     },
 )
 """The measures of one embedding on a split, at a label level."""
 
 
 class DemoResult(DemoRow):
-    """Of the networks trained with "random" or with "easy" positives."""
+    """Measures of the networks trained with "random" or with "easy" positives."""
 
     positives: str
 
 
 class DemoReference(DemoRow):
-    """Of what was not trained."""
+    """Measures of an untrained reference."""
 
     name: str
 
@@ -53,11 +53,11 @@ class DemoMap(TypedDict):
 
 
 class DemoRecord(TypedDict):
-    """What the page of the demo shows; positives -> collapse index and map; split -> easy less random of each seed."""
+    """Content of the page of the demo; positives -> collapse index and map; split -> easy less random of each seed."""
 
     results: list[DemoResult]
     references: list[DemoReference]
-    collapse: dict[str, Spread]
+    collapse: dict[str, SeedSpread]
     gains: dict[str, list[float]]
     maps: dict[str, DemoMap]
     text: list[str]

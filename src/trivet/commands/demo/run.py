@@ -225,15 +225,22 @@ def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
         for ax, arm in zip(axes[0], ARMS, strict=True):
             points = np.array(record["maps"][arm]["points"])
             for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
-                for place, digit in enumerate(present):
+                for number, digit in enumerate(present):
                     chosen = points[rows[digits[rows] == digit]]
-                    look = {
+                    marker_style = {
                         "marker": "o^"[digit % 2],
-                        "color": COLOURS[place],
+                        "color": COLOURS[number],
                         "alpha": 0.8,
                         "markeredgecolor": "white",
                     }
-                    ax.plot(*chosen.T, linestyle="none", markersize=5, markeredgewidth=0.5, label=names[digit], **look)
+                    ax.plot(
+                        *chosen.T,
+                        linestyle="none",
+                        markersize=5,
+                        markeredgewidth=0.5,
+                        label=names[digit],
+                        **marker_style,
+                    )
             index = f"fine/coarse index {record['maps'][arm]['index']:.2f}"
             ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
             ax.spines[:].set(visible=True, color="#cccccc")
@@ -242,7 +249,7 @@ def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
 
 
 def sentences(record: dict[str, Any]) -> list[str]:
-    """What is seen, in words that follow from the numbers."""
+    """Sentences that follow from the numbers."""
 
     def recall(arm: str, split: str, level: str = FINE) -> float:
         return float(find(record["results"], positives=arm, split=split, level=level)["recall@1"]["mean"])

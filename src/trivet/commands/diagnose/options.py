@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, print_table, say
+from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, check_written, exists, refuse
 from trivet.io.overwrite_guard import is_run_folder, page
 from trivet.runtime.progress import show_progress
@@ -77,7 +77,7 @@ def diagnose(
     json: Json = False,
 ) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
-    check_written(context, own={"report": page("diagnosis")})
+    check_written(context, recognised={"report": page("diagnosis")})
     if Failure.WORSE in (fail_on or ()) and not reference and not all(is_run_folder(path) for path in embeddings):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
     if not any(is_run_folder(path) for path in (*embeddings, *(reference or []))):
@@ -122,7 +122,7 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
 
     results = result.get("results", [result])
     for warning in result.get("warnings", []):
-        say(f"Warning: {warning}", bold=True)
+        print_text(f"Warning: {warning}", bold=True)
     names = [
         diagnosis["name"] if diagnosis["split"] is None else f"{diagnosis['name']} ({diagnosis['split']})"
         for diagnosis in results
@@ -130,9 +130,9 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
     # What is bad comes first, in the order that was given: nothing good may stand above it.
     for diagnosis, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
         for verdict in diagnosis["verdicts"]:
-            say(f"{name}: {verdict_title(verdict)}", bold=True)
+            print_text(f"{name}: {verdict_title(verdict)}", bold=True)
             for line in verdict_lines(verdict):
-                say(line, indent=2)
+                print_text(line, indent=2)
         counts = {
             "class": diagnosis["measures"]["classes"],
             "item": diagnosis["items"],
@@ -140,9 +140,9 @@ def print_diagnosis(result: Mapping[str, Any]) -> None:
         }
         items = ", ".join(counted(count, name) for name, count in counts.items())
         reference = "no reference" if diagnosis["reference"] is None else f"reference: {diagnosis['reference']}"
-        say(f"Diagnosed: {diagnosis['level']}, {items}, {diagnosis['distance']} distance, {reference}", indent=2)
+        print_text(f"Diagnosed: {diagnosis['level']}, {items}, {diagnosis['distance']} distance, {reference}", indent=2)
         for note in diagnosis["notes"]:
-            say(f"Note: {note}", indent=2)
+            print_text(f"Note: {note}", indent=2)
         echo()
     print_table(None, ("measure",), names, _measured(results))
     if "report" in result:

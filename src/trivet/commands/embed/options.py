@@ -54,7 +54,7 @@ def embed(
         # DATA may name a data set, and the folder be called like it.
         check_folder(context, output, reads=[data] if Path(data).resolve() != output.resolve() else [])
     else:
-        check_written(context, data, own={"output": embeddings}, force=force)
+        check_written(context, data, recognised={"output": embeddings}, force=force)
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
     with show_progress("embeddings"):
@@ -67,7 +67,7 @@ def embed(
         skipped = f", {len(result['skipped'])} unreadable images skipped" if result["skipped"] else ""
         echo(f"{result['items']} embeddings of dimension {result['dimension']} in {output}{skipped}")
         if shards := result.get("shards"):
-            there = f", {shards['kept']} were there" if shards["kept"] else ""
+            there = f", {shards['reused']} were there" if shards["reused"] else ""
             echo(f"{shards['written']} of {counted(shards['count'], 'shard')} written{there}")
             if shards["missing"]:
                 echo(f"{counted(shards['missing'], 'shard')} missing, which other processes are writing")

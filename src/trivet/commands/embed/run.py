@@ -78,11 +78,11 @@ def embed_data(
         if settings.name != absolute(data):
             raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
         splits, source = load(settings, data_root, reading, tokenize=tokenize), None
-        parts = {"train": splits.train, **splits.evaluation}
+        datasets = {"train": splits.train, **splits.evaluation}
     elif Path(data).is_file() or sharded(Path(data)) or is_saved(Path(data)):
         images = len(model.input_shape) == 3
         unread = images and into_folder  # then an image is read when its shard is written
-        part = load_file(
+        dataset = load_file(
             config.data,
             Path(data),
             data_root,
@@ -91,18 +91,18 @@ def embed_data(
             progress=reading,
             unread=unread,
         )
-        if part.inputs.shape != model.input_shape:
+        if dataset.inputs.shape != model.input_shape:
             raise ValueError(
                 f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
-                f"{part.inputs.shape[0]}; make them with the same encoder."
+                f"{dataset.inputs.shape[0]}; make them with the same encoder."
             )
-        parts = {"": part}
+        datasets = {"": dataset}
     elif Path(data).is_dir():
         if tokenize is not None:
             raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
         frame = config.data.frame(model.input_shape)
         unread = into_folder
-        parts = {
+        datasets = {
             "": labelled_images(Path(data), *list_images(Path(data), frame))
             if unread
             else load_images(Path(data), frame, reading)
@@ -117,35 +117,35 @@ def embed_data(
     if into_folder:
         # The first image may be unreadable.
         blank: Inputs | None = in_memory(np.zeros((1, *model.input_shape), np.uint8)) if unread else None
-        first = blank or next(iter(parts.values())).inputs.subset(np.arange(1))
+        first = blank or next(iter(datasets.values())).inputs.subset(np.arange(1))
         job = Job(
             model=model,
             model_hash=model_hash(run, which),
-            parts=parts,
+            datasets=datasets,
             data=data,
-            inputs=fingerprint(parts, source),
+            inputs=fingerprint(datasets, source),
             dimension=embed(model, first).shape[1],
             unread=unread,
         )
         with work("embedding"):
             made = embed_shards(job, output, rows_per_shard=rows_per_shard, force=force)
         return {"run": str(path), "output": str(output), "dimension": job.dimension, **made}
-    embeddings = [embed(model, part.inputs, reporter("embedding")) for part in parts.values()]
-    ids = tuple(id for part in parts.values() for id in part.ids)
+    embeddings = [embed(model, dataset.inputs, reporter("embedding")) for dataset in datasets.values()]
+    ids = tuple(id for dataset in datasets.values() for id in dataset.ids)
     rows = np.concatenate(embeddings)
     check_embedded(rows, ids)
-    columns = kept_columns(list(parts.values()))
-    if "" not in parts:
-        columns["split"] = np.array([name for name, part in parts.items() for _ in range(len(part))])
+    columns = kept_columns(list(datasets.values()))
+    if "" not in datasets:
+        columns["split"] = np.array([name for name, dataset in datasets.items() for _ in range(len(dataset))])
     write_embeddings(
         output,
         rows,
         ids,
         columns,
-        levels=next(iter(parts.values())).labels,
+        levels=next(iter(datasets.values())).labels,
         model=model_hash(run, which),
     )
-    skipped = [{"id": skip.id, "reason": skip.reason} for part in parts.values() for skip in part.skipped]
+    skipped = [{"id": skip.id, "reason": skip.reason} for dataset in datasets.values() for skip in dataset.skipped]
     return {
         "run": str(path),
         "output": str(output),

@@ -21,12 +21,12 @@ from trivet.io.shards import (
     Manifest,
     Skip,
     count_shards,
-    is_own,
+    is_shard_file,
     mark_of,
     missing,
     open_shards,
-    part_path,
     read_manifest,
+    shard_path,
     write_manifest,
     write_shard,
     write_vectors,
@@ -35,17 +35,17 @@ from trivet.models import Embedder
 from trivet.runtime.progress import reporter, steps
 from trivet.training.embed_dataset import check_embedded, embed, kept_columns
 
-SHOWN = 256  # items of a data set by name, whose pictures or texts tell that it is the same
+SAMPLED_ITEMS = 256  # items of a data set by name, whose pictures or texts tell that it is the same
 DECODED = 256  # images that are decoded at once
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is embedded.
+    """Data to embed, with the model that embeds them.
 
     Attributes:
         model, model_hash: the network, and what tells it from others.
-        parts: name of a split, or "" -> its items.
+        datasets: name of a split, or "" -> its items.
         data: as it was named.
         inputs: what tells these data from others.
         dimension: d of the embeddings.
@@ -54,7 +54,7 @@ class Job:
 
     model: Embedder
     model_hash: str
-    parts: dict[str, Dataset]
+    datasets: dict[str, Dataset]
     data: str
     inputs: str
     dimension: int
@@ -62,17 +62,17 @@ class Job:
 
     @property
     def items(self) -> int:
-        """How many items there are."""
-        return sum(map(len, self.parts.values()))
+        """Number of items."""
+        return sum(map(len, self.datasets.values()))
 
     def columns(self, spans: Sequence[slice]) -> dict[str, np.ndarray]:
         """The columns of some items, by their places in each part."""
-        columns = kept_columns(list(self.parts.values()), spans)
-        if "" not in self.parts:
+        columns = kept_columns(list(self.datasets.values()), spans)
+        if "" not in self.datasets:
             names = [
                 name
-                for (name, part), span in zip(self.parts.items(), spans, strict=True)
-                for _ in range(*span.indices(len(part)))
+                for (name, dataset), span in zip(self.datasets.items(), spans, strict=True)
+                for _ in range(*span.indices(len(dataset)))
             ]
             columns["split"] = np.array(names, np.str_)
         return columns
@@ -81,7 +81,7 @@ class Job:
 def check_folder(folder: Path) -> None:
     """Raise ValueError if a folder holds what Trivet did not write into it as shards."""
     there = [item.name for item in folder.iterdir()] if folder.is_dir() else []
-    others = [name for name in there if not is_own(name)]
+    others = [name for name in there if not is_shard_file(name)]
     visible = [name for name in there if not name.startswith(".")]
     if others or (visible and SHARDS not in there):
         raise ValueError(
@@ -102,7 +102,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
 
     Returns:
         "items" (of all shards that are there), "skipped", "columns" and "shards": how many there are in all, "written"
-        by this process, there before it or by others ("kept"), and "missing", which others are writing.
+        by this process, there before it or by others ("reused"), and "missing", which others are writing.
 
     Raises:
         ValueError: if the folder holds something else, or other embeddings, or an embedding is not finite.
@@ -131,8 +131,8 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
             before = len(written)
             left = missing(folder, manifest)
             for number in steps(left, "shards"):
-                with claimed(part_path(folder, number)) as mine:
-                    if mine and not part_path(folder, number).exists():
+                with claimed(shard_path(folder, number)) as mine:
+                    if mine and not shard_path(folder, number).exists():
                         _write(job, folder, manifest, number)
                         written.append(number)
             if len(written) == before:  # the others write what is left, if anything is
@@ -146,10 +146,10 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
 
 
 def _manifest(job: Job, rows_per_shard: int) -> Manifest:
-    spans = [slice(0, 0)] * len(job.parts)
+    spans = [slice(0, 0)] * len(job.datasets)
     columns = list(job.columns(spans))
-    said = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
-    digest = hashlib.sha256(repr([*said.items(), columns]).encode())
+    identity = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
+    digest = hashlib.sha256(repr([*identity.items(), columns]).encode())
     return Manifest(
         format=FORMAT,
         key=digest.hexdigest(),
@@ -161,12 +161,12 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
         rows_per_shard=rows_per_shard,
         dimension=job.dimension,
         columns=columns,
-        levels=list(next(iter(job.parts.values())).labels),
+        levels=list(next(iter(job.datasets.values())).labels),
     )
 
 
 def _differ(folder: Path, there: Manifest, manifest: Manifest, *, alone: bool, force: bool) -> str:
-    """Why a folder cannot be gone on with."""
+    """Reason why the shards in a folder cannot be continued."""
     if there["model"] != manifest["model"]:
         what = "of another model, or of this one before it was trained anew"
     elif there["rows_per_shard"] != manifest["rows_per_shard"]:
@@ -182,7 +182,7 @@ def _differ(folder: Path, there: Manifest, manifest: Manifest, *, alone: bool, f
 def _clear(folder: Path) -> None:
     """Remove the shards of other embeddings, what they are said to be last, so that this can be gone on with."""
     for item in sorted(folder.iterdir(), key=lambda item: item.name == SHARDS):
-        if is_own(item.name) and item.name != ".lock":
+        if is_shard_file(item.name) and item.name != ".lock":
             item.unlink()
 
 
@@ -193,50 +193,50 @@ def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
     ids: list[str] = []
     rows = [np.empty((0, manifest["dimension"]), np.float32)]
     skipped: list[Skip] = []
-    spans, kept, first = [], [np.empty(0, np.int64)], 0
-    tell = reporter("embedding")
-    for part in job.parts.values():
-        span = slice(min(max(start - first, 0), len(part)), min(max(stop - first, 0), len(part)))
+    spans, selected, first = [], [np.empty(0, np.int64)], 0
+    progress = reporter("embedding")
+    for dataset in job.datasets.values():
+        span = slice(min(max(start - first, 0), len(dataset)), min(max(stop - first, 0), len(dataset)))
         spans.append(span)
         offset = sum(other.stop - other.start for other in spans[:-1])
-        for index, inputs in _readable(job, part, span, skipped):
+        for index, inputs in _readable(job, dataset, span, skipped):
             done = offset + int(index[0]) - span.start
-            rows.append(embed(job.model, inputs, _told(tell, done, stop - start)))
-            ids += [part.ids[place] for place in index.tolist()]
-            kept.append(index - span.start + offset)
-        first += len(part)
-    embeddings, places = np.concatenate(rows), np.concatenate(kept)
+            rows.append(embed(job.model, inputs, _offset_progress(progress, done, stop - start)))
+            ids += [dataset.ids[row] for row in index.tolist()]
+            selected.append(index - span.start + offset)
+        first += len(dataset)
+    embeddings, selected_rows = np.concatenate(rows), np.concatenate(selected)
     check_embedded(embeddings, ids)
-    columns = {name: values[places] for name, values in job.columns(spans).items()}
+    columns = {name: values[selected_rows] for name, values in job.columns(spans).items()}
     write_shard(folder, manifest, number, embeddings, ids, columns, skipped)
 
 
-def _readable(job: Job, part: Dataset, span: slice, skipped: list[Skip]) -> Iterator[tuple[np.ndarray, Any]]:
+def _readable(job: Job, dataset: Dataset, span: slice, skipped: list[Skip]) -> Iterator[tuple[np.ndarray, Any]]:
     """Places in a part and their inputs; of images that were not read yet, those that can be, a few at a time."""
     if span.start == span.stop:
         return
-    if not (job.unread and isinstance(part.inputs, FileInputs)):
+    if not (job.unread and isinstance(dataset.inputs, FileInputs)):
         index = np.arange(span.start, span.stop)
-        yield index, part.inputs.subset(index)
+        yield index, dataset.inputs.subset(index)
         return
     for start in range(span.start, span.stop, DECODED):
         index = np.arange(start, min(start + DECODED, span.stop))
-        decoded, broken = part.inputs.subset(index).decode_all(np.inf, None)
-        skipped += [Skip(id=part.ids[start + place], reason=reason) for place, reason in sorted(broken.items())]
-        places = np.array([place for place in range(len(index)) if place not in broken], np.int64)
-        if len(places):
-            yield index[places], decoded.subset(places)
+        decoded, broken = dataset.inputs.subset(index).decode_all(np.inf, None)
+        skipped += [Skip(id=dataset.ids[start + offset], reason=reason) for offset, reason in sorted(broken.items())]
+        offsets = np.array([offset for offset in range(len(index)) if offset not in broken], np.int64)
+        if len(offsets):
+            yield index[offsets], decoded.subset(offsets)
 
 
-def _told(tell: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
-    return lambda done, _: tell(before + done, total)
+def _offset_progress(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: progress(before + done, total)
 
 
 def _check_any(folder: Path, manifest: Manifest) -> None:
     """Raise ValueError if no shard has a row."""
     files = open_shards(folder, manifest)
     if not any(file.metadata.num_rows for file in files):
-        first = mark_of(part_path(folder, 0), files[0])["skipped"][0]
+        first = mark_of(shard_path(folder, 0), files[0])["skipped"][0]
         raise ValueError(
             f"{manifest['data']} must hold images that can be read: none of {manifest['items']} can, first "
             f"{first['id']} ({first['reason']}); repair or convert them."
@@ -247,8 +247,8 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
     absent = set(missing(folder, manifest))
     there = [number for number in range(count_shards(manifest)) if number not in absent]
     files = open_shards(folder, manifest, there)
-    skipped = [{"id": skip.id, "reason": skip.reason} for part in job.parts.values() for skip in part.skipped]
-    marks = [mark_of(part_path(folder, number), file) for number, file in zip(there, files, strict=True)]
+    skipped = [{"id": skip.id, "reason": skip.reason} for dataset in job.datasets.values() for skip in dataset.skipped]
+    marks = [mark_of(shard_path(folder, number), file) for number, file in zip(there, files, strict=True)]
     return {
         "items": sum(file.metadata.num_rows for file in files),
         "columns": ["id", *manifest["columns"], "embedding"],
@@ -257,31 +257,31 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
             "count": count_shards(manifest),
             "rows": manifest["rows_per_shard"],
             "written": written,
-            "kept": len(there) - written,
+            "reused": len(there) - written,
             "missing": len(absent),
         },
     }
 
 
-def fingerprint(parts: dict[str, Dataset], path: Path | None) -> str:
-    """What tells data from others: ids, columns and contents.
+def fingerprint(datasets: dict[str, Dataset], path: Path | None) -> str:
+    """Fingerprint of data: of ids, columns and contents.
 
     Of a file its bytes count, of a folder of images the names and sizes, and of a data set by name 256 pictures or
     texts that are spread evenly.
     """
     digest = hashlib.sha256()
-    for name, part in parts.items():
-        digest.update(repr((name, part.ids, list(part.labels), list(part.columns))).encode())
-        for level, labels in part.labels.items():
-            digest.update(repr(part.names[level]).encode() + labels.tobytes())
-        for values in part.columns.values():
+    for name, dataset in datasets.items():
+        digest.update(repr((name, dataset.ids, list(dataset.labels), list(dataset.columns))).encode())
+        for level, labels in dataset.labels.items():
+            digest.update(repr(dataset.names[level]).encode() + labels.tobytes())
+        for values in dataset.columns.values():
             digest.update(repr(values).encode())
         if path is None:
-            for row in np.unique(np.linspace(0, len(part) - 1, SHOWN).astype(np.int64)).tolist():
-                shown = part.show(row)
-                digest.update(shown.encode() if isinstance(shown, str) else shown.tobytes())
+            for row in np.unique(np.linspace(0, len(dataset) - 1, SAMPLED_ITEMS).astype(np.int64)).tolist():
+                preview = dataset.show(row)
+                digest.update(preview.encode() if isinstance(preview, str) else preview.tobytes())
         elif path.is_dir() and not sharded(path):
-            digest.update(repr([(path / id).stat().st_size for id in part.ids]).encode())
+            digest.update(repr([(path / id).stat().st_size for id in dataset.ids]).encode())
     for file in _files(path):
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
@@ -294,5 +294,5 @@ def _files(path: Path | None) -> list[Path]:
         return []
     if sharded(path):  # whose key stands for all that is in it
         return [path / SHARDS]
-    beside = path.with_suffix(".csv")
-    return [path, beside] if path.suffix.lower() == ".npy" and beside.is_file() else [path]
+    table = path.with_suffix(".csv")
+    return [path, table] if path.suffix.lower() == ".npy" and table.is_file() else [path]

@@ -25,7 +25,7 @@ from trivet.datasets import Dataset
 from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
-from trivet.runtime.progress import say
+from trivet.runtime.progress import announce
 
 FOLDER = "baselines"  # among the data sets
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
@@ -50,7 +50,7 @@ def baseline_retrieval(
     with contextlib.suppress(*BROKEN):
         stored = _read(file, list(dataset.labels))
         os.utime(file)
-        say(f"A baseline of these items was measured before: taken from {file}.")
+        announce(f"A baseline of these items was measured before: taken from {file}.")
         return stored
     retrieved = retrieve_levels(**arguments, measures=measures, distance=distance)
     with contextlib.suppress(OSError):

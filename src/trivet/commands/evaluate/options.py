@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
-from trivet.commands.shared_options import DataRoot, Distance, Json, Report, check_written, exists, given, refuse
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
+from trivet.commands.shared_options import (
+    DataRoot,
+    Distance,
+    Json,
+    Report,
+    check_written,
+    exists,
+    refuse,
+    written_options,
+)
 from trivet.commands.train.printing import print_run, run_summary
 from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
@@ -98,7 +107,7 @@ def evaluate(
     """Measure retrieval, clustering and verification, with intervals."""
     paths = embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
-    if len(paths) == 1 and is_run_folder(paths[0]) and not given(context, *options):
+    if len(paths) == 1 and is_run_folder(paths[0]) and not written_options(context, *options):
         with show_progress("loading what trains"):
             from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack
 
@@ -118,8 +127,8 @@ def evaluate(
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")
     if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
         refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
-    recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, whole=False)}
-    check_written(context, *([] if paths else [query, gallery]), own=recognised)
+    recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, exact=False)}
+    check_written(context, *([] if paths else [query, gallery]), recognised=recognised)
     from dataclasses import replace
 
     with show_progress("loading the evaluation"):
@@ -184,7 +193,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     records = [complete(EvaluationRecord, result_of) for result_of in result.get("results", [result])]
     for record in records:
         for warning in record["warnings"]:
-            say(f"Warning: {record['embeddings']}: {warning}", bold=True)
+            print_text(f"Warning: {record['embeddings']}: {warning}", bold=True)
     for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
         for record in records:
             if level in record["evaluation"]:
@@ -193,7 +202,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
             _print_differences(level, differences)
     for record in records:
         for line in _notes(record):
-            say(f"{record['embeddings']}: {line}")
+            print_text(f"{record['embeddings']}: {line}")
     if "report" in result:
         echo(f"Report: {result['report']}")
 

@@ -34,7 +34,7 @@ from trivet.metrics.tie_expectations import FULL_RANKING
 from trivet.reports.evaluation_record import ComparisonRecord
 from trivet.reports.from_json import complete
 from trivet.runtime.progress import steps
-from trivet.runtime.text import names_apart
+from trivet.runtime.text import distinct_names
 from trivet.training.run_folder import RunFolder
 
 
@@ -136,7 +136,7 @@ def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
     different = list(dict.fromkeys(absolute))
     if len({folder.name for folder in different}) == len(different):
         return list(names)
-    called = dict(zip(different, names_apart(different), strict=True))
+    called = dict(zip(different, distinct_names(different), strict=True))
     return [  # a run that is named by a link has another name than its place
         called[folder] + name.removeprefix(folder.name) if name.startswith(folder.name) else name
         for folder, name in zip(absolute, names, strict=True)

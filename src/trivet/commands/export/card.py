@@ -38,17 +38,17 @@ def model_card(record: RunRecord | None, *, title: str, use: str, checked: str) 
         use: how to use what lies beside the card, as Markdown.
         checked: what was compared with what, a sentence.
     """
-    parts = [f"# {escaped(title)}", "An embedding network, trained and exported with Trivet.", f"## Use\n\n{use}"]
-    parts.append(checked)
+    sections = [f"# {escaped(title)}", "An embedding network, trained and exported with Trivet.", f"## Use\n\n{use}"]
+    sections.append(checked)
     if record is None:
-        parts.append("The run has no record: what it was trained on, and how good it is, is not known here.")
+        sections.append("The run has no record: what it was trained on, and how good it is, is not known here.")
     else:
-        parts += [_data(record), _settings(record), _measured(record), _diagnosed(record), _limits(record)]
-    parts.append(
+        sections += [_data(record), _settings(record), _measured(record), _diagnosed(record), _limits(record)]
+    sections.append(
         "## Licence\n\nNot stated: it follows from the licences of the data and of any weights that the training began "
         "from. Whoever publishes this network states it here."
     )
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def escaped(text: object) -> str:
@@ -111,16 +111,16 @@ def _short(value: object) -> str:
 
 
 def _measured(record: RunRecord) -> str:
-    said = ["## Measures"]
+    sections = ["## Measures"]
     for split in record["evaluation"]:
         rows = evaluated_rows(record, split)
         levels = rows[0]["levels"] if rows else {}
-        for level, own in levels.items():
+        for level, measures in levels.items():
             names = [name for name in MEASURES if any(name in row["levels"].get(level, {}) for row in rows)]
             if not names:
                 continue
             heads = [NAMES.get(name, name) for name in names]
-            said.append(
+            sections.append(
                 f"{escaped(split)}, by {escaped(level)}, in percent:\n\n| | {' | '.join(heads)} |\n|---|"
                 + "---:|" * len(names)
             )
@@ -128,19 +128,19 @@ def _measured(record: RunRecord) -> str:
             for row in rows:
                 known = intervals if row is rows[0] else {}
                 cells = [_cell(row["levels"].get(level, {}).get(name), known.get(name, {})) for name in names]
-                said[-1] += f"\n| {escaped(row['name'])} | {' | '.join(cells)} |"
-            chance = [percent(finite(own.get(f"chance_{name}"))) for name in names]
-            said[-1] += f"\n| by chance | {' | '.join(chance)} |"
-    if len(said) == 1:
+                sections[-1] += f"\n| {escaped(row['name'])} | {' | '.join(cells)} |"
+            chance = [percent(finite(measures.get(f"chance_{name}"))) for name in names]
+            sections[-1] += f"\n| by chance | {' | '.join(chance)} |"
+    if len(sections) == 1:
         return "## Measures\n\nThis run was not evaluated."
     cuts = (
         " Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else ""
     )
-    said.append(
+    sections.append(
         "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
         f"the others are what it has to beat.{cuts}"
     )
-    return "\n\n".join(said)
+    return "\n\n".join(sections)
 
 
 def _cell(value: object, interval: Mapping[str, Sequence[Any] | None]) -> str:
@@ -153,9 +153,9 @@ def _diagnosed(record: RunRecord) -> str:
     lines = []
     for split, section in record["diagnosis"].items():
         for verdict in section["verdicts"]:
-            found = ", ".join([verdict["kind"].replace("-", " "), *filter(None, [verdict["severity"]])])
+            verdict_text = ", ".join([verdict["kind"].replace("-", " "), *filter(None, [verdict["severity"]])])
             rule = _short(verdict["rule"]).rstrip(".")
-            lines.append(f"- {escaped(DIAGNOSED.get(split, split))}: {escaped(found)}: {escaped(rule)}.")
+            lines.append(f"- {escaped(DIAGNOSED.get(split, split))}: {escaped(verdict_text)}: {escaped(rule)}.")
     return "\n".join(["## Diagnosis\n", *lines]) if lines else "## Diagnosis\n\nThis run was not diagnosed."
 
 

@@ -36,7 +36,7 @@ from trivet.models.store import DESCRIPTION, WEIGHTS
 from trivet.models.text_folder import quiet
 from trivet.models.text_network import ARCHITECTURE, TOKENIZER
 from trivet.runtime.extras import installed, load
-from trivet.runtime.progress import reporter, say
+from trivet.runtime.progress import announce, reporter
 from trivet.training.checkpoint_selection import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
@@ -58,7 +58,7 @@ SAMPLE = 64  # items that are compared
 
 
 class DiffersError(Exception):
-    """What was exported gives other embeddings than the run."""
+    """The exported model gives other embeddings than the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
 
 def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, folder: Path) -> tuple[str, float | None]:
     """Write the files of the form; how that was checked, and the largest difference."""
-    say(f"writing {to}")
+    announce(f"writing {to}")
     if to in ("onnx", "torch-export"):
         graph = make_graph(model)
         if to == "onnx":
@@ -185,31 +185,31 @@ def _sample(run: RunFolder, config: RunConfig, model: Embedder, data_root: Path 
     try:
         splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         split = next(iter(splits.evaluation), "train")
-        part = splits.evaluation.get(split, splits.train)
-        if part.inputs.shape != model.input_shape:
-            raise ValueError(f"its inputs have the shape {part.inputs.shape} now")
+        dataset = splits.evaluation.get(split, splits.train)
+        if dataset.inputs.shape != model.input_shape:
+            raise ValueError(f"its inputs have the shape {dataset.inputs.shape} now")
     except (ValueError, OSError) as error:
         return _random(model, f"the data of the run cannot be read ({' '.join(str(error).split())})")
-    rows = np.unique(np.linspace(0, len(part) - 1, min(SAMPLE, len(part))).astype(np.int64))
-    some = part.subset(rows)
-    kept = _kept(run, split, [part.ids[row] for row in rows.tolist()])
+    rows = np.unique(np.linspace(0, len(dataset) - 1, min(SAMPLE, len(dataset))).astype(np.int64))
+    some = dataset.subset(rows)
+    stored = _stored_embeddings(run, split, [dataset.ids[row] for row in rows.tolist()])
     return Sample(
         some.inputs.batch(np.arange(len(rows))),
-        embed(model, some.inputs) if kept is None else kept,
+        embed(model, some.inputs) if stored is None else stored,
         [str(some.show(i)) for i in range(len(rows))] if tokenize else (),
-        f"{len(rows)} items of {split}" + ("" if kept is not None else ", embedded anew"),
+        f"{len(rows)} items of {split}" + ("" if stored is not None else ", embedded anew"),
     )
 
 
-def _kept(run: RunFolder, split: str, ids: Sequence[str]) -> npt.NDArray[np.float32] | None:
+def _stored_embeddings(run: RunFolder, split: str, ids: Sequence[str]) -> npt.NDArray[np.float32] | None:
     """The embeddings of these items that the run kept; None if it has not those of all."""
     if not (run.path / "embeddings" / f"{split}.parquet").is_file():
         return None
-    found = read_vectors(run.path, split=split)
-    places = {} if found.ids is None else {str(id): place for place, id in enumerate(found.ids)}
-    if not all(id in places for id in ids):
+    vectors = read_vectors(run.path, split=split)
+    positions = {} if vectors.ids is None else {str(id): position for position, id in enumerate(vectors.ids)}
+    if not all(id in positions for id in ids):
         return None
-    return np.asarray(found.embeddings[[places[id] for id in ids]], np.float32)
+    return np.asarray(vectors.embeddings[[positions[id] for id in ids]], np.float32)
 
 
 def _random(model: Embedder, why: str) -> Sample:
@@ -234,13 +234,13 @@ def _batches(sample: Sample) -> list[npt.NDArray[np.int64]]:
     return [rows for rows in np.split(np.arange(len(sample.expected)), (1, 3)) if len(rows)]
 
 
-def _difference(parts: Sequence[npt.NDArray[Any]], sample: Sample) -> float:
+def _difference(batches: Sequence[npt.NDArray[Any]], sample: Sample) -> float:
     """The largest difference of a number of an embedding, as a share of the longest embedding; NaN where one is NaN."""
     longest = float(np.linalg.norm(sample.expected, axis=1).max())
-    found = np.concatenate([np.asarray(part, np.float32) for part in parts])
-    if found.shape != sample.expected.shape:
+    embeddings = np.concatenate([np.asarray(batch, np.float32) for batch in batches])
+    if embeddings.shape != sample.expected.shape:
         return float("inf")
-    return float(np.abs(found - sample.expected).max() / (longest or 1.0))
+    return float(np.abs(embeddings - sample.expected).max() / (longest or 1.0))
 
 
 def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
@@ -255,7 +255,7 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
 
 
 def preprocessing(to: Form, model: Embedder) -> dict[str, Any]:
-    """What must be done with an item before what was exported takes it, and what it gives."""
+    """Description of the inputs and outputs of an exported model, and of how inputs are prepared."""
     about: dict[str, Any] = {"trivet": trivet.__version__, "form": to}
     if isinstance(model, TextEmbedder):
         about |= {

@@ -97,8 +97,10 @@ def _texts(preparation: Mapping[str, Any]) -> str:
 
 
 def _others(preparation: Mapping[str, Any]) -> str:
-    ((name, said),) = preparation["inputs"].items()
-    return OTHERS.format(name=name, batch=said[said.index("(") + 1 : said.index(")")].replace("batch", "2"))
+    ((name, description),) = preparation["inputs"].items()
+    return OTHERS.format(
+        name=name, batch=description[description.index("(") + 1 : description.index(")")].replace("batch", "2")
+    )
 
 
 def _block(needs: str, code: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import trivet
-from trivet.commands.printing import command_line, echo, print_json, print_table, say
+from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
 from trivet.io.overwrite_guard import page
 from trivet.runtime.arguments import check_name
@@ -56,7 +56,7 @@ def forecast(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
         )
     axes = parse_grid([*(grid or []), *(more or [])])
-    check_written(context, own={"report": page("forecast")})
+    check_written(context, recognised={"report": page("forecast")})
     if config.is_dir() and set:
         raise ValueError("a run is forecast with its own settings: leave out --set, or give a settings file.")
     with show_progress("loading what trains"):
@@ -64,13 +64,13 @@ def forecast(
 
         settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
         from trivet.commands.forecast.page import write_forecast_report
-        from trivet.commands.forecast.run import forecast_grid, forecast_run, keep_forecast, kept_run
+        from trivet.commands.forecast.run import forecast_grid, forecast_run, recorded_run, save_forecast
         from trivet.reports.forecast_record import ForecastRecord
         from trivet.reports.from_json import complete
 
     folder = None
     if settings is None:
-        folder = kept_run(config)
+        folder = recorded_run(config)
         settings = folder.given()
     with show_progress("forecast"):
         if grid:
@@ -92,7 +92,7 @@ def forecast(
         "trivet": trivet.__version__,
     }
     if folder is not None:
-        result["report"] = keep_forecast(folder, result | about)
+        result["report"] = save_forecast(folder, result | about)
     if report is not None:
         result["report"] = str(report)
         write_forecast_report(complete(ForecastRecord, result | about), report)
@@ -101,7 +101,7 @@ def forecast(
     elif grid:
         _print_map(result)
     else:
-        _print_one(result)
+        _print_run(result)
     return 0
 
 
@@ -112,37 +112,37 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
         ValueError: if an axis is unknown or given twice, or a value is not a whole number.
     """
     axes: dict[str, list[int]] = {}
-    for part in (part for text in texts for part in text.split()):
-        axis, equals, values = part.partition("=")
+    for axis_text in (axis_text for text in texts for axis_text in text.split()):
+        axis, equals, values = axis_text.partition("=")
         if not equals or not values:
-            raise ValueError(f"--grid needs axis=value,value,...: got {part!r}; write classes=2,4,8 for instance.")
+            raise ValueError(f"--grid needs axis=value,value,...: got {axis_text!r}; write classes=2,4,8 for instance.")
         check_name(axis, AXES, name="the axis of --grid")
         if axis in axes:
             raise ValueError(f"--grid must name each axis once: got {axis} twice; give all its values together.")
         for value in values.split(","):
             if not (value.isascii() and value.isdigit()):
                 raise ValueError(
-                    f"--grid {axis} must hold whole numbers above 0: got {value!r} in {part}; write {axis}=2,4 for "
-                    "instance."
+                    f"--grid {axis} must hold whole numbers above 0: got {value!r} in {axis_text}; write {axis}=2,4 "
+                    "for instance."
                 )
         axes[axis] = [int(value) for value in values.split(",")]
     return axes
 
 
-def _print_one(result: Mapping[str, Any]) -> None:
-    say(result["verdict"], bold=True)
+def _print_run(result: Mapping[str, Any]) -> None:
+    print_text(result["verdict"], bold=True)
     if result["forecast"] is not None:
         evidence = (
             f"{name.replace('_', ' ')} {digits(value)}" for name, value in result["forecast"]["evidence"].items()
         )
-        say(f"Evidence: {', '.join(evidence)}", indent=2)
-    for one in result["seeds"]:
-        for event in one["events"]:
+        print_text(f"Evidence: {', '.join(evidence)}", indent=2)
+    for probe in result["seeds"]:
+        for event in probe["events"]:
             kind = event["kind"].replace("-", " ")
-            say(f"Detected at step {event['step']} of seed {one['seed']}: {kind}, {event['rule']}", indent=2)
+            print_text(f"Detected at step {event['step']} of seed {probe['seed']}: {kind}, {event['rule']}", indent=2)
     for number, change in enumerate(result["changes"], 1):
-        say(f"Change {number}: {change}", indent=2)
-    say(result["bound"]["sentence"])
+        print_text(f"Change {number}: {change}", indent=2)
+    print_text(result["bound"]["sentence"])
     _print_end(result)
 
 
@@ -152,7 +152,7 @@ def _print_map(result: Mapping[str, Any]) -> None:
     from trivet.reports.from_json import complete
 
     made = [cell for cell in result["cells"] if cell["forecast"] is not None]
-    say(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
+    print_text(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
     for drawn in heat_maps(complete(ForecastRecord, result)):
         unit = "samples" if drawn["across"].startswith("samples") else "dim"
         print_table(
@@ -166,16 +166,16 @@ def _print_map(result: Mapping[str, Any]) -> None:
         )
     if made:
         vacuous = sum(cell["bound"]["vacuous"] for cell in made)
-        say(
+        print_text(
             f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous (it excludes nothing) in {vacuous} of "
             f"{len(made)}"
         )
     if any(cell["outlook"] != "unlikely" for cell in made):
         best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
         shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
-        say(f"Least likely to collapse: {shape}")
+        print_text(f"Least likely to collapse: {shape}")
     for reason in dict.fromkeys(cell["reason"] for cell in result["cells"] if cell["reason"]):
-        say(f"Left out, {_shapes(result['cells'], reason)}: {reason}")
+        print_text(f"Left out, {_shapes(result['cells'], reason)}: {reason}")
     _print_end(result)
 
 

@@ -36,12 +36,12 @@ def write_forecast_report(record: ForecastRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     curves = _curves(record["seeds"])
-    context = {"record": record, "forecast": forecast_parts(record), "curves": curves}
+    context = {"record": record, "forecast": forecast_context(record), "curves": curves}
     write_page("forecast.html", path, context, {"curves": curves})
 
 
-def forecast_parts(record: ForecastRecord | None) -> dict[str, Any] | None:
-    """What the template forecast_parts.html shows of a forecast, without scripts; None without one."""
+def forecast_context(record: ForecastRecord | None) -> dict[str, Any] | None:
+    """Context of the template forecast_parts.html, without scripts; None without one."""
     if not record or not (record["verdict"] or record["cells"]):
         return None
     bounds = [cell["bound"] for cell in record["cells"] if cell["bound"]]
@@ -63,8 +63,8 @@ def heat_maps(record: ForecastRecord) -> list[dict[str, Any]]:
 
     Returns:
         [{"title", "across", "columns": [text], "rows": [(head, under it, [cell])]}]; of a cell "text", "ends" (the
-        interval in per cent, or ""), "said" (everything in words), "style", "informative" (the bound is not vacuous)
-        and "here" (the settings themselves).
+        interval in per cent, or ""), "description" (everything in words), "style", "informative" (the bound is not
+        vacuous) and "here" (the settings themselves).
     """
     if not record["cells"]:
         return []
@@ -107,35 +107,42 @@ def shade(probability: float) -> tuple[str, str]:
 
 
 def _luminance(colour: Sequence[int]) -> float:
-    parts = [value / 255 for value in colour]
-    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+    channels = [value / 255 for value in colour]
+    channels = [channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels]
+    return sum(weight * channel for weight, channel in zip((0.2126, 0.7152, 0.0722), channels, strict=True))
 
 
 def _cell(cell: Cell, here: Mapping[str, int]) -> dict[str, Any]:
-    told, bound = cell["forecast"], cell["bound"]
+    forecast, bound = cell["forecast"], cell["bound"]
     shape = {"classes": cell["classes"], "samples": cell["samples"], "dim": cell["dim"]}
     style, text, ends = "", MISSING, ""
-    said = f"{cell['classes']} classes × {cell['samples']} samples, {cell['dim']} dimensions: "
-    if told:
-        text, ends = _cents(told["probability"]), _between(told["interval"], "–")
-        style = "background: {}; color: {}".format(*shade(told["probability"]))
-        said += f"{text} %, 90 % interval {_between(told['interval'], ' to ')} %"
+    description = f"{cell['classes']} classes × {cell['samples']} samples, {cell['dim']} dimensions: "
+    if forecast:
+        text, ends = _cents(forecast["probability"]), _between(forecast["interval"], "–")
+        style = "background: {}; color: {}".format(*shade(forecast["probability"]))
+        description += f"{text} %, 90 % interval {_between(forecast['interval'], ' to ')} %"
     else:
-        said += cell["reason"] or "not known"
+        description += cell["reason"] or "not known"
     if bound:
-        said += f"; bound {_bound(bound)}" + (", vacuous" if bound["vacuous"] else "")
+        description += f"; bound {_bound(bound)}" + (", vacuous" if bound["vacuous"] else "")
     informative = bound is not None and not bound["vacuous"]
-    return {"text": text, "ends": ends, "said": said, "style": style, "informative": informative, "here": shape == here}
+    return {
+        "text": text,
+        "ends": ends,
+        "description": description,
+        "style": style,
+        "informative": informative,
+        "here": shape == here,
+    }
 
 
 def _row(cell: Cell) -> dict[str, Any]:
-    told, bound = cell["forecast"], cell["bound"]
+    forecast, bound = cell["forecast"], cell["bound"]
     return {
         "shape": f"{cell['classes']} × {cell['samples']}",
         "items": cell["classes"] * cell["samples"],
         "dim": cell["dim"],
-        **_chance(told),
+        **_chance(forecast),
         "outlook": cell["outlook"],
         "tone": _TONES.get(cell["outlook"] or "", ("", ""))[0],
         "diameter": _plain(bound and bound["diameter"]),
@@ -146,14 +153,14 @@ def _row(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _chance(told: Chance | None) -> dict[str, str]:
-    if told is None:
+def _chance(forecast: Chance | None) -> dict[str, str]:
+    if forecast is None:
         return {"probability": MISSING, "interval": MISSING}
-    return {"probability": _cents(told["probability"]), "interval": _between(told["interval"], " to ")}
+    return {"probability": _cents(forecast["probability"]), "interval": _between(forecast["interval"], " to ")}
 
 
 def _single(record: ForecastRecord) -> dict[str, Any]:
-    told, outlook, bound = record["forecast"], record["outlook"] or "", record["bound"]
+    forecast, outlook, bound = record["forecast"], record["outlook"] or "", record["bound"]
     tone, sign = _TONES.get(outlook, ("warn", "!"))
     return {
         "tone": tone,
@@ -161,19 +168,24 @@ def _single(record: ForecastRecord) -> dict[str, Any]:
         "words": _WORDS.get(outlook, "No forecast"),
         "verdict": record["verdict"],
         "changes": record["changes"],
-        "probability": told and told["probability"],
-        "text": _chance(told)["probability"],
-        "interval": told and [100 * end for end in told["interval"]],
-        "ends": _chance(told)["interval"],
+        "probability": forecast and forecast["probability"],
+        "text": _chance(forecast)["probability"],
+        "interval": forecast and [100 * end for end in forecast["interval"]],
+        "ends": _chance(forecast)["interval"],
         "evidence": [
-            (name.replace("_", " "), _plain(value)) for name, value in (told or {"evidence": {}})["evidence"].items()
+            (name.replace("_", " "), _plain(value))
+            for name, value in (forecast or {"evidence": {}})["evidence"].items()
         ],
         "bound": bound,
         "formula": bound and _bound(bound),
-        "events": [(one["seed"], event) for one in record["seeds"] for event in one["events"]],
+        "events": [(probe["seed"], event) for probe in record["seeds"] for event in probe["events"]],
         "seeds": [
-            {"seed": one["seed"], **_chance(one["forecast"]), "bound": _plain(one["bound"] and one["bound"]["bound"])}
-            for one in record["seeds"]
+            {
+                "seed": probe["seed"],
+                **_chance(probe["forecast"]),
+                "bound": _plain(probe["bound"] and probe["bound"]["bound"]),
+            }
+            for probe in record["seeds"]
         ],
     }
 
@@ -183,16 +195,16 @@ def _curves(seeds: Sequence[Probe]) -> list[dict[str, Any]]:
     if not seeds:
         return []
     first = seeds[0]["series"]
-    spreads = {f"seed {one['seed']}": one["series"].get("relative_spread", []) for one in seeds}
+    spreads = {f"seed {probe['seed']}": probe["series"].get("relative_spread", []) for probe in seeds}
     wanted: list[tuple[str, dict[str, list[float | None]], list[float] | None]] = [("Relative spread", spreads, [0, 1])]
     for title, names, limits in _CURVES:
-        wanted.append((title, {said: first.get(name, []) for name, said in names.items()}, limits))
+        wanted.append((title, {label: first.get(name, []) for name, label in names.items()}, limits))
     curves = []
     for title, series, limits in wanted:
         series = {name: values for name, values in series.items() if any(is_number(value) for value in values)}
         if not series:
             continue
-        steps = max((one["series"]["step"] for one in seeds), key=len)
+        steps = max((probe["series"]["step"] for probe in seeds), key=len)
         # The probe of a seed may have had fewer looks.
         series = {name: values + [None] * (len(steps) - len(values)) for name, values in series.items()}
         same_length(f"the curves {title!r}", {"steps": len(steps)} | {name: len(v) for name, v in series.items()})

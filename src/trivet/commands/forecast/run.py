@@ -113,13 +113,13 @@ def forecast_grid(
             "batch.samples_per_class instead."
         )
     here = dict(zip(AXES, (batch.num_classes, batch.samples_per_class, model.embedding_dim), strict=True))
-    given = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
-    axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in given}
+    requested = zip(AXES, (classes, samples, dims), (2, 2, 1), strict=True)
+    axes = {axis: _axis(axis, values, low) or [here[axis]] for axis, values, low in requested}
     shapes = list(product(*axes.values()))
     config, splits, steps = _read(config, steps, data_root)
     counter = _Counter(len(shapes) * seeds * steps)
     cells = []
-    for place, shape in enumerate(shapes):
+    for number, shape in enumerate(shapes):
         cell: dict[str, Any] = {
             **dict(zip(AXES, shape, strict=True)),
             "forecast": None,
@@ -135,7 +135,7 @@ def forecast_grid(
             cell |= {name: forecast[name] for name in ("forecast", "outlook", "bound")}
             cell["reason"] = forecast["verdict"] if forecast["forecast"] is None else None
         cells.append(cell)
-        counter.reach((place + 1) * seeds * steps)
+        counter.reach((number + 1) * seeds * steps)
     return {
         "steps": steps,
         "of": config.training.num_steps,
@@ -146,8 +146,8 @@ def forecast_grid(
     }
 
 
-def kept_run(path: Path) -> RunFolder:
-    """A run that `keep_forecast` can add a forecast to.
+def recorded_run(path: Path) -> RunFolder:
+    """A run that `save_forecast` can add a forecast to.
 
     Raises:
         ValueError: if the folder holds no run with a record.
@@ -160,7 +160,7 @@ def kept_run(path: Path) -> RunFolder:
     return run
 
 
-def keep_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
+def save_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
     """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
 
     Args:
@@ -178,17 +178,17 @@ def keep_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
 
 def pooled(forecasts: Sequence[Forecast]) -> dict[str, Any]:
     """The forecasts of some seeds as one, see `forecast_run`; `{"probability", "interval", "evidence", "step"}`."""
-    chances = [one.probability for one in forecasts]
+    chances = [forecast.probability for forecast in forecasts]
     middle = statistics.fmean(chances)
     spread = NORMAL_95 * (statistics.stdev(chances) if len(chances) > 1 else 0.0)
-    below = math.hypot(statistics.fmean(one.probability - one.interval[0] for one in forecasts), spread)
-    above = math.hypot(statistics.fmean(one.interval[1] - one.probability for one in forecasts), spread)
-    names = dict.fromkeys(name for one in forecasts for name in one.evidence)
+    below = math.hypot(statistics.fmean(forecast.probability - forecast.interval[0] for forecast in forecasts), spread)
+    above = math.hypot(statistics.fmean(forecast.interval[1] - forecast.probability for forecast in forecasts), spread)
+    names = dict.fromkeys(name for forecast in forecasts for name in forecast.evidence)
     return {
         "probability": middle,
         "interval": [max(0.0, middle - below), min(1.0, middle + above)],
-        "evidence": {name: _mean(one.evidence.get(name, math.nan) for one in forecasts) for name in names},
-        "step": max(one.step for one in forecasts),
+        "evidence": {name: _mean(forecast.evidence.get(name, math.nan) for forecast in forecasts) for name in names},
+        "step": max(forecast.step for forecast in forecasts),
     }
 
 
@@ -234,15 +234,15 @@ class _Counter:
 
 
 def probe_steps(config: RunConfig, steps: int | None) -> int:
-    """How many steps of a run are made to foretell its end: those asked for, or 5 %, from 20 to 60."""
-    whole = config.training.num_steps
+    """Number of first steps that are trained to predict the end of a run: those asked for, or 5 %, from 20 to 60."""
+    total = config.training.num_steps
     if steps is None:
-        steps = min(whole, max(SHORT, min(LONG, round(SHARE * whole))))
-    if whole < FEWEST:
-        raise ValueError(f"a probe needs a run of at least {FEWEST} steps: got training.steps = {whole}; raise it.")
-    if isinstance(steps, bool) or not isinstance(steps, int) or not FEWEST <= steps <= whole:
+        steps = min(total, max(SHORT, min(LONG, round(SHARE * total))))
+    if total < FEWEST:
+        raise ValueError(f"a probe needs a run of at least {FEWEST} steps: got training.steps = {total}; raise it.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or not FEWEST <= steps <= total:
         raise ValueError(
-            f"steps of the probe must be a whole number from {FEWEST} to training.steps = {whole}: got {steps}; the "
+            f"steps of the probe must be a whole number from {FEWEST} to training.steps = {total}: got {steps}; the "
             f"default is 5 % of the run, from {SHORT} to {LONG}."
         )
     return steps
@@ -287,14 +287,14 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
         probes.append((seed, monitor, forecast))
         firsts.append(first)
     known = [forecast for _, _, forecast in probes if forecast is not None]
-    told = pooled(known) if len(known) == seeds else None
-    outlook = None if told is None else outlook_of(told["interval"])
+    chance = pooled(known) if len(known) == seeds else None
+    outlook = None if chance is None else outlook_of(chance["interval"])
     return {
         "steps": steps,
         "of": config.training.num_steps,
-        "forecast": told,
+        "forecast": chance,
         "outlook": outlook,
-        "verdict": _verdict(told, outlook, steps, config.training.num_steps, seeds),
+        "verdict": _verdict(chance, outlook, steps, config.training.num_steps, seeds),
         "changes": _changes(config) if outlook in ("likely", "open") else [],
         "bound": bound_of(firsts),
         "seeds": [
@@ -302,7 +302,7 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
                 "seed": seed,
                 "forecast": None if forecast is None else pooled([forecast]),
                 "bound": bound_of([first]),
-                **{name: part for name, part in monitor.as_json().items() if name in ("events", "series")},
+                **{name: values for name, values in monitor.as_json().items() if name in ("events", "series")},
             }
             for (seed, monitor, forecast), first in zip(probes, firsts, strict=True)
         ],
@@ -317,11 +317,11 @@ def _probe(
     task, batches = first_task(config, splits.train, splits.level, steps=steps, after_step=counter.add, monitor=monitor)
     first: list[tuple[Tensor, Tensor]] = []
 
-    def keep(module: torch.nn.Module, given: tuple[Tensor, Tensor]) -> None:
+    def record_first(module: torch.nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
         if not first:
-            first.append((given[0].detach().float().cpu(), given[1].cpu()))
+            first.append((inputs[0].detach().float().cpu(), inputs[1].cpu()))
 
-    with task.loss.register_forward_pre_hook(keep):
+    with task.loss.register_forward_pre_hook(record_first):
         try:
             went_on = fit(task, batches, workers=config.training.workers)
         except NotFiniteError:
@@ -332,18 +332,18 @@ def _probe(
 
 
 def outlook_of(interval: Sequence[float]) -> str:
-    """What an interval of the probability says of a collapse."""
+    """Outlook of a collapse by the interval of its probability."""
     low, high = interval
     return "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
 
 
-def _verdict(told: Mapping[str, Any] | None, outlook: str | None, steps: int, whole: int, seeds: int) -> str:
-    after = f"the first {steps} of {whole} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
-    if told is None:
+def _verdict(forecast: Mapping[str, Any] | None, outlook: str | None, steps: int, total: int, seeds: int) -> str:
+    after = f"the first {steps} of {total} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
+    if forecast is None:
         return f"No forecast: after {after} the embeddings were all equal or not finite."
-    low, high = told["interval"]
+    low, high = forecast["interval"]
     chance = (
-        f"{100 * told['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
+        f"{100 * forecast['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
         f"{after}"
     )
     if outlook == "open":

@@ -81,21 +81,21 @@ def make_index(
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
         splits = _splits(maker) if split is None else [split]
-        parts = [read_vectors(source, split=name, table=table) for name in splits]
+        sets = [read_vectors(source, split=name, table=table) for name in splits]
         record = maker.record()
         about |= {
             "data": maker.config().data.name,
             "splits": splits,
-            "level": (record and record["level"]) or maker.config().data.level or next(iter(parts[0].labels), None),
+            "level": (record and record["level"]) or maker.config().data.level or next(iter(sets[0].labels), None),
         }
     else:
-        parts = [read_vectors(source, split=split, table=table)]
+        sets = [read_vectors(source, split=split, table=table)]
         if maker is not None:
-            _check_made_by(maker, source, parts[0].embeddings.shape[1])
+            _check_made_by(maker, source, sets[0].embeddings.shape[1])
         about["text_model"] = _absolute(text_model) if text_model else None
-    about["levels"] = list(parts[0].labels)
-    items = _items(splits, parts)
-    embeddings = parts[0].embeddings if len(parts) == 1 else np.concatenate([part.embeddings for part in parts])
+    about["levels"] = list(sets[0].labels)
+    items = _items(splits, sets)
+    embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
         index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
         sink = pa.BufferOutputStream()
@@ -106,7 +106,7 @@ def make_index(
 
 
 def description(index: Index) -> dict[str, Any]:
-    """What `index.json` says, less the format, the centre and the scale; and the bytes of an item in memory."""
+    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
     return {**asdict(index.info), "bytes_per_item": index.bytes_per_item, "about": dict(index.about)}
 
 
@@ -124,9 +124,9 @@ def _splits(run: RunFolder) -> list[str]:
 
 def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
     """ValueError unless the embeddings of a file may be those of the model of a run."""
-    if dimension != (own := run.config().model.embedding_dim):
+    if dimension != (model_dimension := run.config().model.embedding_dim):
         raise ValueError(
-            f"the model of --run must have made the embeddings: that of {run.path} gives {own} dimensions, "
+            f"the model of --run must have made the embeddings: that of {run.path} gives {model_dimension} dimensions, "
             f"{source} has {dimension}; name the run that trivet embed was given."
         )
     if _model_of(source) not in (None, model_hash(run)):
@@ -157,18 +157,18 @@ def model_hash(run: RunFolder, which: Which | None = None) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _items(splits: Sequence[str] | None, parts: Sequence[Vectors]) -> pa.Table:
+def _items(splits: Sequence[str] | None, sets: Sequence[Vectors]) -> pa.Table:
     """The table of the items; of a run, its parts are the splits."""
     columns: dict[str, pa.ChunkedArray] = {}
 
     def add(name: str, values: Sequence[np.ndarray]) -> None:
-        columns[name] = pa.chunked_array([pa.array(part, pa.large_string()) for part in values], pa.large_string())
+        columns[name] = pa.chunked_array([pa.array(column, pa.large_string()) for column in values], pa.large_string())
 
-    add("id", [np.arange(len(part)).astype(np.str_) if part.ids is None else part.ids for part in parts])
+    add("id", [np.arange(len(vectors)).astype(np.str_) if vectors.ids is None else vectors.ids for vectors in sets])
     if splits is not None:
-        add("split", [np.full(len(part), name) for name, part in zip(splits, parts, strict=True)])
-    elif parts[0].splits is not None:
-        add("split", [parts[0].splits])
-    for level in parts[0].labels:
-        add(level, [part.labels[level] for part in parts])
+        add("split", [np.full(len(vectors), name) for name, vectors in zip(splits, sets, strict=True)])
+    elif sets[0].splits is not None:
+        add("split", [sets[0].splits])
+    for level in sets[0].labels:
+        add(level, [vectors.labels[level] for vectors in sets])
     return pa.table(columns)

@@ -1,4 +1,4 @@
-"""What `trivet init` finds at a path: which kind of data, how Trivet reads them, and which columns are labels."""
+"""Detection of the data at a path: their kind, the settings that read them, and which columns are labels."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
 from trivet.datasets.image_decoding import decode_files, open_image
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.table import IMAGE, TableConfig, list_table
-from trivet.io.embedding_source import Column, Source, listed
-from trivet.io.embedding_table import ASKED, CAMERA, ID, SPLIT, plain_levels
+from trivet.io.embedding_source import ColumnValues, EmbeddingSource, listed
+from trivet.io.embedding_table import CAMERA, ID, PROTOCOL_COLUMNS, SPLIT, plain_levels
 from trivet.io.hf_dataset import is_saved
 from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import holds_embeddings
 from trivet.io.read_embeddings import open_vectors
 from trivet.io.table import SUFFIXES as TABLES
-from trivet.io.table import Table, open_rows
+from trivet.io.table import DataTable, open_rows
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -33,7 +33,7 @@ LABELS = ("label", "class", "class_name", "category", "target", "intent", "speci
 TEXTS = ("text", "sentence", "utterance", "query", "question", "review", "description", "title", "content", "body")
 FIRST = 1000  # rows that tell what a column holds
 NEARLY = 0.9  # of them at least
-LOOKED_AT = 500  # images that are opened
+SAMPLED_IMAGES = 500  # images that are opened
 HASHED = 2**28  # bytes of files of equal size that are compared
 ROWS = 2**26  # numbers of vectors that are compared
 GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
@@ -41,23 +41,23 @@ GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
 
 @dataclass(frozen=True)
 class Images:
-    """What some of the images are like.
+    """Properties of a sample of the images.
 
     Attributes:
-        looked_at: how many were decoded.
+        num_decoded: how many were decoded.
         broken: position in the list -> why it cannot be.
         sides: `(N, 2)` height and width of the others, upright or not.
         grey: whether none has colours.
     """
 
-    looked_at: int
+    num_decoded: int
     broken: Mapping[int, str]
     sides: Integers
     grey: bool
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedData:
     """Data at a path.
 
     Attributes:
@@ -101,13 +101,13 @@ class _Columns:
         return int(self.numbers[name].max()) + 1
 
     def within(self, fine: str, coarse: str) -> bool:
-        """Whether each class of one lies in one class of the other."""
+        """Test whether each class of one lies in one class of the other."""
         pairs = self.numbers[fine].astype(np.int64) * self.classes(coarse) + self.numbers[coarse]
         return len(np.unique(pairs)) == self.classes(fine)
 
 
-def look(path: Path, labels: Sequence[str] | None = None, text: str | None = None) -> Found:
-    """What lies at a path: a folder of images, a table of images or texts, or vectors.
+def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = None) -> DetectedData:
+    """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
 
     Args:
         path: a folder, or a file.
@@ -148,7 +148,7 @@ def _refuse_text(text: str | None, path: Path, what: str) -> None:
         raise ValueError(f"--text names the column of texts of a table: {path} holds {what}; leave it out.")
 
 
-def _folder(path: Path, labels: Sequence[str] | None) -> Found:
+def _folder(path: Path, labels: Sequence[str] | None) -> DetectedData:
     tables = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and not file.name.startswith("."))
     config = FolderConfig(root=path, levels=None if labels is None else tuple(labels))
     try:
@@ -156,7 +156,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> Found:
     except ValueError as error:
         lists = [file for file in tables if _lists_images(file)]
         if len(lists) == 1:  # images in no class folders, and a table that says their classes
-            return look(lists[0], labels)
+            return detect(lists[0], labels)
         if tables:
             names = listed([file.name for file in tables])
             raise ValueError(f"{str(error).removesuffix('.')}; or give a table: {path} holds {names}.") from None
@@ -174,7 +174,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> Found:
     named = labels is not None or len(levels) == 1
     guessed = "" if named else f"The folders within each other are levels, called {' > '.join(levels)}, coarse first."
     return _with_images(
-        Found("folder", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed), listing
+        DetectedData("folder", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed), listing
     )
 
 
@@ -185,7 +185,7 @@ def _lists_images(file: Path) -> bool:
         return False
 
 
-def _table(rows: Table, image: str, labels: Sequence[str] | None) -> Found:
+def _table(rows: DataTable, image: str, labels: Sequence[str] | None) -> DetectedData:
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
@@ -196,16 +196,16 @@ def _table(rows: Table, image: str, labels: Sequence[str] | None) -> Found:
     if isinstance(first, Path) and not first.exists() and first.relative_to(_folder_of(rows.path)).exists():
         data["root"] = "."  # paths that begin where trivet was started
         listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
-    found = Found("table", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed)
-    return _with_images(found, listing)
+    detected = DetectedData("table", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed)
+    return _with_images(detected, listing)
 
 
 def _folder_of(table: Path) -> Path:
-    """Where the paths of a table start, if nothing is said of it."""
+    """Default folder in which the paths of a table start."""
     return table if table.is_dir() else table.parent
 
 
-def _vectors(path: Path, labels: Sequence[str] | None) -> Found:
+def _vectors(path: Path, labels: Sequence[str] | None) -> DetectedData:
     source = open_vectors(path)
     levels, main, guessed = _levels(path, source, labels, leave=("text",))
     data = {"name": "vectors", "path": str(path), "levels": list(levels)}
@@ -216,10 +216,12 @@ def _vectors(path: Path, labels: Sequence[str] | None) -> Found:
         notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
         notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
     divided = SPLIT[0] in source.columns
-    return Found("vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed)
+    return DetectedData(
+        "vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed
+    )
 
 
-def _texts(rows: Table, text: str | None, labels: Sequence[str] | None) -> Found:
+def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None) -> DetectedData:
     column = _text_column(rows) if text is None else text
     if column is None:
         raise ValueError(
@@ -232,14 +234,14 @@ def _texts(rows: Table, text: str | None, labels: Sequence[str] | None) -> Found
     if column != "text":
         data["text"] = column
     notes = () if text is not None or column == "text" else (f"The column {column!r} was taken for the texts.",)
-    return Found("texts", data, len(rows), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
+    return DetectedData("texts", data, len(rows), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
 
 
-def _image_column(rows: Table) -> str | None:
+def _image_column(rows: DataTable) -> str | None:
     """The column of images or of their paths, one with a usual name first."""
     for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
         column = rows.column(name, "the images")
-        if pa.types.is_struct(column.type) and {"bytes", "path"} <= {part.name for part in column.type}:
+        if pa.types.is_struct(column.type) and {"bytes", "path"} <= {member.name for member in column.type}:
             return name
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             some = [value for value in column.slice(0, FIRST).to_pylist() if value]
@@ -248,15 +250,15 @@ def _image_column(rows: Table) -> str | None:
     return None
 
 
-def _text_column(rows: Table) -> str | None:
+def _text_column(rows: DataTable) -> str | None:
     """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
-    named = next((name for one in TEXTS for name in rows.source.columns if name.lower() == one), None)
+    named = next((name for usual in TEXTS for name in rows.source.columns if name.lower() == usual), None)
     if named is not None:
         return named
     plain, _ = plain_levels(rows.source)
     lengths = {}
     for name in rows.source.columns:
-        if name in plain or name in (*ID, *SPLIT, *CAMERA, *ASKED):
+        if name in plain or name in (*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS):
             continue
         values = rows.source.column(name).values[:FIRST]
         if values.dtype.kind in "UO":
@@ -265,7 +267,7 @@ def _text_column(rows: Table) -> str | None:
 
 
 def _levels(
-    path: Path, source: Source, labels: Sequence[str] | None, leave: Sequence[str]
+    path: Path, source: EmbeddingSource, labels: Sequence[str] | None, leave: Sequence[str]
 ) -> tuple[dict[str, Integers], str, str]:
     """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed.
 
@@ -294,7 +296,7 @@ def _levels(
             f"training needs a column of labels that items share: {path} has none ({why}); add one, or name it with "
             "--labels."
         )
-    named = next((name for one in LABELS for name in known.numbers if name.lower() == one), None)
+    named = next((name for usual in LABELS for name in known.numbers if name.lower() == usual), None)
     main = named or max(known.numbers, key=lambda name: (name in known.texts, known.classes(name)))
     chain = _nested(known, main)
     return {name: known.numbers[name] for name in chain}, main, _guess(known, chain, main, named is not None)
@@ -304,23 +306,23 @@ def _nested(known: _Columns, main: str) -> list[str]:
     """The columns whose classes lie in those of the next, or the reverse, coarse first, with the main one."""
     chain = [main]
     for name in sorted(known.numbers, key=known.classes):
-        if name == main or any(known.classes(name) == known.classes(one) for one in chain):
+        if name == main or any(known.classes(name) == known.classes(other) for other in chain):
             continue
-        if all(known.within(*sorted((name, one), key=known.classes, reverse=True)) for one in chain):
+        if all(known.within(*sorted((name, other), key=known.classes, reverse=True)) for other in chain):
             chain.append(name)
     return sorted(chain, key=known.classes)
 
 
 def _guess(known: _Columns, chain: Sequence[str], main: str, by_name: bool) -> str:
     why = "by its name" if by_name else "as the one of most classes" if len(known.numbers) > 1 else "as the only one"
-    said = f"Guessed: {main!r} is the label, {why}"
+    text = f"Guessed: {main!r} is the label, {why}"
     if len(chain) > 1:
-        said += f"; {' > '.join(chain)}, coarse first, as each class of one lies in one class of the one before"
+        text += f"; {' > '.join(chain)}, coarse first, as each class of one lies in one class of the one before"
     others = [f"{name!r} ({known.classes(name):,} classes)" for name in known.numbers if name not in chain]
-    return said + (f". Not taken: {listed(others)}." if others else ".") + " --labels names others."
+    return text + (f". Not taken: {listed(others)}." if others else ".") + " --labels names others."
 
 
-def _numbers(path: Path, name: str, column: Column) -> Integers:
+def _numbers(path: Path, name: str, column: ColumnValues) -> Integers:
     if column.missing.any():
         raise ValueError(
             f"every row of {path} must have a label: {column.missing.sum():,} of "
@@ -330,12 +332,12 @@ def _numbers(path: Path, name: str, column: Column) -> Integers:
     return np.asarray(values.indices.to_numpy(), np.int64)
 
 
-def _with_images(found: Found, listing: Listing) -> Found:
+def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
     """With what some of the images are like, spread over all."""
     check_there(listing)
     count = len(listing.ids)
-    places = np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(np.int64)).tolist()
-    some = [listing.sources[place] for place in places]
+    positions = np.unique(np.linspace(0, count - 1, min(count, SAMPLED_IMAGES)).astype(np.int64)).tolist()
+    some = [listing.sources[position] for position in positions]
     broken = decode_files(some, size=64, channels=3, into=None, progress=reporter("looking at images"))
     sides, grey = [], True
     for i, source in enumerate(some):
@@ -347,16 +349,16 @@ def _with_images(found: Found, listing: Listing) -> Found:
     if not sides:
         raise ValueError(
             f"images must be readable: none of {len(some)} that were looked at in {listing.location} is, first "
-            f"{listing.ids[places[0]]} ({broken[0]})."
+            f"{listing.ids[positions[0]]} ({broken[0]})."
         )
-    images = Images(len(some), {places[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
+    images = Images(len(some), {positions[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
     same = _equal_files([source for source in listing.sources if isinstance(source, Path)])
     notes = () if not same else (f"Copies of other images, byte for byte: {same:,}.",)
-    return replace(found, listing=listing, images=images, notes=(*found.notes, *notes))
+    return replace(detected, listing=listing, images=images, notes=(*detected.notes, *notes))
 
 
 def _equal_files(paths: Sequence[Path]) -> int:
-    """How many files are copies of another, of those of equal size; 0 where these are too large to compare."""
+    """Number of files that are copies of another, of those of equal size; 0 where these are too large to compare."""
     sizes = {path: path.stat().st_size for path in paths if path.is_file()}
     often = Counter(sizes.values())
     alike = [path for path, size in sizes.items() if often[size] > 1]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.printing import echo, print_json, say
+from trivet.commands.printing import echo, print_json, print_text
 from trivet.commands.shared_options import DataRoot, Json, check_written, exists
 from trivet.io.overwrite_guard import INIT_START, begins
 from trivet.runtime.progress import show_progress
@@ -52,28 +52,34 @@ def init(
     json: Json = False,
 ) -> int:
     """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
-    check_written(context, own={"output": begins(INIT_START.encode())}, force=force)
-    beside = output.parent / SCHEMA
+    check_written(context, recognised={"output": begins(INIT_START.encode())}, force=force)
+    default_schema = output.parent / SCHEMA
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
         proposal = propose(path, labels=labels, text=text, encoder=encoder, data_root=data_root)
-        write_settings(proposal, path, output, schema or (beside if beside.is_file() else None))
+        write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])
     if json:
         counts = {"kind": proposal.kind, "items": proposal.items, "classes": proposal.classes}
         print_json(
-            {"settings": str(output), **counts, "found": proposal.found, "chosen": proposal.values, "next": command}
+            {
+                "settings": str(output),
+                **counts,
+                "findings": proposal.findings,
+                "chosen": proposal.values,
+                "next": command,
+            }
         )
         return 0
     echo("Found")
-    for one in proposal.found:
-        say(one, indent=2)
+    for finding in proposal.findings:
+        print_text(finding, indent=2)
     echo("Chosen")
     for section, entries in proposal.sections.items():
         for entry in entries:
             if entry.why:
-                say(f"{section}.{entry.key} = {as_toml(entry.value)}: {entry.why}", indent=2)
+                print_text(f"{section}.{entry.key} = {as_toml(entry.value)}: {entry.why}", indent=2)
     echo(f"Written to {output}. Next:")
     echo(f"  {command}")
     return 0

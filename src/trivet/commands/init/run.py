@@ -12,7 +12,7 @@ import numpy as np
 import tomli_w
 import torch
 
-from trivet.commands.init.data import Found, Images, look
+from trivet.commands.init.data import DetectedData, Images, detect
 from trivet.commands.train.train_on_vectors import suited
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.dataset import hold_out_fold
@@ -46,7 +46,7 @@ WEIGHTS = "model.safetensors"
 DOCS = "docs/settings.md"
 
 
-class Entry(NamedTuple):
+class ProposedSetting(NamedTuple):
     """A setting and why it has its value; the reason may be empty."""
 
     key: str
@@ -59,21 +59,21 @@ class Proposal(NamedTuple):
 
     Attributes:
         kind: the data set that reads them.
-        found: what was found, in sentences.
+        detected: what was found, in sentences.
         sections: section -> its settings.
         items, classes: how many items there are, and classes at the level trained on.
     """
 
     kind: str
-    found: list[str]
-    sections: dict[str, list[Entry]]
+    findings: list[str]
+    sections: dict[str, list[ProposedSetting]]
     items: int
     classes: int
 
     @property
     def values(self) -> dict[str, dict[str, Any]]:
         """The settings as a file has them."""
-        return {name: {one.key: one.value for one in entries} for name, entries in self.sections.items()}
+        return {name: {entry.key: entry.value for entry in entries} for name, entries in self.sections.items()}
 
 
 def propose(
@@ -96,29 +96,31 @@ def propose(
     Raises:
         ValueError: if there is nothing that can be trained on, or an option does not fit.
     """
-    found = look(path, labels, text)
-    if encoder is not None and found.kind != "texts":
-        raise ValueError(f"--encoder makes vectors of texts: {path} holds {_things(found)}; leave it out.")
-    level = found.main
-    sizes = found.sizes(level)
-    said = [*_found(found, path), *found.notes]
-    whys = {"levels" if "levels" in found.data else "root": found.guessed}
-    if found.kind == "table" and "root" in found.data:
+    detected = detect(path, labels, text)
+    if encoder is not None and detected.kind != "texts":
+        raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
+    level = detected.main
+    sizes = detected.sizes(level)
+    findings = [*_findings(detected, path), *detected.notes]
+    whys = {"levels" if "levels" in detected.data else "root": detected.guessed}
+    if detected.kind == "table" and "root" in detected.data:
         whys["root"] = "the paths start where trivet is started, not at the table"
-    data = [Entry(key, value, whys.get(key, "")) for key, value in found.data.items()]
-    data += _level(found) + _split(found, sizes)
-    if found.kind == "texts":
+    data = [ProposedSetting(key, value, whys.get(key, "")) for key, value in detected.data.items()]
+    data += _level(detected) + _split(detected, sizes)
+    if detected.kind == "texts":
         data += _encoder(encoder)
-    if found.images is not None:
-        sections, splits = _of_images(found, found.images, data)
+    if detected.images is not None:
+        sections, splits = _image_sections(detected, detected.images, data)
     else:
-        sections, splits = _of_vectors(found, data, data_root)
-        said += [one.removesuffix(".") + "." for one in splits.warnings]
-    settings = RunConfig.parse({name: {e.key: e.value for e in part} for name, part in sections.items()}, source="init")
+        sections, splits = _vector_sections(detected, data, data_root)
+        findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
+    settings = RunConfig.parse(
+        {name: {e.key: e.value for e in entries} for name, entries in sections.items()}, source="init"
+    )
     check_before_data(settings)
     check_levels(settings, splits.train.labels)
     make_batches(settings, splits.train, splits.level)
-    return Proposal(found.kind, said, sections, found.items, len(sizes))
+    return Proposal(detected.kind, findings, sections, detected.items, len(sizes))
 
 
 def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | None) -> None:
@@ -141,13 +143,13 @@ def as_text(proposal: Proposal, path: Path, output: Path, schema: Path | None) -
     """The settings file."""
     lines = [INIT_START + printable(f" {path}: train with trivet train {output}")]
     if schema is not None:
-        place = schema.resolve()
+        schema_path = schema.resolve()
         folder = output.parent.resolve()
-        near = place.relative_to(folder) if place.is_relative_to(folder) else None
-        lines.append(f"#:schema {f'./{near.as_posix()}' if near is not None else place.as_uri()}")
+        near = schema_path.relative_to(folder) if schema_path.is_relative_to(folder) else None
+        lines.append(f"#:schema {f'./{near.as_posix()}' if near is not None else schema_path.as_uri()}")
     lines += ["#", "# Found:"]
-    for one in proposal.found:
-        lines += _comment(one, first="#   ")
+    for finding in proposal.findings:
+        lines += _comment(finding, first="#   ")
     lines += ["#", *_comment(f"Paths are relative to the folder that trivet is started in. All settings: {DOCS}."), ""]
     lines += ["seed = 0"]
     for name, entries in proposal.sections.items():
@@ -167,7 +169,7 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{as_toml(key)} = {as_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + " }"
     return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
 
 
@@ -183,28 +185,28 @@ def _comment(text: str, first: str = "# ") -> list[str]:
     )
 
 
-def _things(found: Found) -> str:
-    return {"folder": "images", "table": "images", "vectors": "vectors", "texts": "texts"}[found.kind]
+def _kind_name(detected: DetectedData) -> str:
+    return {"folder": "images", "table": "images", "vectors": "vectors", "texts": "texts"}[detected.kind]
 
 
-def _found(found: Found, path: Path) -> list[str]:
-    """What there is, in sentences."""
-    said = [f"{found.items:,} {_things(found)} in {path}."]
-    for level in found.levels:
-        sizes = found.sizes(level)
+def _findings(detected: DetectedData, path: Path) -> list[str]:
+    """Sentences on the data."""
+    findings = [f"{detected.items:,} {_kind_name(detected)} in {path}."]
+    for level in detected.levels:
+        sizes = detected.sizes(level)
         single = int((sizes == 1).sum())
-        said.append(
+        findings.append(
             f"{level}: {many(len(sizes), 'class')} of {_range(sizes, 'item')}"
             f"{f'; {single:,} of a single item' if single else ''}."
         )
-    if found.images is not None:
-        said += _seen(found, found.images)
-    return said
+    if detected.images is not None:
+        findings += _image_findings(detected, detected.images)
+    return findings
 
 
-def many(count: int, one: str) -> str:
+def many(count: int, singular: str) -> str:
     """A number and what it counts: 1 item, 1,000 items."""
-    return f"{count:,} {noun(count, one)}"
+    return f"{count:,} {noun(count, singular)}"
 
 
 def _range(numbers: np.ndarray, unit: str) -> str:
@@ -215,58 +217,66 @@ def _range(numbers: np.ndarray, unit: str) -> str:
     return f"{low:,} to {many(high, unit)}, median {np.median(numbers):,.0f}"
 
 
-def _seen(found: Found, images: Images) -> list[str]:
+def _image_findings(detected: DetectedData, images: Images) -> list[str]:
     short = images.sides.min(axis=1)
-    looked = "all" if images.looked_at == found.items else f"{images.looked_at:,} of them"
-    said = [
+    extent = "all" if images.num_decoded == detected.items else f"{images.num_decoded:,} of them"
+    findings = [
         f"The shorter side of an image has {_range(short, 'pixel')}{', and no colours' if images.grey else ''} "
-        f"({looked} looked at)."
+        f"({extent} looked at)."
     ]
     if images.broken:
-        assert found.listing is not None
-        place, why = next(iter(images.broken.items()))
-        said.append(
-            f"{many(len(images.broken), 'image')} of {images.looked_at:,} cannot be read and will be left out, "
-            f"first {found.listing.ids[place]} ({why})."
+        assert detected.listing is not None
+        position, why = next(iter(images.broken.items()))
+        findings.append(
+            f"{many(len(images.broken), 'image')} of {images.num_decoded:,} cannot be read and will be left out, "
+            f"first {detected.listing.ids[position]} ({why})."
         )
-    return said
+    return findings
 
 
-def _level(found: Found) -> list[Entry]:
+def _level(detected: DetectedData) -> list[ProposedSetting]:
     """The level trained on, where there are several."""
-    if len(found.levels) == 1:
+    if len(detected.levels) == 1:
         return []
-    others = [name for name in found.levels if name != found.main]
+    others = [name for name in detected.levels if name != detected.main]
     why = (
         f"trained on; {', '.join(others)} {'is' if len(others) == 1 else 'are'} evaluated too, without being trained on"
     )
-    return [Entry("level", found.main, why)]
+    return [ProposedSetting("level", detected.main, why)]
 
 
-def _split(found: Found, sizes: np.ndarray) -> list[Entry]:
-    """How items are divided, and why; `sizes` of the classes of the level trained on."""
-    if found.divided:
-        where = "the folders train/, test/ and val/ say" if found.kind == "folder" else "the column split says"
-        return [Entry("split", "auto", f"{where} what is trained on")]
-    finest = found.sizes(list(found.levels)[-1])
+def _split(detected: DetectedData, sizes: np.ndarray) -> list[ProposedSetting]:
+    """Split of the items, and why; `sizes` of the classes of the level trained on."""
+    if detected.divided:
+        where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "the column split says"
+        return [ProposedSetting("split", "auto", f"{where} what is trained on")]
+    finest = detected.sizes(list(detected.levels)[-1])
     if len(sizes) < FEW_CLASSES and finest[-1] >= 4:
-        return [Entry("split", "in-class", f"{len(sizes)} classes are too few to hold some out: items of each are")]
+        return [
+            ProposedSetting(
+                "split", "in-class", f"{len(sizes)} classes are too few to hold some out: items of each are"
+            )
+        ]
     why = 'half of the classes are never trained on, as new classes are the test of an embedding; else "in-class"'
-    return [Entry("split", "class-disjoint", why)]
+    return [ProposedSetting("split", "class-disjoint", why)]
 
 
-def _encoder(encoder: str | None) -> list[Entry]:
-    """What makes vectors of texts."""
+def _encoder(encoder: str | None) -> list[ProposedSetting]:
+    """Encoder of texts."""
     if encoder is not None:
-        return [Entry("encoder", encoder)]
+        return [ProposedSetting("encoder", encoder)]
     at_hand = next((name for name in ENCODERS if installed("sentence_transformers") and _cached(name)), None)
     if at_hand is not None:
-        return [Entry("encoder", at_hand, "is on this machine; without it, character n-grams, which know no meaning")]
+        return [
+            ProposedSetting(
+                "encoder", at_hand, "is on this machine; without it, character n-grams, which know no meaning"
+            )
+        ]
     return []
 
 
 def _cached(repository: str) -> bool:
-    """Whether the weights of a model of the Hugging Face hub were downloaded before."""
+    """Test whether the weights of a model of the Hugging Face hub were downloaded before."""
     if not installed("huggingface_hub"):
         return False
     from huggingface_hub import try_to_load_from_cache  # here: few need it
@@ -274,23 +284,27 @@ def _cached(repository: str) -> bool:
     return isinstance(try_to_load_from_cache(repository, WEIGHTS), str)
 
 
-Sections = dict[str, list[Entry]]
+Sections = dict[str, list[ProposedSetting]]
 
 
-def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tuple[Sections, Splits]:
+def _vector_sections(
+    detected: DetectedData, data: list[ProposedSetting], data_root: Path | None
+) -> tuple[Sections, Splits]:
     """A head, as `trivet train --vectors` makes it, on vectors or those of texts."""
-    given = {one.key: one.value for one in data}
-    splits = load(DataConfig.parse(given, source="data"), data_root)
-    values = suited({"data": given}, splits)
+    data_values = {setting.key: setting.value for setting in data}
+    splits = load(DataConfig.parse(data_values, source="data"), data_root)
+    values = suited({"data": data_values}, splits)
     folds = values["data"].get("folds")
     if folds is not None:
         splits = hold_out_fold(splits, folds, 0)
         data = [
             *data,
-            Entry("folds", folds, f"one of {folds} folds of the training classes is held out, to choose the step by"),
+            ProposedSetting(
+                "folds", folds, f"one of {folds} folds of the training classes is held out, to choose the step by"
+            ),
         ]
     counts = usable = _counts(splits)
-    if found.kind == "texts":  # of which a batch holds no two that are equal
+    if detected.kind == "texts":  # of which a batch holds no two that are equal
         labels = splits.train.labels[splits.level]
         usable = np.unique(
             labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)], return_counts=True
@@ -302,76 +316,92 @@ def _of_vectors(found: Found, data: list[Entry], data_root: Path | None) -> tupl
         )
     model, loss = values["model"], values["loss"]
     raw = "the vectors themselves"
-    if found.kind == "texts" and "encoder" not in given:
+    if detected.kind == "texts" and "encoder" not in data_values:
         raw = 'vectors of character n-grams: --encoder or model.name = "text:FOLDER" know meaning, see docs/texts.md'
     sections: Sections = {
         "data": data,
         "model": [
-            Entry("name", model["name"], f"a linear head that begins as {raw}"),
-            Entry("embedding_dim", model["embedding_dim"], "as long as the vectors; fewer begin as their projection"),
+            ProposedSetting("name", model["name"], f"a linear head that begins as {raw}"),
+            ProposedSetting(
+                "embedding_dim", model["embedding_dim"], "as long as the vectors; fewer begin as their projection"
+            ),
         ],
-        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, held_out=folds is not None),
-        "loss": [Entry(key, value) for key, value in loss.items()],
-        "training": [Entry(key, value) for key, value in values["training"].items()],
-        "evaluation": [Entry(key, value) for key, value in values["evaluation"].items()],
-        "choosing": [Entry(key, value) for key, value in values.get("choosing", {}).items()],
+        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, holdout=folds is not None),
+        "loss": [ProposedSetting(key, value) for key, value in loss.items()],
+        "training": [ProposedSetting(key, value) for key, value in values["training"].items()],
+        "evaluation": [ProposedSetting(key, value) for key, value in values["evaluation"].items()],
+        "choosing": [ProposedSetting(key, value) for key, value in values.get("choosing", {}).items()],
     }
-    sections["loss"][0] = Entry("name", loss["name"], "this and the rest were chosen on CLINC150, BANKING77 and CUB")
-    sections["training"][0] = Entry("steps", values["training"]["steps"], "a minute; the step kept is the best of them")
+    sections["loss"][0] = ProposedSetting(
+        "name", loss["name"], "this and the rest were chosen on CLINC150, BANKING77 and CUB"
+    )
+    sections["training"][0] = ProposedSetting(
+        "steps", values["training"]["steps"], "a minute; the step kept is the best of them"
+    )
     if sections["choosing"]:
-        sections["choosing"][0] = Entry("keep", "best", "the vectors as they are, if no step is better beyond doubt")
+        sections["choosing"][0] = ProposedSetting(
+            "keep", "best", "the vectors as they are, if no step is better beyond doubt"
+        )
     else:
         del sections["choosing"]
-        sections["training"][0] = Entry("steps", values["training"]["steps"], "too few classes to choose the best by")
+        sections["training"][0] = ProposedSetting(
+            "steps", values["training"]["steps"], "too few classes to choose the best by"
+        )
     return _singles(sections, counts, splits.level), splits
 
 
-def _of_images(found: Found, images: Images, data: list[Entry]) -> tuple[Sections, Splits]:
+def _image_sections(detected: DetectedData, images: Images, data: list[ProposedSetting]) -> tuple[Sections, Splits]:
     """A pretrained network where one is at hand, else a small one."""
-    assert found.listing is not None
+    assert detected.listing is not None
     backbone = None if images.grey else next((name for name in BACKBONES if _cached(f"timm/{name}")), None)
-    data = [*data, *_image_settings(found, images, backbone)]
-    values = {one.key: one.value for one in data}
+    data = [*data, *_image_settings(detected, images, backbone)]
+    values = {setting.key: setting.value for setting in data}
     config = DataConfig.parse(values, source="data")
     assert isinstance(config, ImageFilesConfig)
-    kept = None
-    if images.looked_at == found.items:
-        kept = np.setdiff1d(np.arange(found.items), list(images.broken))
-    splits = split_listing(config, found.listing, kept)
+    readable = None
+    if images.num_decoded == detected.items:
+        readable = np.setdiff1d(np.arange(detected.items), list(images.broken))
+    splits = split_listing(config, detected.listing, readable)
     choosable = any(name in splits.evaluation for name in SPLITS)
     if not choosable and len(_counts(splits)) >= CHOOSABLE:
         splits = hold_out_fold(splits, FOLDS, 0)
         why = "a quarter of the training classes is held out, to choose the step by"
-        data, choosable = [*data, Entry("folds", FOLDS, why)], True
+        data, choosable = [*data, ProposedSetting("folds", FOLDS, why)], True
     counts = _counts(splits)
-    coarse = splits.level != list(found.levels)[-1]
-    sections: Sections = {"data": data, "model": _network(found, images, backbone, values["image_size"])}
+    coarse = splits.level != list(detected.levels)[-1]
+    sections: Sections = {"data": data, "model": _network(detected, images, backbone, values["image_size"])}
     samples = EASY if coarse else max(2, min(USUAL, int(np.median(counts))))
-    sections["batch"] = _batch(counts, samples, BATCH, held_out=any(entry.key == "folds" for entry in data))
+    sections["batch"] = _batch(counts, samples, BATCH, holdout=any(entry.key == "folds" for entry in data))
     if coarse:
         why = "finer classes lie in one: each item is pulled to its nearest of the class alone, so that they stay apart"
         sections["loss"] = [
-            Entry("name", "triplet"),
-            Entry("positives", "easy", why),
-            Entry("negatives", "semihard"),
-            Entry("margin", 0.2),
+            ProposedSetting("name", "triplet"),
+            ProposedSetting("positives", "easy", why),
+            ProposedSetting("negatives", "semihard"),
+            ProposedSetting("margin", 0.2),
         ]
     else:
         why = 'among the best on four data sets; positives = "easy" if a class holds several kinds'
-        sections["loss"] = [Entry("name", "multi-similarity", why), Entry("threshold", 0.5)]
-    size = math.prod(one.value for one in sections["batch"])
+        sections["loss"] = [ProposedSetting("name", "multi-similarity", why), ProposedSetting("threshold", 0.5)]
+    size = math.prod(setting.value for setting in sections["batch"])
     sections["training"] = _training(len(splits.train), size, tuned=backbone is not None)
     steps = int(sections["training"][0].value)
-    sections["evaluation"] = [Entry("every", max(1, steps // 10), "steps between two looks at items held out")]
-    tested = max(len(np.unique(list(part.labels.values())[-1])) for part in splits.evaluation.values())
+    sections["evaluation"] = [
+        ProposedSetting("every", max(1, steps // 10), "steps between two looks at items held out")
+    ]
+    tested = max(len(np.unique(list(dataset.labels.values())[-1])) for dataset in splits.evaluation.values())
     if tested > MANY_CLASSES:
-        sections["evaluation"].append(Entry("nmi_plus", 2, f"clusters per class; more take long with {tested:,}"))
+        sections["evaluation"].append(
+            ProposedSetting("nmi_plus", 2, f"clusters per class; more take long with {tested:,}")
+        )
     if choosable:
-        sections["choosing"] = [Entry("keep", "best", "the best step; the start, if none is better beyond doubt")]
+        sections["choosing"] = [
+            ProposedSetting("keep", "best", "the best step; the start, if none is better beyond doubt")
+        ]
     return _singles(sections, counts, splits.level), splits
 
 
-def _image_settings(found: Found, images: Images, backbone: str | None) -> list[Entry]:
+def _image_settings(detected: DetectedData, images: Images, backbone: str | None) -> list[ProposedSetting]:
     """Size, colours and changes of the images."""
     sides = np.median(images.sides, axis=0)
     most = SIDE if backbone is None else TUNED_SIDES[torch.cuda.is_available()]
@@ -382,9 +412,11 @@ def _image_settings(found: Found, images: Images, backbone: str | None) -> list[
         long = 8 * round(short * min(3.0, max(ratio, 1 / ratio)) / 8)
         size = [long, short] if ratio > 1 else [short, long]
     larger = sides.min() > short
-    entries = [Entry("image_size", size, "larger ones show more and take longer" if larger else "as the images have")]
+    entries = [
+        ProposedSetting("image_size", size, "larger ones show more and take longer" if larger else "as the images have")
+    ]
     if isinstance(size, list):
-        entries[0] = Entry(
+        entries[0] = ProposedSetting(
             "image_size",
             size,
             "height and width, as most images are so much longer than wide"
@@ -392,26 +424,32 @@ def _image_settings(found: Found, images: Images, backbone: str | None) -> list[
             else "height and width, as most images are so much wider than high",
         )
     if images.grey:
-        entries += [Entry("channels", 1, "no image that was looked at has colours")]
-        entries += [Entry("augment", "none", '"crop-flip" shifts and mirrors images: not for letters or digits')]
+        entries += [ProposedSetting("channels", 1, "no image that was looked at has colours")]
+        entries += [
+            ProposedSetting("augment", "none", '"crop-flip" shifts and mirrors images: not for letters or digits')
+        ]
     else:
         entries += [
-            Entry("augment", "crop-flip", 'shifts and mirrors images: "none" for letters, or where sides matter')
+            ProposedSetting(
+                "augment", "crop-flip", 'shifts and mirrors images: "none" for letters, or where sides matter'
+            )
         ]
-    share = len(images.broken) / images.looked_at
+    share = len(images.broken) / images.num_decoded
     if share > 0.005:
         why = f"{100 * share:.1f} % of those looked at cannot be read; above this share a run stops"
-        entries.append(Entry("allow_corrupt", min(1.0, math.ceil(200 * share) / 100), why))
+        entries.append(ProposedSetting("allow_corrupt", min(1.0, math.ceil(200 * share) / 100), why))
     return entries
 
 
-def _network(found: Found, images: Images, backbone: str | None, size: int | list[int]) -> list[Entry]:
+def _network(
+    detected: DetectedData, images: Images, backbone: str | None, size: int | list[int]
+) -> list[ProposedSetting]:
     """The network and the length of an embedding."""
     if backbone is not None:
         return [
-            Entry("name", f"{TIMM}{backbone}", "its weights are on this machine"),
-            Entry("pretrained", True),
-            Entry("embedding_dim", 128),
+            ProposedSetting("name", f"{TIMM}{backbone}", "its weights are on this machine"),
+            ProposedSetting("pretrained", True),
+            ProposedSetting("embedding_dim", 128),
         ]
     side = size if isinstance(size, int) else min(size)
     name = "mlp" if side < 8 else "conv2" if side < 16 else "conv3" if side <= 32 else "conv4"
@@ -419,37 +457,37 @@ def _network(found: Found, images: Images, backbone: str | None, size: int | lis
         f'from nothing. Pretrained is nearly always better, at {TUNED_SIDES[0]} pixels or more: "{TIMM}{BACKBONES[0]}" '
         "with pretrained = true downloads its weights once, weights = FILE has them: docs/networks.md"
     )
-    return [Entry("name", name, why), Entry("embedding_dim", 64)]
+    return [ProposedSetting("name", name, why), ProposedSetting("embedding_dim", 64)]
 
 
-def _batch(counts: np.ndarray, samples: int, most: int, *, held_out: bool) -> list[Entry]:
+def _batch(counts: np.ndarray, samples: int, most: int, *, holdout: bool) -> list[ProposedSetting]:
     """Classes and samples of a batch from the sizes of the training classes, less those that are held out."""
     classes = max(2, min(len(counts), most // samples))
     of = "all" if classes == len(counts) else f"of {len(counts):,}"
-    less = " less those held out" if held_out else ""
+    less = " less those held out" if holdout else ""
     what = f"{of} training classes{less}; {classes * samples} items are compared with each other"
     why = f"a median class has {np.median(counts):,.0f}; a smaller one gives all it has"
-    return [Entry("num_classes", classes, what), Entry("samples_per_class", samples, why)]
+    return [ProposedSetting("num_classes", classes, what), ProposedSetting("samples_per_class", samples, why)]
 
 
-def _training(items: int, batch: int, *, tuned: bool) -> list[Entry]:
+def _training(items: int, batch: int, *, tuned: bool) -> list[ProposedSetting]:
     """Steps by the number of items, and the optimiser."""
     wanted = (TUNED_PASSES if tuned else PASSES) * items / batch
     steps = int(min(MOST_STEPS, max(LEAST_STEPS, round(wanted, -2))))
-    seen = steps * batch / items
-    why = f"each item is seen about {seen:,.0f} times: a first guess; the curves of the report say if more would help"
-    if seen < 1:
-        why = f"{100 * seen:.0f} % of the items are seen: a first look; train longer if it helps"
-    entries = [Entry("steps", steps, why)]
+    passes = steps * batch / items
+    why = f"each item is seen about {passes:,.0f} times: a first guess; the curves of the report say if more would help"
+    if passes < 1:
+        why = f"{100 * passes:.0f} % of the items are seen: a first look; train longer if it helps"
+    entries = [ProposedSetting("steps", steps, why)]
     if tuned:
         return [
             *entries,
-            Entry("optimizer", "adamw"),
-            Entry("learning_rate", 3e-5, "a backbone loses what it knows at larger ones"),
-            Entry("weight_decay", 1e-4),
-            Entry("schedule", "cosine"),
+            ProposedSetting("optimizer", "adamw"),
+            ProposedSetting("learning_rate", 3e-5, "a backbone loses what it knows at larger ones"),
+            ProposedSetting("weight_decay", 1e-4),
+            ProposedSetting("schedule", "cosine"),
         ]
-    return [*entries, Entry("learning_rate", 1e-3)]
+    return [*entries, ProposedSetting("learning_rate", 1e-3)]
 
 
 def _counts(splits: Splits) -> np.ndarray:
@@ -467,4 +505,4 @@ def _singles(sections: Sections, counts: np.ndarray, level: str) -> Sections:
         f"{single:,} of {len(counts):,} training classes of {level} have one item, so no positive: this loss compares "
         "items with a proxy per class. Without these items, take triplet"
     )
-    return sections | {"loss": [Entry("name", "proxy-nca", why)]}
+    return sections | {"loss": [ProposedSetting("name", "proxy-nca", why)]}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from trivet.commands.printing import echo, per_cent, print_json, print_table
-from trivet.commands.shared_options import Distance, Json, check_written, exists, given, refuse
+from trivet.commands.shared_options import Distance, Json, check_written, exists, refuse, written_options
 from trivet.io.overwrite_guard import triplets
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
@@ -97,7 +97,7 @@ def mine(
     json: Json = False,
 ) -> int:
     """Mine hard negatives for all items of a set, as triplets in a parquet file."""
-    check_written(context, own={"output": triplets}, force=force)
+    check_written(context, recognised={"output": triplets}, force=force)
     if output.suffix.lower() != ".parquet":
         raise ValueError(f"--output must name a .parquet file: got {output}.")
     if pairs is not None:
@@ -136,26 +136,28 @@ def mine(
     if json:
         print_json(mined)
     else:
-        print_mined(mined, given(context, "skip", "margin", "relative_margin", "min_distance", "max_distance"))
+        print_mined(
+            mined, written_options(context, "skip", "margin", "relative_margin", "min_distance", "max_distance")
+        )
     return 0
 
 
 def print_mined(mined: Mapping[str, Any], filters: list[str]) -> None:
-    """What was found, and what was left out and why."""
+    """Print the number of triplets, and how many candidates were left out and why."""
     counts, index = mined["counts"], mined["index"]
-    found = "" if index["kind"] == "exact" else f", recall {per_cent(index['recall'])} %"
+    recall_text = "" if index["kind"] == "exact" else f", recall {per_cent(index['recall'])} %"
     echo(
         f"{counted(counts['taken'], 'triplet')} of {counted(counts['pairs'], 'pair')} in {mined['output']}, "
-        f"{mined['distance']} distance, {index['kind']} index{found}"
+        f"{mined['distance']} distance, {index['kind']} index{recall_text}"
     )
-    if mined["kept"]:
-        echo(f"{mined['kept']} of {counted(mined['chunks'], 'chunk')} were there")
-    shown = [
+    if mined["reused"]:
+        echo(f"{mined['reused']} of {counted(mined['chunks'], 'chunk')} were there")
+    rows = [
         (text, str(counts[name]), per_cent(counts[name] / counts["candidates"] if counts["candidates"] else None))
         for name, text in LEFT_OUT.items()
         if counts[name] or any(option in text.split() for option in filters)
     ]
-    print_table(f"{counted(counts['candidates'], 'candidate')}", ("what became of them",), ("number", "%"), shown)
+    print_table(f"{counted(counts['candidates'], 'candidate')}", ("what became of them",), ("number", "%"), rows)
     echo(f"{counted(counts['same_class'], 'nearer item')} of the anchor's class, or listed as its positive")
     for name, text in (
         ("without_positive", "anchor without another item of its class"),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import trivet
-from trivet.io.atomic_files import LOCK, atomic_file, parts_folder, write_json
+from trivet.io.atomic_files import LOCK, atomic_file, partial_folder, write_json
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import MINED, is_run_folder
@@ -92,22 +92,22 @@ def mine_file(
     listed_pairs = None if pairs is None else _read_pairs(pairs, anchors, items)
     numbers: tuple[Integers, ...] = ()
     if level is not None:
-        numbers, _ = class_numbers(*(part.labels[level] for part in ((items,) if corpus is None else (items, anchors))))
-    given: dict[str, Any] = {"labels": numbers[0] if numbers else None, "pairs": listed_pairs, "rules": rules}
+        numbers, _ = class_numbers(*(item.labels[level] for item in ((items,) if corpus is None else (items, anchors))))
+    arguments: dict[str, Any] = {"labels": numbers[0] if numbers else None, "pairs": listed_pairs, "rules": rules}
     if corpus is not None:
-        given |= {"anchors": anchors.embeddings, "anchor_labels": numbers[1] if numbers else None}
+        arguments |= {"anchors": anchors.embeddings, "anchor_labels": numbers[1] if numbers else None}
         Points(anchors.embeddings, distance=distance, name="anchors")  # that no chunk is refused after hours
     rows = np.arange(len(anchors)) if listed_pairs is None else np.unique(listed_pairs[:, 0])
     settings = {"distance": distance, "kind": kind, "recall": recall, **asdict(rules)}
-    with parts_folder(output) as folder:
+    with partial_folder(output) as folder:
         key = _key(settings, [anchors, items], [*numbers, *([] if listed_pairs is None else [listed_pairs])])
         index = _index(folder, items, key, settings)
         chunks = list(enumerate(spans(len(rows), CHUNK)))
-        parts = [folder / f"part-{number:05d}.parquet" for number, _ in chunks]
-        kept = sum(part.is_file() for part in parts)
+        chunk_files = [folder / f"part-{number:05d}.parquet" for number, _ in chunks]
+        reused = sum(item.is_file() for item in chunk_files)
         for number, (start, stop) in steps(chunks, "mining, in chunks"):
-            if not parts[number].is_file():
-                _write_part(parts[number], hard_negatives(index, rows=rows[start:stop], **given))
+            if not chunk_files[number].is_file():
+                _write_chunk(chunk_files[number], hard_negatives(index, rows=rows[start:stop], **arguments))
         record = {
             "trivet": trivet.__version__,
             "source": str(source.resolve()),
@@ -118,10 +118,10 @@ def mine_file(
             "distance": distance,
             "rules": asdict(rules),
             "index": {"kind": index.info.kind, "parameters": dict(index.info.parameters), "recall": index.info.recall},
-            **_summary(parts),
+            **_summary(chunk_files),
         }
-        _write_whole(output, parts, anchors, items, record)
-    return {"output": str(output), **record, "chunks": len(parts), "kept": kept}
+        _write_output(output, chunk_files, anchors, items, record)
+    return {"output": str(output), **record, "chunks": len(chunk_files), "reused": reused}
 
 
 def _only_level(path: Path, vectors: Vectors) -> str:
@@ -136,22 +136,22 @@ def _only_level(path: Path, vectors: Vectors) -> str:
 def _read_pairs(path: Path, anchors: Vectors, items: Vectors) -> Integers:
     """The positions `(P, 2)` of the ids that a table pairs."""
     table = open_rows(path, "pairs")
-    found = []
+    columns = []
     for role, vectors in zip(ROLES[:2], (anchors, items), strict=True):
         ids = table.column(role, f"the {role}s of pairs").cast(pa.large_string())
-        place = pc.index_in(ids, pa.array(vectors.names(), pa.large_string()))
-        if place.null_count:
-            row = place.is_null().to_numpy().argmax()
+        positions = pc.index_in(ids, pa.array(vectors.names(), pa.large_string()))
+        if positions.null_count:
+            row = positions.is_null().to_numpy().argmax()
             raise ValueError(
                 f"each {role} of a pair must be the id of an item, or its row number in a file without ids: "
                 f"{vectors.name} has no {ids[row].as_py()!r}, of row {row} of {path}; correct or remove it."
             )
-        found.append(place.to_numpy().astype(np.int64))
-    return np.stack(found, axis=1)
+        columns.append(positions.to_numpy().astype(np.int64))
+    return np.stack(columns, axis=1)
 
 
 def _key(settings: dict[str, Any], sets: Sequence[Vectors], numbers: Sequence[Integers]) -> str:
-    """What tells what is mined from anything else: the settings and all numbers."""
+    """Fingerprint of the settings and all numbers of a mining."""
     digest = hashlib.sha256(repr([trivet.__version__, CHUNK, *settings.items()]).encode())
     for vectors in dict.fromkeys(sets):
         digest.update(repr((vectors.embeddings.shape, vectors.embeddings.dtype)).encode())
@@ -175,7 +175,7 @@ def _index(folder: Path, items: Vectors, key: str, settings: dict[str, Any]) -> 
     return Index.load(folder)
 
 
-def _write_part(path: Path, mined: HardNegatives) -> None:
+def _write_chunk(path: Path, mined: HardNegatives) -> None:
     """The triplets of a chunk, by their positions."""
     columns = {role: getattr(mined, f"{role}s") for role in ROLES} | {name: getattr(mined, name) for name in FAR}
     metadata = {MINED: json.dumps(mined.counts._asdict())}
@@ -183,20 +183,22 @@ def _write_part(path: Path, mined: HardNegatives) -> None:
         pq.write_table(pa.table(columns).replace_schema_metadata(metadata), partial)
 
 
-def _summary(parts: Sequence[Path]) -> dict[str, Any]:
+def _summary(chunk_files: Sequence[Path]) -> dict[str, Any]:
     """The counts of all chunks, and how far positives and negatives are on average; None without a triplet."""
     counts = MiningCounts.total(
-        MiningCounts(**json.loads(pq.read_schema(part).metadata[MINED.encode()])) for part in parts
+        MiningCounts(**json.loads(pq.read_schema(file).metadata[MINED.encode()])) for file in chunk_files
     )
     sums = np.zeros(3)
-    for part in parts:
-        near, far = (column.to_numpy() for column in pq.read_table(part, columns=list(FAR)).columns)
+    for file in chunk_files:
+        near, far = (column.to_numpy() for column in pq.read_table(file, columns=list(FAR)).columns)
         sums += near.sum(), far.sum(), (far < near).sum()
     means = (sums / counts.taken).tolist() if counts.taken else [None] * 3
     return {"triplets": counts.taken, "counts": counts._asdict(), **dict(zip((*FAR, "nearer"), means, strict=True))}
 
 
-def _write_whole(output: Path, parts: Sequence[Path], anchors: Vectors, items: Vectors, record: dict[str, Any]) -> None:
+def _write_output(
+    output: Path, chunk_files: Sequence[Path], anchors: Vectors, items: Vectors, record: dict[str, Any]
+) -> None:
     sets = (anchors, items, items)
     fields = [(role, pa.string()) for role in ROLES] + [(name, pa.float64()) for name in FAR]
     fields += [(f"{role}_row", pa.int64()) for role in ROLES]
@@ -206,13 +208,13 @@ def _write_whole(output: Path, parts: Sequence[Path], anchors: Vectors, items: V
     ids = {id(vectors): pa.array(vectors.names(), pa.string()) for vectors in sets}
     texts = {id(vectors): pa.array(vectors.texts, pa.string()) for vectors in sets if vectors.texts is not None}
 
-    def columns(part: pa.Table) -> Iterator[pa.Array | npt.NDArray[Any] | pa.ChunkedArray]:
-        yield from (ids[id(vectors)].take(part[role]) for role, vectors in zip(ROLES, sets, strict=True))
-        yield from (part[name] for name in FAR)
-        yield from (vectors.rows[part[role].to_numpy()] for role, vectors in zip(ROLES, sets, strict=True))
+    def columns(chunk: pa.Table) -> Iterator[pa.Array | npt.NDArray[Any] | pa.ChunkedArray]:
+        yield from (ids[id(vectors)].take(chunk[role]) for role, vectors in zip(ROLES, sets, strict=True))
+        yield from (chunk[name] for name in FAR)
+        yield from (vectors.rows[chunk[role].to_numpy()] for role, vectors in zip(ROLES, sets, strict=True))
         if texts:
-            yield from (texts[id(vectors)].take(part[role]) for role, vectors in zip(ROLES, sets, strict=True))
+            yield from (texts[id(vectors)].take(chunk[role]) for role, vectors in zip(ROLES, sets, strict=True))
 
     with atomic_file(output) as partial, pq.ParquetWriter(partial, schema) as writer:
-        for part in parts:
-            writer.write_table(pa.table(list(columns(pq.read_table(part))), schema=schema))
+        for file in chunk_files:
+            writer.write_table(pa.table(list(columns(pq.read_table(file))), schema=schema))

@@ -46,7 +46,7 @@ def search(
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
-    check_written(context, query, own={"sheet": page("sheet")})
+    check_written(context, query, recognised={"sheet": page("sheet")})
     with show_progress("search"):
         from trivet.commands.search.run import search_folder  # here: it loads the training stack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class FoundItem(TypedDict):
+class SearchNeighbour(TypedDict):
     """An item of the index, as far as it is from the query."""
 
     row: int | None
@@ -17,18 +17,18 @@ class FoundItem(TypedDict):
 
 
 class SearchQuery(TypedDict):
-    """What was searched with, and what was found, nearest first."""
+    """Query and its neighbours, nearest first."""
 
     name: str
     kind: str
     labels: dict[str, str]
     thumbnail: str | None
     text: str | None
-    neighbours: list[FoundItem]
+    neighbours: list[SearchNeighbour]
 
 
 class SearchRecord(TypedDict):
-    """Of `level` a neighbour is judged; `pixels`: pictures so small that they are shown unsmoothed."""
+    """Results of a search; neighbours are judged at `level`, and `pixels` says that pictures are shown unsmoothed."""
 
     index: str
     items: int

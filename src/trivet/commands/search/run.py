@@ -40,8 +40,8 @@ SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
 
 
 @dataclass(frozen=True)
-class Query:
-    """What is looked for.
+class IndexQuery:
+    """Query of an index.
 
     Attributes:
         name: the id, path or text as given; of a row of a file, "FILE row N".
@@ -57,7 +57,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class IndexedNeighbour:
     """An item that was found; `split` where the index knows it."""
 
     row: int
@@ -72,7 +72,7 @@ class Neighbour:
 
 
 class About(TypedDict, total=False):
-    """What `trivet index` keeps beside an index; see `trivet.commands.index.run.make_index`."""
+    """Metadata of an index; see `trivet.commands.index.run.make_index`."""
 
     trivet: str
     created: str
@@ -86,7 +86,7 @@ class About(TypedDict, total=False):
     text_model: str | None
 
 
-Answers = list[tuple[Query, list[Neighbour]]]
+Answers = list[tuple[IndexQuery, list[IndexedNeighbour]]]
 
 
 class IndexFolder:
@@ -157,9 +157,9 @@ class IndexFolder:
         for group in range(self._table.num_row_groups):
             with read_errors(self.path / ITEMS, "parquet"):
                 ids = self._table.read_row_group(group, ["id"]).column("id").cast(pa.large_string())
-            place = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
-            if place >= 0:
-                return start + int(place)
+            position = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
+            if position >= 0:
+                return start + int(position)
             start += len(ids)
         return None
 
@@ -170,7 +170,7 @@ class IndexFolder:
             raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
         item = self._read_items([row])[row]
         nearest = self.index.search_rows([row], k)
-        return self._answers([Query(id, "id", self._labels(item), row)], nearest.indices, nearest.distances)
+        return self._answers([IndexQuery(id, "id", self._labels(item), row)], nearest.indices, nearest.distances)
 
     def search_image(self, path: Path, k: int) -> Answers:
         """The items nearest to an image file, embedded by the model of the run."""
@@ -179,7 +179,7 @@ class IndexFolder:
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
         nearest = self.index.search(embed(model, inputs), k)
-        return self._answers([Query(str(path), "image", {})], nearest.indices, nearest.distances)
+        return self._answers([IndexQuery(str(path), "image", {})], nearest.indices, nearest.distances)
 
     def search_text(self, text: str, k: int) -> Answers:
         """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
@@ -187,9 +187,9 @@ class IndexFolder:
             network = self._model("a text")
             assert isinstance(network, TextEmbedder)
             with torch.no_grad():
-                found = network(network.tokens([text])).numpy()
-            nearest = self.index.search(found, k)
-            return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
+                embedding = network(network.tokens([text])).numpy()
+            nearest = self.index.search(embedding, k)
+            return self._answers([IndexQuery(text, "text", {})], nearest.indices, nearest.distances)
         name = self.index.about.get("text_model")
         if name is None:
             raise ValueError(
@@ -203,7 +203,7 @@ class IndexFolder:
                 f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
             )
         nearest = self.index.search(vector, k)
-        return self._answers([Query(text, "text", {})], nearest.indices, nearest.distances)
+        return self._answers([IndexQuery(text, "text", {})], nearest.indices, nearest.distances)
 
     def search_vectors(self, path: Path, k: int) -> Answers:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -217,7 +217,7 @@ class IndexFolder:
             vectors, labels, ids = read.embeddings, read.labels, read.ids
         nearest = self.index.search(vectors, k)
         queries = [
-            Query(
+            IndexQuery(
                 f"{path.name} row {row}" if ids is None else str(ids[row]),
                 "vector",
                 {level: str(labels[level][row]) for level in self.levels if level in labels},
@@ -267,13 +267,13 @@ class IndexFolder:
             )
         return self.run
 
-    def _answers(self, queries: Sequence[Query], rows: np.ndarray, distances: np.ndarray) -> Answers:
+    def _answers(self, queries: Sequence[IndexQuery], rows: np.ndarray, distances: np.ndarray) -> Answers:
         items = self._read_items(np.unique(rows[rows >= 0]).tolist())
         return [
             (
                 query,
                 [
-                    Neighbour(row, items[row]["id"], far, self._labels(items[row]), items[row].get("split"))
+                    IndexedNeighbour(row, items[row]["id"], far, self._labels(items[row]), items[row].get("split"))
                     for row, far in zip(near, fars, strict=True)
                     if row >= 0
                 ],
@@ -293,11 +293,11 @@ class IndexFolder:
         for group in np.unique(groups).tolist():
             here = [row for row, at in zip(rows, groups.tolist(), strict=True) if at == group]
             with read_errors(self.path / ITEMS, "parquet"):
-                part = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
-                found = part.to_pylist()
-                if any(not isinstance(text, str) for item in found for text in item.values()):
+                rows_of_group = self._table.read_row_group(group).take([row - int(starts[group]) for row in here])
+                records = rows_of_group.to_pylist()
+                if any(not isinstance(text, str) for item in records for text in item.values()):
                     raise ValueError("an item has no text where one belongs")
-            items |= dict(zip(here, found, strict=True))
+            items |= dict(zip(here, records, strict=True))
         return items
 
     def _some_ids(self) -> str:
@@ -321,11 +321,11 @@ class IndexFolder:
             "levels": list(self.levels),
         }
 
-        def shown(query: Query) -> dict[str, Any]:
-            one = pictures.of_query(query) if pictures else None
-            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **preview_record(one)}
+        def query_entry(query: IndexQuery) -> dict[str, Any]:
+            picture = pictures.of_query(query) if pictures else None
+            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **preview_record(picture)}
 
-        def neighbour(item: Neighbour) -> dict[str, Any]:
+        def neighbour(item: IndexedNeighbour) -> dict[str, Any]:
             return item.as_json() | preview_record(pictures.of_item(item.id, item.split) if pictures else None)
 
         record = {
@@ -339,14 +339,15 @@ class IndexFolder:
             "images": pictures is not None,
             "pixels": pictures is not None and pictures.side <= SHARP_PIXELS,
             "queries": [
-                shown(query) | {"neighbours": [neighbour(item) for item in neighbours]} for query, neighbours in answers
+                query_entry(query) | {"neighbours": [neighbour(item) for item in neighbours]}
+                for query, neighbours in answers
             ],
         }
         write_sheet(complete(SearchRecord, record), path)
 
 
 class _Pictures:
-    """What is shown of the items of a run's evaluation splits, and of image queries."""
+    """Pictures or texts of the items of a run's evaluation splits, and of image queries."""
 
     def __init__(self, folder: IndexFolder, data_root: Path | None) -> None:
         run = folder._run_for("a picture")
@@ -359,7 +360,7 @@ class _Pictures:
         self._positions: dict[tuple[str, str], int] = {}
         self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
 
-    def of_query(self, query: Query) -> Preview | None:
+    def of_query(self, query: IndexQuery) -> Preview | None:
         if query.kind == "image":
             return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
         if query.row is None:
@@ -376,10 +377,12 @@ class _Pictures:
             data = load(self._config, self._data_root, tokenize=self._tokenize)
             self._splits = {"train": data.train, **data.evaluation}  # training items can be indexed, too
             self._positions = {
-                (name, id): place for name, part in self._splits.items() for place, id in enumerate(part.ids)
+                (name, id): position
+                for name, dataset in self._splits.items()
+                for position, id in enumerate(dataset.ids)
             }
-        place = self._positions.get((split, id))
-        return None if place is None else self._splits[split].show(place)
+        position = self._positions.get((split, id))
+        return None if position is None else self._splits[split].show(position)
 
 
 def search_folder(

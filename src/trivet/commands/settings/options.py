@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.printing import print_json, print_table, say
+from trivet.commands.printing import print_json, print_table, print_text
 from trivet.commands.shared_options import Json
 from trivet.runtime.progress import show_progress
 
@@ -35,13 +35,17 @@ def settings(
         if schema:
             print_json(settings_schema())
             return 0
-        found = list_settings(section)
+        listing = list_settings(section)
     if json:
-        print_json({"settings": [one._asdict() for one in found]})
+        print_json({"settings": [setting._asdict() for setting in listing]})
         return 0
-    for name in dict.fromkeys(one.section for one in found):
-        rows = [(one.key, one.default or "–", one.description) for one in found if one.section == name]
+    for name in dict.fromkeys(setting.section for setting in listing):
+        rows = [
+            (setting.key, setting.default or "–", setting.description) for setting in listing if setting.section == name
+        ]
         print_table(f"[{name}]" if name else "at the top", ["key", "default", ""], [], rows)
     if section in (None, "data", "model", "loss"):
-        say("Each data set, network and loss has more: docs/settings.md and docs/data.md, or trivet settings --schema.")
+        print_text(
+            "Each data set, network and loss has more: docs/settings.md and docs/data.md, or trivet settings --schema."
+        )
     return 0

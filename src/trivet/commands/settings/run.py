@@ -32,7 +32,7 @@ RULES: dict[str, Collection[str]] = {"positives": POSITIVES, "negatives": NEGATI
 Schema = dict[str, Any]
 
 
-class Setting(NamedTuple):
+class SettingRow(NamedTuple):
     """A setting that files may have.
 
     Attributes:
@@ -48,49 +48,51 @@ class Setting(NamedTuple):
     description: str
 
 
-def list_settings(section: str | None = None) -> list[Setting]:
+def list_settings(section: str | None = None) -> list[SettingRow]:
     """The settings of all sections, or of one; of data, model and loss those that all names share.
 
     Raises:
         ValueError: if there is no such section.
     """
     schema = settings_schema()
-    found: dict[str, list[Setting]] = {"": []}
-    for key, one in schema["properties"].items():
-        if "$ref" in one:
-            part = schema["$defs"][one["$ref"].rpartition("/")[2]]
-            found[key] = [_setting(key, name, values) for name, values in _shared(schema, part).items()]
+    sections: dict[str, list[SettingRow]] = {"": []}
+    for key, entry in schema["properties"].items():
+        if "$ref" in entry:
+            section_schema = schema["$defs"][entry["$ref"].rpartition("/")[2]]
+            sections[key] = [_setting(key, name, values) for name, values in _shared(schema, section_schema).items()]
         else:
-            found[""].append(_setting("", key, one))
+            sections[""].append(_setting("", key, entry))
     if section is None:
-        return [setting for settings in found.values() for setting in settings]
-    check_name(section, [name for name in found if name], name="section")
-    return found[section]
+        return [setting for settings in sections.values() for setting in settings]
+    check_name(section, [name for name in sections if name], name="section")
+    return sections[section]
 
 
-def _shared(schema: Schema, part: Schema) -> Mapping[str, Schema]:
+def _shared(schema: Schema, section_schema: Schema) -> Mapping[str, Schema]:
     """The properties of a section, or those that all of its alternatives have; defaults where all have the same."""
-    if "anyOf" not in part:
-        properties: dict[str, Schema] = part["properties"]
+    if "anyOf" not in section_schema:
+        properties: dict[str, Schema] = section_schema["properties"]
         return properties
-    several = [schema["$defs"][one["$ref"].rpartition("/")[2]]["properties"] for one in part["anyOf"]]
+    several = [schema["$defs"][entry["$ref"].rpartition("/")[2]]["properties"] for entry in section_schema["anyOf"]]
     shared = {
-        key: part["properties"].get(key, one) for key, one in several[0].items() if all(key in p for p in several)
+        key: section_schema["properties"].get(key, entry)
+        for key, entry in several[0].items()
+        if all(key in p for p in several)
     }
     defaults = {key: [p[key].get("default") for p in several[:-1]] for key in shared}  # the last is of code outside
     return {
         key: {
-            word: said
-            for word, said in one.items()
-            if word != "default" or defaults[key].count(said) == len(several) - 1
+            word: value
+            for word, value in entry.items()
+            if word != "default" or defaults[key].count(value) == len(several) - 1
         }
-        for key, one in shared.items()
+        for key, entry in shared.items()
     }
 
 
-def _setting(section: str, key: str, values: Schema) -> Setting:
+def _setting(section: str, key: str, values: Schema) -> SettingRow:
     default = json.dumps(values["default"]) if "default" in values else ""
-    return Setting(section, key, default, values.get("description", ""))
+    return SettingRow(section, key, default, values.get("description", ""))
 
 
 def settings_schema() -> Schema:
@@ -108,25 +110,25 @@ def settings_schema() -> Schema:
     sweep["properties"]["vary"] = {"type": "object", "description": sweep["properties"]["vary"]["description"]}
     defs["SweepConfig"] = sweep
     properties = run["properties"] | {"sweep": {"$ref": "#/$defs/SweepConfig"}}
-    whole = {
+    schema = {
         "$schema": DRAFT,
         "title": "Settings of Trivet",
         "description": "What trivet train, forecast and sweep read; see docs/settings.md.",
         "type": "object",
-        "properties": {key: _section(one) for key, one in properties.items()},
+        "properties": {key: _section(entry) for key, entry in properties.items()},
         "additionalProperties": False,
         "anyOf": [{"required": run["required"]}, {"required": ["sweep"]}],  # of a sweep, what varies may be missing
         "$defs": defs,
     }
-    tidied: Schema = _tidy(whole)
+    tidied: Schema = _tidy(schema)
     used = _references(tidied)
-    tidied["$defs"] = {name: one for name, one in sorted(tidied["$defs"].items()) if name in used}
+    tidied["$defs"] = {name: entry for name, entry in sorted(tidied["$defs"].items()) if name in used}
     return tidied
 
 
-def _section(one: Schema) -> Schema:
-    """Of a section with a default, which is many settings, nothing but where it is described."""
-    return {"$ref": one["$ref"]} if "$ref" in one else one
+def _section(entry: Schema) -> Schema:
+    """Reference of a section alone: its default is many settings."""
+    return {"$ref": entry["$ref"]} if "$ref" in entry else entry
 
 
 def _alternatives(base: type[NamedConfig], prefixes: Collection[str], defs: dict[str, Schema]) -> Schema:
@@ -147,7 +149,7 @@ def _alternatives(base: type[NamedConfig], prefixes: Collection[str], defs: dict
     return {
         "type": "object",
         "description": _paragraph(base),
-        "properties": {"name": {"type": "string", "description": _said(base), "anyOf": names}},
+        "properties": {"name": {"type": "string", "description": _name_description(base), "anyOf": names}},
         "anyOf": [*references, {"$ref": f"#/$defs/Outside{base.__name__}"}],
     }
 
@@ -159,8 +161,8 @@ def _rule(rules: Collection[str]) -> Schema:
     return {"anyOf": [name, options], "description": f"One of {', '.join(rules)}, or a table of its name and options."}
 
 
-def _said(base: type[NamedConfig]) -> str:
-    """What the key `name` is."""
+def _name_description(base: type[NamedConfig]) -> str:
+    """Description of the key `name`."""
     return base.model_fields["name"].description or f"One of {', '.join(base.names())}, or one of your own."
 
 
@@ -179,18 +181,18 @@ def _alternative(
     made = chosen.model_json_schema()
     defs |= made.pop("$defs", {})
     beginnings = [name for name in names if name in prefixes]
-    whole = [name for name in names if name not in prefixes]
-    key: Schema = {"type": "string", "description": _said(base)}
-    key |= {"pattern": _beginning(beginnings)} if beginnings else {"enum": whole}
-    made["properties"] = {"name": key} | {k: one for k, one in made["properties"].items() if k != "name"}
+    full_names = [name for name in names if name not in prefixes]
+    key: Schema = {"type": "string", "description": _name_description(base)}
+    key |= {"pattern": _beginning(beginnings)} if beginnings else {"enum": full_names}
+    made["properties"] = {"name": key} | {k: entry for k, entry in made["properties"].items() if k != "name"}
     for role, rules in RULES.items():
         if role in chosen.model_fields and chosen.model_fields[role].annotation == Selector:
             made["properties"][role] |= _rule(rules)
     required = set(made.get("required", [])) - {"name"}
-    if base.model_fields["name"].default not in whole:
+    if base.model_fields["name"].default not in full_names:
         required.add("name")
     made |= {"required": sorted(required), "description": _paragraph(chosen)}
-    title = f"{base.__name__}-{(whole or beginnings)[0].rstrip(':')}"
+    title = f"{base.__name__}-{(full_names or beginnings)[0].rstrip(':')}"
     defs[title] = made | {"title": ", ".join(names)}
     return {"$ref": f"#/$defs/{title}"}
 
@@ -202,13 +204,15 @@ def _beginning(names: Collection[str]) -> str:
 def _tidy(schema: Any) -> Any:
     """Without null, which TOML has not, and the titles of keys, which repeat them; lists of fixed length as draft 7."""
     if isinstance(schema, list):
-        return [_tidy(one) for one in schema]
+        return [_tidy(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
     made: Schema = {}
     for key, value in schema.items():
         if key in ("properties", "$defs"):
-            made[key] = {name: _tidy(_untitled(one) if key == "properties" else one) for name, one in value.items()}
+            made[key] = {
+                name: _tidy(_untitled(entry) if key == "properties" else entry) for name, entry in value.items()
+            }
         elif key in ("default", "enum"):
             made[key] = value
         else:
@@ -221,7 +225,7 @@ def _tidy(schema: Any) -> Any:
         del made["default"]
     if made.get("format") == "path":
         del made["format"]
-    kinds = [one for one in made.get("anyOf", []) if one != {"type": "null"}]
+    kinds = [entry for entry in made.get("anyOf", []) if entry != {"type": "null"}]
     if len(kinds) < len(made.get("anyOf", [])):
         del made["anyOf"]
         made = made | {"anyOf": kinds} if len(kinds) > 1 else kinds[0] | made
@@ -237,12 +241,12 @@ def _references(schema: Schema) -> set[str]:
     used: set[str] = set()
     left: list[Any] = [{key: value for key, value in schema.items() if key != "$defs"}]
     while left:
-        one = left.pop()
-        if isinstance(one, list):
-            left += one
-        elif isinstance(one, dict):
-            left += one.values()
-            name = one["$ref"].rpartition("/")[2] if isinstance(one.get("$ref"), str) else None
+        node = left.pop()
+        if isinstance(node, list):
+            left += node
+        elif isinstance(node, dict):
+            left += node.values()
+            name = node["$ref"].rpartition("/")[2] if isinstance(node.get("$ref"), str) else None
             if name is not None and name not in used:
                 used.add(name)
                 left.append(schema["$defs"][name])

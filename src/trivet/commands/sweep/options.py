@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, say
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
@@ -55,7 +55,7 @@ def sweep(
         from trivet.commands.sweep import run as task  # here: it loads the training stack
         from trivet.commands.sweep.search_space import Sweep
 
-    def told(text: str) -> None:
+    def print_progress(text: str) -> None:
         echo(text, err=True)
 
     if join is not None:
@@ -64,7 +64,7 @@ def sweep(
         refuse(context, "--join takes the settings of the sweep", "set")
         if "://" not in join and (Path(join) / task.STUDY).exists():
             refuse(context, f"{join} is the folder of one sweep", "study")
-        settings, place = task.join(join, output, study)
+        settings, location = task.join(join, output, study)
         data = task.Data(settings, data_root)
     else:
         if config is None:
@@ -73,28 +73,28 @@ def sweep(
             )
         refuse(context, "a new sweep is named by sweep.name", "study")
         folder = output or Path("sweeps") / config.stem
-        check_folder(context, folder, INSIDE, kept=("sweep.toml",))
+        check_folder(context, folder, INSIDE, readable=("sweep.toml",))
         settings = Sweep.read(config, set or ())
         data = task.Data(settings, data_root)
-        settings, place = task.begin(settings, folder, data, say=told)
-    record = task.work(settings, place, data, command=command_line(), say=told)
+        settings, location = task.begin(settings, folder, data, notify=print_progress)
+    record = task.work(settings, location, data, command=command_line(), notify=print_progress)
     if json:
         print_json(
-            {name: part for name, part in record.items() if name != "best_settings"} | _files(record, place.folder)
+            {name: value for name, value in record.items() if name != "best_settings"} | _files(record, location.folder)
         )
     else:
-        print_sweep(record, place.folder)
-    return _ended(record, place.folder)
+        print_sweep(record, location.folder)
+    return _ended(record, location.folder)
 
 
 def print_sweep(record: SweepRecord, folder: Path) -> None:
-    """Whether the best helped on the test classes, then the trials, best first, and where all is."""
+    """Print whether the best helped on the test classes, then the trials, best first, and all paths."""
     for line in record["helped"]:
-        say(line["text"].replace("\u00a0", " "), bold=True)
+        print_text(line["text"].replace("\u00a0", " "), bold=True)
     for note in record["notes"]:
-        say(f"Note: {note}")
+        print_text(f"Note: {note}")
     having = [trial for trial in record["trials"] if trial["value"] is not None]
-    names = [one["name"] for one in record["vary"]]
+    names = [setting["name"] for setting in record["vary"]]
     several = len(record["seeds"]) * max(1, len(record["folds"])) > 1
     if having:
         more = f"; the best {MOST} of {len(having)}" if len(having) > MOST else ""
@@ -105,20 +105,20 @@ def print_sweep(record: SweepRecord, folder: Path) -> None:
             [_row(trial, names, several=several) for trial in having[:MOST]],
         )
     for state in ("pruned", "failed"):
-        ones = [trial for trial in record["trials"] if trial["state"] == state]
-        for trial in ones[:MOST]:
-            say(f"trial {trial['number']} {state}: {trial['why']}")
-        if len(ones) > MOST:
-            say(f"{len(ones) - MOST} more {state}")
+        matching = [trial for trial in record["trials"] if trial["state"] == state]
+        for trial in matching[:MOST]:
+            print_text(f"trial {trial['number']} {state}: {trial['why']}")
+        if len(matching) > MOST:
+            print_text(f"{len(matching) - MOST} more {state}")
     if record["importance"]:
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in record["importance"].items())
-        say(f"What the measure depends on (fANOVA): {shares}")
+        print_text(f"What the measure depends on (fANOVA): {shares}")
     for name, path in _files(record, folder).items():
         echo(f"{name.capitalize().replace('_', ' ')}: {path}")
 
 
 def _row(trial: SweepTrial, names: list[str], *, several: bool) -> list[str]:
-    from trivet.commands.sweep.results import shown as in_short
+    from trivet.commands.sweep.results import setting_text as in_short
 
     values = trial["settings"]
     texts = (
@@ -129,7 +129,7 @@ def _row(trial: SweepTrial, names: list[str], *, several: bool) -> list[str]:
 
 
 def _files(record: SweepRecord, folder: Path) -> dict[str, str]:
-    """What lies in the folder."""
+    """Files in the folder of a sweep."""
     names = {"best_settings": "best.toml", "best_run": "best", "report": "sweep.html"}
     return {"sweep": str(folder)} | {
         name: str(folder / file)
@@ -149,6 +149,6 @@ def _ended(record: SweepRecord, folder: Path) -> int:
     if record["status"] == "failed":
         echo(f"trivet: {record['notes'][0]}", err=True)
         return 1
-    left = counted((record["asked"] or 0) - done, "trial")
+    left = counted((record["requested"] or 0) - done, "trial")
     echo(f"trivet: stopped with {left} left; go on with trivet sweep --join {folder}", err=True)
     return 1

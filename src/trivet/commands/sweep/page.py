@@ -25,7 +25,7 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    names = [one["name"] for one in record["vary"]]
+    names = [setting["name"] for setting in record["vary"]]
     having = [trial for trial in record["trials"] if trial["value"] is not None]
     others = [trial for trial in record["trials"] if trial["value"] is None]
     best = next((trial for trial in having if trial["number"] == record["best"]), None)
@@ -58,11 +58,11 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
 
 
 def _counts(record: SweepRecord) -> list[str]:
-    """What there was, in short: for the head of the page."""
+    """Counts of trials and runs, for the head of the page."""
     states = [trial["state"] for trial in record["trials"]]
-    told = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
+    ended = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
     runs = len(record["seeds"]) * max(1, len(record["folds"]))
-    facts = [f"{', '.join(told) or 'none'} of {counted(record['asked'], 'trial')}", f"sampler {record['sampler']}"]
+    facts = [f"{', '.join(ended) or 'none'} of {counted(record['requested'], 'trial')}", f"sampler {record['sampler']}"]
     over = [counted(len(record["seeds"]), "seed")] if len(record["seeds"]) > 1 else []
     over += [counted(len(record["folds"]), "fold")] if len(record["folds"]) > 1 else []
     return [*facts, *([f"{runs} runs each: {' on '.join(over)}"] if runs > 1 else ["1 run each"])]
@@ -83,20 +83,20 @@ def _row(trial: SweepTrial, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _tested(found: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> dict[str, Any]:
+def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> dict[str, Any]:
     """The measures of the best settings on each split and level, and those of what they are compared with."""
-    places = [
+    entries = [
         (split, level, name, values)
-        for split, levels in found.items()
+        for split, levels in tested.items()
         for level, networks in levels.items()
         for name, values in networks.items()
     ]
-    measured = {name for *_, values in places for name in values}
+    measured = {name for *_, values in entries for name in values}
     recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
-    shown = [*recalls, *(name for name in NAMES if name in measured)]
+    displayed = [*recalls, *(name for name in NAMES if name in measured)]
     return {
-        "columns": [_named(name) for name in shown],
-        "rows": [(*place, [percent(values.get(name)) for name in shown]) for *place, values in places],
+        "columns": [_named(name) for name in displayed],
+        "rows": [(*entry, [percent(values.get(name)) for name in displayed]) for *entry, values in entries],
     }
 
 
@@ -111,7 +111,7 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return ", ".join([value["name"], *(f"{key} {_text(one)}" for key, one in value.items() if key != "name")])
+        return ", ".join([value["name"], *(f"{key} {_text(inner)}" for key, inner in value.items() if key != "name")])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -125,7 +125,7 @@ def _parallel(
     values = [trial["value"] or 0.0 for trial in trials]
     low, high = min(values), max(values)
     spread = high - low or 1.0
-    axes = [{"name": one["name"], "ticks": _ticks(one)} for one in vary]
+    axes = [{"name": setting["name"], "ticks": _ticks(setting)} for setting in vary]
     axes.append(
         {"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]}
     )
@@ -138,30 +138,30 @@ def _parallel(
                 "value": percent(value),
                 "best": trial["number"] == best,
                 "height": height,
-                "y": [*(_height(one, trial["settings"].get(one["name"])) for one in vary), height],
-                "texts": [_short(trial["settings"].get(one["name"])) for one in vary],
+                "y": [*(_height(setting, trial["settings"].get(setting["name"])) for setting in vary), height],
+                "texts": [_short(trial["settings"].get(setting["name"])) for setting in vary],
             }
         )
     return {"axes": axes, "lines": lines}
 
 
-def _ticks(one: VariedSetting) -> list[list[Any]]:
-    if one["choices"]:
-        last = max(1, len(one["choices"]) - 1)
-        return [[place / last, _cut(text)] for place, text in enumerate(one["choices"])]
-    return [[0.0, _short(one["low"])], [1.0, _short(one["high"])]]
+def _ticks(setting: VariedSetting) -> list[list[Any]]:
+    if setting["choices"]:
+        last = max(1, len(setting["choices"]) - 1)
+        return [[index / last, _cut(text)] for index, text in enumerate(setting["choices"])]
+    return [[0.0, _short(setting["low"])], [1.0, _short(setting["high"])]]
 
 
-def _height(one: VariedSetting, value: Any) -> float | None:
-    """Where a value stands on the axis of its setting."""
-    if one["choices"]:
-        places = {text: place for place, text in enumerate(one["choices"])}
-        place = places.get(value if isinstance(value, str) else _choice(value))
-        return None if place is None else place / max(1, len(one["choices"]) - 1)
-    low, high = one["low"], one["high"]
+def _height(setting: VariedSetting, value: Any) -> float | None:
+    """Position of a value on the axis of its setting, from 0 to 1."""
+    if setting["choices"]:
+        positions = {text: position for position, text in enumerate(setting["choices"])}
+        position = positions.get(value if isinstance(value, str) else _choice(value))
+        return None if position is None else position / max(1, len(setting["choices"]) - 1)
+    low, high = setting["low"], setting["high"]
     if not isinstance(value, int | float) or low is None or high is None:
         return None
-    if one["log"]:
+    if setting["log"]:
         return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
     return (value - low) / (high - low)
 
@@ -169,7 +169,7 @@ def _height(one: VariedSetting, value: Any) -> float | None:
 def _choice(value: Any) -> str:
     """A choice as the record has it."""
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return ", ".join([value["name"], *(f"{key} {_choice(one)}" for key, one in value.items() if key != "name")])
+        return ", ".join([value["name"], *(f"{key} {_choice(inner)}" for key, inner in value.items() if key != "name")])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -183,8 +183,8 @@ def _cut(text: str) -> str:
 
 def _history(trials: Sequence[SweepTrial], measure: str) -> dict[str, Any] | None:
     """The value of each trial in the order in which they ended, and the best so far."""
-    told = sorted((trial for trial in trials if trial["order"] is not None), key=lambda trial: trial["order"] or 0)
-    having = [(place, trial) for place, trial in enumerate(told, start=1) if trial["value"] is not None]
+    ended = sorted((trial for trial in trials if trial["order"] is not None), key=lambda trial: trial["order"] or 0)
+    having = [(position, trial) for position, trial in enumerate(ended, start=1) if trial["value"] is not None]
     if len(having) < 2:
         return None
     best, so_far = -math.inf, []
@@ -192,18 +192,18 @@ def _history(trials: Sequence[SweepTrial], measure: str) -> dict[str, Any] | Non
         best = max(best, trial["value"] or 0.0)
         so_far.append(best)
     pruned = [
-        (place, trial["number"], trial["looks"][-1]["value"])
-        for place, trial in enumerate(told, start=1)
-        if trial["state"] == "pruned" and trial["looks"]
+        (position, trial["number"], trial["measurements"][-1]["value"])
+        for position, trial in enumerate(ended, start=1)
+        if trial["state"] == "pruned" and trial["measurements"]
     ]
     return {
         "measure": measure,
-        "x": [place for place, _ in having],
+        "x": [position for position, _ in having],
         "y": [100 * (trial["value"] or 0.0) for _, trial in having],
         "trial": [trial["number"] for _, trial in having],
         "best": [100 * value for value in so_far],
         "pruned": {
-            "x": [place for place, *_ in pruned],
+            "x": [position for position, *_ in pruned],
             "trial": [name for _, name, _ in pruned],
             "y": [None if value is None else 100 * value for *_, value in pruned],
         },

@@ -29,8 +29,8 @@ class SweepRun(TypedDict):
     seconds: float | None
 
 
-class SweepLook(TypedDict):
-    """A look on validation while a run of a trial trained."""
+class SweepMeasurement(TypedDict):
+    """A measurement on validation while a run of a trial trained."""
 
     run: int
     step: int
@@ -56,7 +56,7 @@ class SweepTrial(TypedDict):
     runs: list[SweepRun]
     why: str | None
     attempts: int | None
-    looks: list[SweepLook]
+    measurements: list[SweepMeasurement]
     order: int | None
     folder: str
 
@@ -69,7 +69,7 @@ class Sentence(TypedDict):
 
 
 class SweepRecord(TypedDict):
-    """What the page of a sweep shows. Trials that have a value come first, the best first.
+    """Content of the page of a sweep. Trials that have a value come first, the best first.
 
     `status` is "finished", "interrupted", "waiting" where another worker writes the result, or "failed" where no trial
     has a value. `importance` is that of each setting in the measure, by fANOVA; None with too few trials. `helped` says
@@ -83,7 +83,7 @@ class SweepRecord(TypedDict):
     sampler: str
     pruning: bool | None
     measure: str
-    asked: int | None
+    requested: int | None
     seeds: list[int]
     folds: list[int]
     vary: list[VariedSetting]

@@ -23,13 +23,13 @@ SETTINGS, RECORD = "sweep.toml", "sweep.json"  # in the folder of a sweep
 COMPARED = 4  # trials that stand for a sweep among compared runs
 
 
-def run_path(place: int, seed: int, fold: int | None) -> Path:
-    """Where a run of a trial lies in the folder of a sweep."""
-    return Path(f"trial-{place}") / (f"seed-{seed}" if fold is None else f"fold-{fold}-seed-{seed}")
+def run_path(candidate: int, seed: int, fold: int | None) -> Path:
+    """Path of a run of a trial in the folder of a sweep."""
+    return Path(f"trial-{candidate}") / (f"seed-{seed}" if fold is None else f"fold-{fold}-seed-{seed}")
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a folder is that of a sweep."""
+    """Test whether a folder is that of a sweep."""
     return (path / SETTINGS).is_file()
 
 
@@ -52,8 +52,10 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
             f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
         ) from None
     each = len(record["seeds"]) * max(1, len(record["folds"]))
-    trials = [one for one in record["trials"] if one["value"] is not None][: max(1, min(COMPARED, most // each))]
-    runs = [path / run_path(one["number"], run["seed"] or 0, run["fold"]) for one in trials for run in one["runs"]]
+    trials = [trial for trial in record["trials"] if trial["value"] is not None][: max(1, min(COMPARED, most // each))]
+    runs = [
+        path / run_path(trial["number"], run["seed"] or 0, run["fold"]) for trial in trials for run in trial["runs"]
+    ]
     lacking = next((run for run in runs if not run.is_dir()), None)
     if lacking is not None:
         raise ValueError(
@@ -79,9 +81,9 @@ def make_record(
     Args:
         tested: the record of the run with the best settings; None where there is none yet.
     """
-    ranked = sorted(outcomes, key=lambda one: (one.value is None, -(one.value or 0.0), one.place))
+    ranked = sorted(outcomes, key=lambda outcome: (outcome.value is None, -(outcome.value or 0.0), outcome.candidate))
     best = ranked[0] if ranked and ranked[0].value is not None else None
-    ends = sorted(one.ended for one in outcomes if one.ended is not None)
+    ends = sorted(outcome.ended for outcome in outcomes if outcome.ended is not None)
     settings = None if best is None else sweep.best(best.values)
     tested = None if tested is None else _on_others(tested)
     return complete(
@@ -93,12 +95,12 @@ def make_record(
             "sampler": sweep.config.sampler,
             "pruning": sweep.config.pruning,
             "measure": sweep.measure,
-            "asked": sweep.trials,
+            "requested": sweep.trials,
             "seeds": sweep.seeds,
             "folds": [fold for fold in sweep.folds if fold is not None],
             "vary": [_varied(name, varied) for name, varied in sweep.config.vary.items()],
-            "trials": [_trial(one, best, ends) for one in ranked],
-            "best": None if best is None else best.place,
+            "trials": [_trial(outcome, best, ends) for outcome in ranked],
+            "best": None if best is None else best.candidate,
             "best_settings": "" if settings is None else settings.to_toml(),
             "importance": None if importance is None else dict(importance),
             "helped": [] if tested is None else [{"tone": tone, "text": text} for tone, text in result_lines(tested)],
@@ -114,46 +116,46 @@ def make_record(
 def _varied(name: str, varied: Varied) -> dict[str, Any]:
     if isinstance(varied, Range):
         return {"name": name, "choices": [], **varied.model_dump()}
-    return {"name": name, "choices": [shown(value) for value in varied]}
+    return {"name": name, "choices": [setting_text(value) for value in varied]}
 
 
-def shown(value: object) -> str:
+def setting_text(value: object) -> str:
     """A value of a setting in short: a section by its name."""
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        others = [f"{key} {shown(one)}" for key, one in value.items() if key != "name"]
+        others = [f"{key} {setting_text(inner)}" for key, inner in value.items() if key != "name"]
         return ", ".join([value["name"], *others])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _trial(one: Outcome, best: Outcome | None, ends: Sequence[float]) -> dict[str, Any]:
-    values = [run["value"] for run in one.runs]
+def _trial(outcome: Outcome, best: Outcome | None, ends: Sequence[float]) -> dict[str, Any]:
+    values = [run["value"] for run in outcome.runs]
     interval = None
     if len(values) > 1:
         ends_of = across_folds(values)[1]
         interval = [ends_of.low, ends_of.high]
-    starts = [run["start"] for run in one.runs if run["start"] is not None]
+    starts = [run["start"] for run in outcome.runs if run["start"] is not None]
     return {
-        "number": one.place,
-        "state": one.state,
-        "settings": dict(one.values),
-        "value": one.value,
+        "number": outcome.candidate,
+        "state": outcome.state,
+        "settings": dict(outcome.values),
+        "value": outcome.value,
         "interval": interval,
         "start": sum(starts) / len(starts) if starts else None,
-        "level_with_best": _level(one, best),
-        "runs": [dict(run) for run in one.runs],
-        "why": one.why,
-        "attempts": one.attempts,
-        "looks": [{"run": run, "step": step, "value": value} for run, step, value in one.looks],
-        "order": None if one.ended is None else ends.index(one.ended),
-        "folder": f"trial-{one.place}",
+        "level_with_best": _level(outcome, best),
+        "runs": [dict(run) for run in outcome.runs],
+        "why": outcome.why,
+        "attempts": outcome.attempts,
+        "measurements": [{"run": run, "step": step, "value": value} for run, step, value in outcome.measurements],
+        "order": None if outcome.ended is None else ends.index(outcome.ended),
+        "folder": f"trial-{outcome.candidate}",
     }
 
 
-def _level(one: Outcome, best: Outcome | None) -> bool | None:
-    """Whether the best trial is not clearly better: the interval of the difference, run by run, holds 0."""
-    if best is None or one.value is None or one.place == best.place or len(one.runs) < 2:
+def _level(outcome: Outcome, best: Outcome | None) -> bool | None:
+    """Test whether the best trial is not clearly better: the interval of the difference, run by run, holds 0."""
+    if best is None or outcome.value is None or outcome.candidate == best.candidate or len(outcome.runs) < 2:
         return None
-    differences = [b["value"] - o["value"] for b, o in zip(best.runs, one.runs, strict=True)]
+    differences = [b["value"] - o["value"] for b, o in zip(best.runs, outcome.runs, strict=True)]
     return across_folds(differences)[1].low <= 0
 
 
@@ -180,13 +182,13 @@ def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, floa
 
 
 def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status: str) -> list[str]:
-    """What a reader must know beside the table, in sentences."""
-    failed = [one for one in ranked if one.state == "failed"]
+    """Sentences that a reader needs beside the table."""
+    failed = [outcome for outcome in ranked if outcome.state == "failed"]
     notes = []
     if best is None and status == "failed":
-        pruned = sum(one.state == "pruned" for one in ranked)
+        pruned = sum(outcome.state == "pruned" for outcome in ranked)
         ended = "all failed" if len(failed) == len(ranked) else f"{len(failed)} failed and {pruned} were pruned"
-        why = next((one.why for one in ranked if one.why), "")
+        why = next((outcome.why for outcome in ranked if outcome.why), "")
         notes.append(f"No trial has a value: of {counted(len(ranked), 'trial')} {ended}. The first says: {why}.")
     if best is None:
         return notes
@@ -196,17 +198,17 @@ def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status
             "No trial is better on validation than its network before training: vary something else, such as the loss "
             "or the network, or begin from a pretrained one."
         )
-    complete_ones = sum(one.value is not None for one in ranked)
-    if complete_ones > 1:
+    num_complete = sum(outcome.value is not None for outcome in ranked)
+    if num_complete > 1:
         notes.append(
-            f"The best of {complete_ones} trials is the luckiest, too: its value on validation flatters, that on the "
+            f"The best of {num_complete} trials is the luckiest, too: its value on validation flatters, that on the "
             "test classes does not."
         )
-    level = sum(bool(_level(one, best)) for one in ranked)
+    level = sum(bool(_level(outcome, best)) for outcome in ranked)
     if level:
         others = "1 other trial is" if level == 1 else f"{level} other trials are"
         notes.append(f"{others} as good as the best as far as {counted(len(best.runs), 'run')} can tell.")
-    elif len(best.runs) == 1 and complete_ones > 1:
+    elif len(best.runs) == 1 and num_complete > 1:
         notes.append("Each trial is one run: what another seed or fold would change is not known; set sweep.seeds = 3.")
     ends = _at_an_end(sweep, best)
     if ends:

@@ -21,18 +21,18 @@ from trivet.commands.sweep.record import SweepRecord
 from trivet.commands.sweep.results import COMPARED, RECORD, SETTINGS, make_record, run_path
 from trivet.commands.sweep.search_space import Sweep, without_password
 from trivet.commands.sweep.study import (
-    Attempt,
+    ClaimedTrial,
     Outcome,
     Study,
     TakenOverError,
-    described,
     only_study,
     open_study,
+    study_description,
     within_reach,
 )
 from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
-from trivet.io.atomic_files import InUseError, held, write_atomic
+from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.models import TextNetworkConfig
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress
@@ -50,12 +50,12 @@ COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
 WARM = 0.25  # of the steps of a run, before which it is not compared with the median
 POLL = 1.0  # seconds between looks at a study where all trials are taken
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the runs of a sweep lie, and where its study is.
+class Location:
+    """Paths of a sweep: the folder of its runs and the storage of its study.
 
     Attributes:
         folder: of the runs, and, where the sweep began here, of its result.
@@ -109,7 +109,7 @@ class Data:
         return self._known[key]
 
 
-def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[Sweep, Place]:
+def begin(sweep: Sweep, folder: Path, data: Data, *, notify: Notify = print) -> tuple[Sweep, Location]:
     """Make the folder and the study of a sweep, or find those that the same settings made before.
 
     Returns:
@@ -120,7 +120,7 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[
             other settings.
     """
     text = sweep.to_toml()
-    place = _place(folder, sweep.config.storage, sweep.config.name)
+    location = _location(folder, sweep.config.storage, sweep.config.name)
     file = folder / SETTINGS
     if file.is_file():
         _check_same(text, file.read_text(encoding="utf-8"), str(folder))
@@ -129,21 +129,25 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, say: Say = print) -> tuple[
     data.check()
     if sweep.config.storage is None:
         folder.mkdir(parents=True, exist_ok=True)
-    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=True) as study:
-        if "sweep" in study.whole:
-            _check_same(text, study.whole["sweep"], f"the study {place.name} in {without_password(place.url)}")
+    with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=True) as study:
+        if "sweep" in study.description:
+            _check_same(
+                text, study.description["sweep"], f"the study {location.name} in {without_password(location.url)}"
+            )
         elif study.outcomes():
-            raise ValueError(f"the study {place.name} must be new, or that of this sweep: set sweep.name to another.")
+            raise ValueError(
+                f"the study {location.name} must be new, or that of this sweep: set sweep.name to another."
+            )
         seed = sweep.seeds[0]
         study.describe(sweep=text, folder=str(folder.resolve()), trials=sweep.trials, seed=seed)
-        done = [one for one in study.outcomes() if one.state in ("complete", "pruned", "failed")]
+        done = [outcome for outcome in study.outcomes() if outcome.state in ("complete", "pruned", "failed")]
     write_atomic(file, text.encode())
     if done:
-        say(f"going on with {folder}: {len(done)} of {sweep.trials} trials are done")
-    return Sweep.parse(parse_toml(text), source=str(file)), place
+        notify(f"going on with {folder}: {len(done)} of {sweep.trials} trials are done")
+    return Sweep.parse(parse_toml(text), source=str(file)), location
 
 
-def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Place]:
+def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Location]:
     """The sweep that a folder or a storage holds.
 
     Args:
@@ -163,20 +167,20 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Plac
                 "the address of its storage."
             )
         sweep = Sweep.read(file)
-        return sweep, replace(_place(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
-    whole = described(where, name)
-    own = Path(whole["folder"])
-    if folder is None and not (own / SETTINGS).is_file():
+        return sweep, replace(_location(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
+    description = study_description(where, name)
+    origin = Path(description["folder"])
+    if folder is None and not (origin / SETTINGS).is_file():
         raise ValueError(
-            f"the runs of a worker need a folder: that in which the sweep began, {own}, is not on this machine; give "
-            "one with --output."
+            f"the runs of a worker need a folder: that in which the sweep began, {origin}, is not on this machine; "
+            "give one with --output."
         )
-    return Sweep.parse(parse_toml(whole["sweep"]), source=f"the study {whole['name']}"), Place(
-        folder or own, where, whole["name"]
+    return Sweep.parse(parse_toml(description["sweep"]), source=f"the study {description['name']}"), Location(
+        folder or origin, where, description["name"]
     )
 
 
-def work(sweep: Sweep, place: Place, data: Data, *, command: str = "", say: Say = print) -> SweepRecord:
+def work(sweep: Sweep, location: Location, data: Data, *, command: str = "", notify: Notify = print) -> SweepRecord:
     """Work on the trials of a sweep until all are told, then write the result; returns its record.
 
     Its status is "finished"; "interrupted" where this worker was asked to end; "waiting" where another worker writes
@@ -184,22 +188,24 @@ def work(sweep: Sweep, place: Place, data: Data, *, command: str = "", say: Say 
 
     Args:
         command: what was typed, for the records.
-        say: called with a sentence for each trial that is told.
+        notify: called with a sentence for each trial that is told.
 
     Raises:
         ValueError: as `Data.check`, and if the storage is out of reach.
         OSError: if a folder cannot be written.
     """
-    with within_reach(place.url), open_study(place.url, sweep.config, place.name, make=False) as study:
-        return Worker(sweep, place, study, data, command=without_password(command), say=say).work()
+    with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=False) as study:
+        return Worker(sweep, location, study, data, command=without_password(command), notify=notify).work()
 
 
 class Worker:
-    """What one process does for a sweep; see `work`."""
+    """One process that works on the trials of a sweep; see `work`."""
 
-    def __init__(self, sweep: Sweep, place: Place, study: Study, data: Data, *, command: str, say: Say) -> None:
-        self._sweep, self._folder, self._url = sweep, place.folder, place.url
-        self._data, self._command, self._say = data, command, say
+    def __init__(
+        self, sweep: Sweep, location: Location, study: Study, data: Data, *, command: str, notify: Notify
+    ) -> None:
+        self._sweep, self._folder, self._url = sweep, location.folder, location.url
+        self._data, self._command, self._notify = data, command, notify
         self._study = study
         self._grid = _grid(sweep)
 
@@ -213,7 +219,7 @@ class Worker:
             status = "interrupted"
         return self._conclude(status)
 
-    def _next(self) -> Attempt | None:
+    def _next(self) -> ClaimedTrial | None:
         """The next trial; None once all are told. Those that others work on are waited for, as they may come back."""
         with show_progress("waiting for the trials of other workers"):
             while not self._study.over():
@@ -224,44 +230,44 @@ class Worker:
                 time.sleep(POLL)
         return None
 
-    def _try(self, attempt: Attempt) -> None:
+    def _try(self, attempt: ClaimedTrial) -> None:
         """Train the runs of a trial, and tell what they came to."""
         began = time.monotonic()
         try:
             with attempt:
-                told = self._train_all(attempt)
+                closed = self._train_all(attempt)
         except (KeyboardInterrupt, OSError):
             attempt.leave()
             raise
         except TakenOverError:
-            told = None
+            closed = None
         except (ValueError, RuntimeError, MemoryError) as error:
             if isinstance(error, InUseError):
                 raise
             sentence = str(error).removeprefix("a trial: ").strip().splitlines()
-            told = attempt.fail(without_password(sentence[0] if sentence else type(error).__name__)) or None
-        if told is None:
-            self._say(f"trial {attempt.place} was taken over by another worker")
+            closed = attempt.fail(without_password(sentence[0] if sentence else type(error).__name__)) or None
+        if closed is None:
+            self._notify(f"trial {attempt.candidate} was taken over by another worker")
             return
-        for run in self._runs(attempt.place):
+        for run in self._runs(attempt.candidate):
             forget_checkpoints(run)
-        (one,) = [one for one in self._study.outcomes() if one.place == attempt.place]
-        self._say(f"{_told(one, self._study, self._sweep)}, {time.monotonic() - began:.0f} s")
+        (outcome,) = [outcome for outcome in self._study.outcomes() if outcome.candidate == attempt.candidate]
+        self._notify(f"{_trial_line(outcome, self._study, self._sweep)}, {time.monotonic() - began:.0f} s")
 
-    def _runs(self, place: int) -> list[RunFolder]:
-        return [RunFolder(path) for _, _, path in self._paths(place)]
+    def _runs(self, candidate: int) -> list[RunFolder]:
+        return [RunFolder(path) for _, _, path in self._paths(candidate)]
 
-    def _paths(self, place: int) -> list[tuple[int | None, int, Path]]:
+    def _paths(self, candidate: int) -> list[tuple[int | None, int, Path]]:
         return [
-            (fold, seed, self._folder / run_path(place, seed, fold))
+            (fold, seed, self._folder / run_path(candidate, seed, fold))
             for fold in self._sweep.folds
             for seed in self._sweep.seeds
         ]
 
-    def _train_all(self, attempt: Attempt) -> bool | None:
+    def _train_all(self, attempt: ClaimedTrial) -> bool | None:
         """Returns None if another worker has closed the trial meanwhile."""
         runs: list[dict[str, Any]] = []
-        for number, (fold, seed, path) in enumerate(self._paths(attempt.place)):
+        for number, (fold, seed, path) in enumerate(self._paths(attempt.candidate)):
             config = self._sweep.run(attempt.values, seed=seed, fold=fold)
             record = self._train(config, path, attempt, number)
             if record["status"] == "interrupted":
@@ -270,20 +276,22 @@ class Worker:
                 why = record["guard"]["stopped_by"] or "stopped"
                 if why == TAKEN_OVER:
                     return None
-                return attempt.prune(why if len(self._paths(attempt.place)) == 1 else f"{path.name}: {why}") or None
+                return attempt.prune(why if len(self._paths(attempt.candidate)) == 1 else f"{path.name}: {why}") or None
             runs.append(_result(record, config, fold))
-            for look in record["choosing"]["looks"] if record["choosing"] else ():  # those that a dead worker had seen
-                attempt.report(number, look["step"], look["value"] or 0.0)
+            for measurement in (
+                record["choosing"]["looks"] if record["choosing"] else ()
+            ):  # those that a dead worker had seen
+                attempt.report(number, measurement["step"], measurement["value"] or 0.0)
         return attempt.complete(sum(run["value"] for run in runs) / len(runs), runs) or None
 
-    def _train(self, config: RunConfig, path: Path, attempt: Attempt, number: int) -> RunRecord:
+    def _train(self, config: RunConfig, path: Path, attempt: ClaimedTrial, number: int) -> RunRecord:
         """The record of a run: finished before, gone on with, or begun."""
         splits = self._data.of(config)
         watch = _watch(in_steps(config, splits), attempt, number, pruning=self._sweep.config.pruning)
-        run, whole = RunFolder(path), resolved(config).to_toml()
+        run, text = RunFolder(path), resolved(config).to_toml()
         while True:
             try:
-                if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != whole:
+                if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != text:
                     return train(config, path, force=True, data_root=self._data.root, command=self._command,
                                  progress=True, splits=splits, watch=watch)  # fmt: skip
                 record = run.record()
@@ -299,7 +307,9 @@ class Worker:
         if not (self._folder / SETTINGS).is_file():
             return self._record("waiting" if status == "finished" else status, None)
         try:
-            with held(self._folder, frozenset((RECORD, PAGE, BEST_SETTINGS)), what="a sweep", ended=lambda: False):
+            with locked_folder(
+                self._folder, frozenset((RECORD, PAGE, BEST_SETTINGS)), what="a sweep", ended=lambda: False
+            ):
                 return self._write(status)
         except InUseError:
             return self._record("waiting" if status == "finished" else status, None)
@@ -328,14 +338,14 @@ class Worker:
             try:
                 self._evaluate_best(outcomes)
             except KeyboardInterrupt:
-                self._say("the result is written; trivet compare will not show all of the best trials")
+                self._notify("the result is written; trivet compare will not show all of the best trials")
         return record
 
     def _test(self, config: RunConfig) -> RunRecord:
         """The run of the best settings, which alone is measured on the test classes."""
         path = self._folder / BEST
         if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != config.to_toml():
-            self._say(f"training the best settings, {BEST_SETTINGS}, to test them")
+            self._notify(f"training the best settings, {BEST_SETTINGS}, to test them")
             return train(config, path, force=True, data_root=self._data.root, command=self._command, progress=True)
         record = RunFolder(path).record()
         if record is not None and record["status"] in ("finished", "stopped"):
@@ -344,12 +354,12 @@ class Worker:
 
     def _evaluate_best(self, outcomes: Sequence[Outcome]) -> None:
         """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
-        complete = [one for one in outcomes if one.value is not None]
-        for one in sorted(complete, key=lambda one: (-(one.value or 0.0), one.place))[:COMPARED]:
-            for fold, seed, path in self._paths(one.place):
+        complete = [outcome for outcome in outcomes if outcome.value is not None]
+        for outcome in sorted(complete, key=lambda outcome: (-(outcome.value or 0.0), outcome.candidate))[:COMPARED]:
+            for fold, seed, path in self._paths(outcome.candidate):
                 record = RunFolder(path).record()
                 if record is not None and not record["evaluation"]:  # its worker may have another folder
-                    splits = self._data.of(self._sweep.run(one.values, seed=seed, fold=fold))
+                    splits = self._data.of(self._sweep.run(outcome.values, seed=seed, fold=fold))
                     evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
 
     def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
@@ -367,14 +377,14 @@ class Worker:
 
 def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
     """The complete trial with the highest value, of equal ones the first; None if there is none."""
-    complete = [one for one in outcomes if one.value is not None]
-    return max(complete, key=lambda one: (one.value, -one.place), default=None)
+    complete = [outcome for outcome in outcomes if outcome.value is not None]
+    return max(complete, key=lambda outcome: (outcome.value, -outcome.candidate), default=None)
 
 
-def _place(folder: Path, storage: str | None, name: str | None) -> Place:
+def _location(folder: Path, storage: str | None, name: str | None) -> Location:
     url = f"sqlite:///{(folder / STUDY).resolve()}" if storage is None else storage
     known = only_study(url) if storage is None and name is None else None  # the folder may have had another name
-    return Place(folder, url, name or known or folder.resolve().name)
+    return Location(folder, url, name or known or folder.resolve().name)
 
 
 def _check_same(text: str, other: str, where: str) -> None:
@@ -392,13 +402,13 @@ def _check_same(text: str, other: str, where: str) -> None:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{key}.")
+            flat |= _flat(value, f"{before}{key}.")
         else:
-            found[f"{before}{key}"] = json.dumps(value, sort_keys=True)
-    return found
+            flat[f"{before}{key}"] = json.dumps(value, sort_keys=True)
+    return flat
 
 
 def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
@@ -414,14 +424,14 @@ def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
 
 
 def _watch(
-    config: RunConfig, attempt: Attempt, number: int, *, pruning: bool
+    config: RunConfig, attempt: ClaimedTrial, number: int, *, pruning: bool
 ) -> Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]:
     """Reports the looks of a run, and says why it may end."""
 
-    def watch(looks: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
+    def watch(measurements: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
         try:
-            for look in looks:
-                attempt.report(number, look["step"], look["value"])
+            for measurement in measurements:
+                attempt.report(number, measurement["step"], measurement["value"])
         except TakenOverError:
             return TAKEN_OVER
         if not pruning:
@@ -429,15 +439,17 @@ def _watch(
         for event in events:
             if event.kind in COLLAPSED and config.guard.action != "repair":
                 return said(event)
-        if len(looks) > 1 and looks[-1]["step"] >= WARM * config.training.num_steps:
-            return attempt.below_median(number, looks[-1]["step"], max(look["value"] for look in looks))
+        if len(measurements) > 1 and measurements[-1]["step"] >= WARM * config.training.num_steps:
+            return attempt.below_median(
+                number, measurements[-1]["step"], max(measurement["value"] for measurement in measurements)
+            )
         return None
 
     return watch
 
 
 def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str, Any]:
-    """What a finished run came to, by the look at the step whose model is kept.
+    """Result of a finished run, by the measurement at the step whose model is saved.
 
     Raises:
         ValueError: if nothing finite was measured.
@@ -445,9 +457,13 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
     choice = record["choosing"]
     if choice is None or not choice["looks"]:
         raise ValueError("nothing was measured on validation")
-    looks = choice["looks"]
-    kept = looks[-1] if choice["keep"] == "last" else next(one for one in looks if one["step"] == choice["step"])
-    value, start = kept["value"], looks[0]["value"]
+    measurements = choice["looks"]
+    selected = (
+        measurements[-1]
+        if choice["keep"] == "last"
+        else next(measurement for measurement in measurements if measurement["step"] == choice["step"])
+    )
+    value, start = selected["value"], measurements[0]["value"]
     if value is None or not math.isfinite(value):
         raise ValueError("the measure on validation is not finite")
     return {
@@ -455,21 +471,23 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
         "fold": fold,
         "value": value,
         "start": start,
-        "step": kept["step"],
+        "step": selected["step"],
         "seconds": record["seconds"].get("training"),
     }
 
 
-def _told(one: Outcome, study: Study, sweep: Sweep) -> str:
+def _trial_line(outcome: Outcome, study: Study, sweep: Sweep) -> str:
     """A line on a trial that was told."""
     outcomes = study.outcomes()
     done = sum(other.state in ("complete", "pruned", "failed") for other in outcomes)
-    head = f"{done}/{study.trials}: trial {one.place}"
-    if one.value is None:
-        return f"{head} {one.state}: {one.why}"
+    head = f"{done}/{study.trials}: trial {outcome.candidate}"
+    if outcome.value is None:
+        return f"{head} {outcome.state}: {outcome.why}"
     best = best_of(outcomes)
     assert best is not None
-    beside = (
-        "the best so far" if best.place == one.place else f"best {100 * (best.value or 0):.1f} %, trial {best.place}"
+    comparison = (
+        "the best so far"
+        if best.candidate == outcome.candidate
+        else f"best {100 * (best.value or 0):.1f} %, trial {best.candidate}"
     )
-    return f"{head}: {sweep.measure} {100 * one.value:.1f} % ({beside})"
+    return f"{head}: {sweep.measure} {100 * outcome.value:.1f} % ({comparison})"

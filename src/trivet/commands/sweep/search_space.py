@@ -1,4 +1,4 @@
-"""What a sweep varies and how: the section [sweep] beside the settings of a run, and the settings of its trials."""
+"""Search space of a sweep: the section [sweep] beside the settings of a run, and the settings of its trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIALS = 20  # of a sweep that does not say how many
 MOST_CHECKED = 64  # values of a range in steps that are all checked before the first trial
 # What may vary of the data: how items are shown, and never which there are, as trials are compared on the same ones.
 OF_DATA = ("augment", "jitter", "erase", "image_size", "channels", "resize")
-PLACE = ("devices", "nodes")  # settings of a training in several processes
+PROCESSES = ("devices", "nodes")  # settings of a training in several processes
 OF_EVALUATION = ("distance",)
 FIXED = {
     "seed": "seeds says how many seeds each trial has",
@@ -53,31 +53,31 @@ class Range(Config):
             raise ValueError(f"low must be above 0 for log = true: got {self.low}.")
         if self.log and self.step is not None:
             raise ValueError("step is for log = false: leave out one of them.")
-        if self.whole and isinstance(self.step, float):
+        if self.integral and isinstance(self.step, float):
             raise ValueError(f"step must be whole where low and high are: got {self.step}.")
         return self
 
     @property
-    def whole(self) -> bool:
-        """Whether the values are whole numbers."""
+    def integral(self) -> bool:
+        """Test whether the values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def steps(self) -> list[int | float] | None:
         """All values of a range in steps, or of whole numbers where no scale is logarithmic; None of others."""
-        step = self.step or (1 if self.whole and not self.log else None)
+        step = self.step or (1 if self.integral and not self.log else None)
         if step is None:
             return None
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        values = (self.low + place * step for place in range(count))
-        return [value if self.whole else float(f"{value:.12g}") for value in values]
+        values = (self.low + index * step for index in range(count))
+        return [value if self.integral else float(f"{value:.12g}") for value in values]
 
-    def tried(self) -> list[int | float]:
+    def values_to_check(self) -> list[int | float]:
         """Values that settings are checked with: all of few, else the ends and one that is neither round nor an end."""
         steps = self.steps
         if steps is not None:
             return steps if len(steps) <= MOST_CHECKED else [*steps[: MOST_CHECKED - 1], steps[-1]]
-        if self.whole:
+        if self.integral:
             return [self.low, round(math.sqrt(self.low * self.high)), self.high]
         return [self.low, self.low + 0.381966 * (self.high - self.low), self.high]
 
@@ -86,7 +86,7 @@ Varied = Range | tuple[Value, ...]
 
 
 class SweepConfig(Config):
-    """How the settings of a run are searched; see docs/sweeps.md."""
+    """Search over the settings of a run; see docs/sweeps.md."""
 
     vary: dict[str, SkipValidation[Varied]] = Field(
         min_length=1,
@@ -166,7 +166,7 @@ def _varied(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Varie
         if isinstance(value, Range | tuple):
             yield key, value
         elif isinstance(value, list):
-            if len({_text(one) for one in value}) < max(2, len(value)):
+            if len({_text(item) for item in value}) < max(2, len(value)):
                 raise ValueError(f"{key} must have two or more different values: got {_text(value)}.")
             yield key, tuple(value)
         elif not isinstance(value, Mapping):
@@ -200,9 +200,11 @@ class Sweep:
             ValueError: if it is no such file, or a setting or a value to be tried cannot be used.
         """
         values = read_settings(path)
-        own = [one for one in overrides if one.partition("=")[0].strip().startswith("sweep.")]
-        others = [one for one in overrides if one not in own]
-        return cls.parse(RunConfig.with_overrides(overridden(values, own), others), source=str(path))
+        sweep_overrides = [
+            override for override in overrides if override.partition("=")[0].strip().startswith("sweep.")
+        ]
+        others = [override for override in overrides if override not in sweep_overrides]
+        return cls.parse(RunConfig.with_overrides(overridden(values, sweep_overrides), others), source=str(path))
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Sweep:
@@ -239,27 +241,27 @@ class Sweep:
             )
         self._check_measure(source)
         training = self.base.get("training", {})
-        for key in PLACE:
+        for key in PROCESSES:
             if isinstance(training, Mapping) and training.get(key, 1) != 1:
                 raise ValueError(
                     f"{source}: each trial of a sweep trains in one process: got training.{key} = {training[key]}; "
                     "remove it, and start a worker for each device with trivet sweep --join."
                 )
         networks = []
-        for said, values in self._single():
+        for context, values in self._settings_to_check():
             try:
                 config = resolved(self.run(values))
                 if config.model not in networks:  # to build one takes most of the time
                     networks.append(config.model)
                     check_before_data(config)
             except ValueError as error:
-                raise ValueError(f"{source}: {said} {str(error).removeprefix('a trial: ')}") from None
+                raise ValueError(f"{source}: {context} {str(error).removeprefix('a trial: ')}") from None
 
     def _check_measure(self, source: str) -> None:
-        given = self.settings(self.first).get("evaluation", {})
-        k = given.get("k", RunConfig.model_fields["evaluation"].default.k)
-        if isinstance(k, list | tuple) and all(isinstance(one, int) for one in k):  # else that is said of them
-            further = given.get("further", ())
+        evaluation = self.settings(self.first).get("evaluation", {})
+        k = evaluation.get("k", RunConfig.model_fields["evaluation"].default.k)
+        if isinstance(k, list | tuple) and all(isinstance(cutoff, int) for cutoff in k):  # else that is said of them
+            further = evaluation.get("further", ())
             further = [str(name) for name in further] if isinstance(further, list | tuple) else []
             known = [name for name in (*standard(k), *further) if name not in CLUSTERING]
             try:
@@ -273,39 +275,39 @@ class Sweep:
         Raises:
             ValueError: as `check`.
         """
-        for said, values in self._single():
+        for context, values in self._settings_to_check():
             try:
                 config = self.run(values)
                 check_levels(config, splits.train.labels)
                 config = in_steps(config, splits)
                 make_batches(config, splits.train, splits.level)
             except ValueError as error:
-                raise ValueError(f"{said} {error}") from None
+                raise ValueError(f"{context} {error}") from None
 
-    def _single(self) -> Iterator[tuple[str, dict[str, Value]]]:
-        """What is checked, and the settings of it: the first value of each setting, then each value of one."""
+    def _settings_to_check(self) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Settings to check, each with a name for messages: the first value of each setting, then each value of one."""
         yield "sweep.vary: with the first value of each:", self.first
         for key, varied in self.config.vary.items():
-            for value in tried(varied)[1:]:
+            for value in values_to_check(varied)[1:]:
                 yield f"sweep.vary: with {key} = {_text(value)}:", self.first | {key: value}
 
     @property
     def first(self) -> dict[str, Value]:
         """The first value of each setting that varies."""
-        return {key: tried(varied)[0] for key, varied in self.config.vary.items()}
+        return {key: values_to_check(varied)[0] for key, varied in self.config.vary.items()}
 
     @property
     def measure(self) -> str:
-        """What trials are compared by."""
+        """Measure that trials are compared by."""
         choosing = self.base.get("choosing", {})
-        given = choosing.get("measure", "map@r") if isinstance(choosing, Mapping) else "map@r"
-        return self.config.measure or str(given)
+        name = choosing.get("measure", "map@r") if isinstance(choosing, Mapping) else "map@r"
+        return self.config.measure or str(name)
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the runs of a trial on a fold."""
         first = self.base.get("seed", 0)
-        return [first + place for place in range(self.config.seeds)]
+        return [first + offset for offset in range(self.config.seeds)]
 
     @property
     def folds(self) -> list[int | None]:
@@ -317,26 +319,26 @@ class Sweep:
 
     @property
     def trials(self) -> int:
-        """How many settings are tried."""
+        """Number of settings that are tried."""
         if self.config.sampler != "grid":
             return self.config.trials or TRIALS
         return min(self.config.trials or self.combinations, self.combinations)
 
     @property
     def combinations(self) -> int:
-        """Of the values of a grid."""
-        return math.prod(len(tried_all(varied)) for varied in self.config.vary.values())
+        """Number of combinations of a grid."""
+        return math.prod(len(grid_values(varied)) for varied in self.config.vary.values())
 
     def settings(self, values: Mapping[str, Value]) -> dict[str, Any]:
         """The settings of a run, with values in place of what varies."""
-        whole = copy.deepcopy(dict(self.base))
+        merged = copy.deepcopy(dict(self.base))
         for key, value in values.items():
-            put(whole, key, copy.deepcopy(value))
+            put(merged, key, copy.deepcopy(value))
         lengths = [key for key in LENGTH if f"training.{key}" in values]
         if len(lengths) == 1:  # steps take the place of epochs, and the reverse
-            whole["training"] = {k: v for k, v in whole["training"].items() if k not in LENGTH or k in lengths}
-        put(whole, "choosing.measure", self.measure)
-        return whole
+            merged["training"] = {k: v for k, v in merged["training"].items() if k not in LENGTH or k in lengths}
+        put(merged, "choosing.measure", self.measure)
+        return merged
 
     def run(self, values: Mapping[str, Value], *, seed: int | None = None, fold: int | None = None) -> RunConfig:
         """The settings of a run of a trial.
@@ -344,54 +346,56 @@ class Sweep:
         Raises:
             ValueError: if they do not go together.
         """
-        whole = self.settings(values)
+        settings = self.settings(values)
         if seed is not None:
-            whole["seed"] = seed
+            settings["seed"] = seed
         if fold is not None:
-            put(whole, "data.fold", fold)
-        return RunConfig.parse(whole, source="a trial")
+            put(settings, "data.fold", fold)
+        return RunConfig.parse(settings, source="a trial")
 
     def best(self, values: Mapping[str, Value]) -> RunConfig:
         """The settings to train with: on all training classes, unless a step is to be chosen by some of them."""
-        whole = self.settings(values)
-        config = RunConfig.parse(whole, source="the best trial")
+        settings = self.settings(values)
+        config = RunConfig.parse(settings, source="the best trial")
         if config.choosing.keep == "last" and config.choosing.patience is None:
-            whole["data"] = {key: value for key, value in whole["data"].items() if key not in ("folds", "fold")}
-        return resolved(RunConfig.parse(whole, source="the best trial"))
+            settings["data"] = {key: value for key, value in settings["data"].items() if key not in ("folds", "fold")}
+        return resolved(RunConfig.parse(settings, source="the best trial"))
 
     def grid(self) -> list[dict[str, Value]]:
         """All combinations, the last setting varying fastest."""
-        every = [tried_all(varied) for varied in self.config.vary.values()]
+        every = [grid_values(varied) for varied in self.config.vary.values()]
         return [dict(zip(self.config.vary, values, strict=True)) for values in itertools.product(*every)]
 
     def to_toml(self) -> str:
         """All as TOML, with absolute paths and without a password."""
         import tomli_w
 
-        whole = resolved(self.run(self.first))
+        complete = resolved(self.run(self.first))
         base = _absolute(dict(self.base))
-        for section, config in (("data", whole.data), ("model", whole.model)):
+        for section, config in (("data", complete.data), ("model", complete.model)):
             if isinstance(base.get(section), dict):
-                kept = config.model_dump(mode="json")
-                base[section] |= {key: kept[key] for key in base[section] if _is_path(kept.get(key))}
-        own = self.config.model_dump(mode="json", exclude_none=True, exclude={"vary"})
+                dumped = config.model_dump(mode="json")
+                base[section] |= {key: dumped[key] for key in base[section] if _is_path(dumped.get(key))}
+        sweep_values = self.config.model_dump(mode="json", exclude_none=True, exclude={"vary"})
         if self.config.storage is not None:
             file = self.config.storage.removeprefix("sqlite:///")
             local = self.config.storage.startswith("sqlite")
-            own["storage"] = f"sqlite:///{Path(file).resolve()}" if local else without_password(file, drop=True)
+            sweep_values["storage"] = (
+                f"sqlite:///{Path(file).resolve()}" if local else without_password(file, drop=True)
+            )
         vary = {
             key: varied.model_dump(exclude_none=True) if isinstance(varied, Range) else _absolute(list(varied))
             for key, varied in self.config.vary.items()
         }
-        return tomli_w.dumps(base | {"sweep": own | {"vary": vary}})
+        return tomli_w.dumps(base | {"sweep": sweep_values | {"vary": vary}})
 
 
-def tried(varied: Varied) -> list[Any]:
+def values_to_check(varied: Varied) -> list[Any]:
     """The values that settings are checked with."""
-    return varied.tried() if isinstance(varied, Range) else list(varied)
+    return varied.values_to_check() if isinstance(varied, Range) else list(varied)
 
 
-def tried_all(varied: Varied) -> list[Any]:
+def grid_values(varied: Varied) -> list[Any]:
     """The values of a grid."""
     return (varied.steps or []) if isinstance(varied, Range) else list(varied)
 
@@ -416,7 +420,7 @@ def _check_key(key: str, source: str) -> None:
         reason = f"of the data only {', '.join(OF_DATA)} may vary, as trials are compared on the same items"
     if section == "evaluation" and name not in OF_EVALUATION:
         reason = f"of the evaluation only {', '.join(OF_EVALUATION)} may vary, as trials are compared by the same looks"
-    if section == "training" and name in PLACE:
+    if section == "training" and name in PROCESSES:
         reason = "each trial trains in one process"
     if section == "choosing" and not name:
         reason = "trials are compared by one measure: vary choosing.keep and the like instead"

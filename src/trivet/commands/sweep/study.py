@@ -1,9 +1,9 @@
 """The study of a sweep: which trials there are, who works on which, and what they came to. Workers meet here, in a
 database of optuna's.
 
-A *place* is one of the settings to be tried, from 0 on. A worker claims a trial of it; if the worker dies or is
-stopped, the trial is closed without a result and another one with the same settings is added, so that a place has at
-most one trial that is open and at most one that was told.
+A *candidate* is one of the settings to be tried, from 0 on. A worker claims a trial of it; if the worker dies or is
+stopped, the trial is closed without a result and another one with the same settings is added, so that a candidate has
+at most one trial that is open and at most one that was told.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from trivet.runtime.extras import load
 
 State = Literal["complete", "pruned", "failed", "running", "waiting"]
 
-TOLD: tuple[State, ...] = ("complete", "pruned", "failed")
+ENDED: tuple[State, ...] = ("complete", "pruned", "failed")
 SILENT = 4  # signs of life that a worker may miss
 DEATHS = 3  # workers that may die of a trial
 STRIDE = 10_000_000  # looks of run r of a trial are reported at r * STRIDE + step: a database has 32 bits for it
 STARTUP = 5  # complete trials before one is pruned by their median
 # What a trial says of itself, beside its values.
-PLACE, RUNS, WHY, FAILED, STOPPED, SURPLUS = "place", "runs", "why", "failed", "stopped", "surplus"
-WHOLE = "trivet"  # what a study says of itself
+CANDIDATE, RUNS, WHY, FAILED, STOPPED, SURPLUS = "candidate", "runs", "why", "failed", "stopped", "surplus"
+DESCRIPTION = "trivet"  # what a study says of itself
 log = logging.getLogger("trivet")
 
 
@@ -42,7 +42,7 @@ class TakenOverError(RuntimeError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of a place.
+    """Result of one candidate: settings to be tried.
 
     Attributes:
         values: setting -> value; empty before it is claimed.
@@ -50,18 +50,18 @@ class Outcome:
         runs: {"seed", "fold", "value", "start", "step", "seconds"} of each run of a complete trial.
         why: of one that was pruned or failed, a sentence.
         attempts: workers that have begun it.
-        looks: (run, step, value) of each look on validation, in order.
+        measurements: (run, step, value) of each look on validation, in order.
         ended: when it was told, in seconds since 1970; None if it was not.
     """
 
-    place: int
+    candidate: int
     state: State
     values: Mapping[str, Value] = field(default_factory=dict)
     value: float | None = None
     runs: Sequence[Mapping[str, Any]] = ()
     why: str | None = None
     attempts: int = 0
-    looks: Sequence[tuple[int, int, float]] = ()
+    measurements: Sequence[tuple[int, int, float]] = ()
     ended: float | None = None
 
 
@@ -78,7 +78,7 @@ class Study:
     def __init__(self, storage: Any, study: Any, config: SweepConfig, lock: Path | None) -> None:
         self._storage, self._study, self._lock = storage, study, lock
         self.config = config
-        self.whole: dict[str, Any] = dict(study.user_attrs.get(WHOLE, {}))
+        self.description: dict[str, Any] = dict(study.user_attrs.get(DESCRIPTION, {}))
 
     def __enter__(self) -> Self:
         return self
@@ -88,50 +88,50 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Of the study in its storage."""
+        """Name of the study in its storage."""
         return str(self._study.study_name)
 
     @property
     def trials(self) -> int:
-        """How many places there are."""
-        return int(self.whole["trials"])
+        """Number of candidates to be tried."""
+        return int(self.description["trials"])
 
-    def describe(self, **whole: Any) -> None:
+    def describe(self, **entries: Any) -> None:
         """Write what the study says of itself: "sweep", "folder", "trials", "seed"."""
-        self.whole |= whole
-        self._study.set_user_attr(WHOLE, self.whole)
+        self.description |= entries
+        self._study.set_user_attr(DESCRIPTION, self.description)
 
     def outcomes(self) -> list[Outcome]:
-        """What is known of each place that was begun or waits, in their order."""
-        by_place: dict[int, list[Any]] = {}
+        """Result of each candidate that was begun or waits, in their order."""
+        by_candidate: dict[int, list[Any]] = {}
         for trial in self._trials():
-            by_place.setdefault(trial.user_attrs[PLACE], []).append(trial)
-        return [_outcome(place, by_place[place], self.config.vary) for place in sorted(by_place)]
+            by_candidate.setdefault(trial.user_attrs[CANDIDATE], []).append(trial)
+        return [_outcome(candidate, by_candidate[candidate], self.config.vary) for candidate in sorted(by_candidate)]
 
     def over(self) -> bool:
-        """Whether all places are told."""
-        found = self.outcomes()
-        return len(found) >= self.trials and all(one.state in TOLD for one in found)
+        """Test whether all candidates have ended."""
+        outcomes = self.outcomes()
+        return len(outcomes) >= self.trials and all(outcome.state in ENDED for outcome in outcomes)
 
     def revive(self) -> None:
-        """Close the trials of dead workers, and add another for each place that has none that is open or told."""
+        """Close the trials of dead workers, and add another for each candidate that has none open or ended."""
         with self._alone():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # optuna calls this experimental
                 _optuna().storages.fail_stale_trials(self._study)
-            by_place: dict[int, list[Any]] = {}
+            by_candidate: dict[int, list[Any]] = {}
             for trial in self._trials():
-                by_place.setdefault(trial.user_attrs[PLACE], []).append(trial)
-            for place, trials in by_place.items():
+                by_candidate.setdefault(trial.user_attrs[CANDIDATE], []).append(trial)
+            for candidate, trials in by_candidate.items():
                 if _state(trials) is None:
                     last = max(trials, key=lambda trial: trial.number)
-                    self._add(place, last.system_attrs.get("fixed_params", {}) | last.params)
+                    self._add(candidate, last.system_attrs.get("fixed_params", {}) | last.params)
 
-    def claim(self, grid: Sequence[Mapping[str, Value]] | None) -> Attempt | None:
+    def claim(self, grid: Sequence[Mapping[str, Value]] | None) -> ClaimedTrial | None:
         """A trial to work on; None where all places are told or worked on.
 
         Args:
-            grid: all values there are, where they are not sampled; a new place has the first that no other has.
+            grid: all values there are, where they are not sampled; a new candidate has the first that no other has.
         """
         with self._alone():
             while True:
@@ -140,40 +140,42 @@ class Study:
                     attempt = self._claimed(trial, trials)
                     if attempt is not None:
                         return attempt
-                places = {trial.user_attrs[PLACE] for trial in trials}
-                place = next((place for place in range(self.trials) if place not in places), None)
-                if place is None:
+                claimed = {trial.user_attrs[CANDIDATE] for trial in trials}
+                candidate = next((candidate for candidate in range(self.trials) if candidate not in claimed), None)
+                if candidate is None:
                     return None
-                self._add(place, {} if grid is None else _untried(grid, trials))
+                self._add(candidate, {} if grid is None else _untried(grid, trials))
 
-    def _claimed(self, trial: Any, trials: Sequence[Any]) -> Attempt | None:
+    def _claimed(self, trial: Any, trials: Sequence[Any]) -> ClaimedTrial | None:
         optuna, waiting = _optuna(), _optuna().trial.TrialState.WAITING
         if trial.state != waiting:
             return None
-        place, key = trial.user_attrs[PLACE], trial._trial_id
+        candidate, key = trial.user_attrs[CANDIDATE], trial._trial_id
         self._storage.record_heartbeat(key)  # before: so that it is never claimed without a sign of life
         try:
             if not self._storage.set_trial_state_values(key, optuna.trial.TrialState.RUNNING):
                 return None
         except optuna.exceptions.UpdateFinishedTrialError:
             return None
-        others = [one for one in trials if one.user_attrs[PLACE] == place and one.number != trial.number]
-        told = _state(others) in TOLD
-        if told or any(one.number < trial.number and not one.state.is_finished() for one in others):
+        others = [
+            other for other in trials if other.user_attrs[CANDIDATE] == candidate and other.number != trial.number
+        ]
+        ended = _state(others) in ENDED
+        if ended or any(other.number < trial.number and not other.state.is_finished() for other in others):
             self._storage.set_trial_user_attr(key, SURPLUS, True)
             self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             return None
-        # A sampler for each place: what it draws does not depend on which worker asks, nor on a resume.
-        self._study.sampler = _sampler(self.config, int(self.whole["seed"]), place)
-        return Attempt(self, optuna.trial.Trial(self._study, key), place)
+        # A sampler for each candidate: what it draws does not depend on which worker asks, nor on a resume.
+        self._study.sampler = _sampler(self.config, int(self.description["seed"]), candidate)
+        return ClaimedTrial(self, optuna.trial.Trial(self._study, key), candidate)
 
-    def _add(self, place: int, values: Mapping[str, Any]) -> None:
-        self._study.enqueue_trial(dict(values), user_attrs={PLACE: place})
+    def _add(self, candidate: int, values: Mapping[str, Any]) -> None:
+        self._study.enqueue_trial(dict(values), user_attrs={CANDIDATE: candidate})
 
     def _trials(self) -> list[Any]:
-        """All trials, but those that were closed as another one of their place was there."""
+        """All trials, but those that were closed as another one of their candidate was there."""
         trials = self._study.get_trials(deepcopy=False)
-        return [trial for trial in trials if PLACE in trial.user_attrs and SURPLUS not in trial.user_attrs]
+        return [trial for trial in trials if CANDIDATE in trial.user_attrs and SURPLUS not in trial.user_attrs]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -207,21 +209,21 @@ class Study:
         return {name: float(share) for name, share in shares.items()}
 
 
-class Attempt:
+class ClaimedTrial:
     """A trial that this worker has claimed. Inside `with` it gives signs of life.
 
     Attributes:
         values: setting -> the value to try.
     """
 
-    def __init__(self, study: Study, trial: Any, place: int) -> None:
-        self._study, self._trial, self.place = study, trial, place
+    def __init__(self, study: Study, trial: Any, candidate: int) -> None:
+        self._study, self._trial, self.candidate = study, trial, candidate
         self.values = {key: _suggested(trial, key, varied) for key, varied in study.config.vary.items()}
         self._reported: set[int] = set()
         self._over = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def __enter__(self) -> Attempt:
+    def __enter__(self) -> ClaimedTrial:
         self._heart.start()
         return self
 
@@ -245,11 +247,12 @@ class Attempt:
         self._reported.add(index)
 
     def below_median(self, run: int, step: int, best: float) -> str | None:
-        """Why the trial may end, if its best measure in this run is below the median of other trials by this step."""
+        """Reason why the trial may end, if its best measure in this run is below the median of other trials by this
+        step."""
         others = [
-            max(value for r, s, value in one.looks if r == run and s <= step)
-            for one in self._study.outcomes()
-            if one.state == "complete" and any(r == run and s <= step for r, s, _ in one.looks)
+            max(value for r, s, value in outcome.measurements if r == run and s <= step)
+            for outcome in self._study.outcomes()
+            if outcome.state == "complete" and any(r == run and s <= step for r, s, _ in outcome.measurements)
         ]
         if len(others) < STARTUP or best >= median(others):
             return None
@@ -260,28 +263,28 @@ class Attempt:
 
     def complete(self, value: float, runs: Sequence[Mapping[str, Any]]) -> bool:
         """Tell the value; returns False if another worker has closed the trial."""
-        return self._tell("COMPLETE", value, **{RUNS: list(runs)})
+        return self._close_trial("COMPLETE", value, **{RUNS: list(runs)})
 
     def prune(self, why: str) -> bool:
         """Tell that the trial was not worth going on."""
-        return self._tell("PRUNED", None, **{WHY: why})
+        return self._close_trial("PRUNED", None, **{WHY: why})
 
     def fail(self, why: str) -> bool:
         """Tell that the settings cannot be trained with."""
-        return self._tell("FAIL", None, **{FAILED: True, WHY: why})
+        return self._close_trial("FAIL", None, **{FAILED: True, WHY: why})
 
     def leave(self) -> bool:
         """Close the trial without a result, so that its settings are tried again: this worker was asked to end."""
-        told = self._tell("FAIL", None, **{STOPPED: True})
+        closed = self._close_trial("FAIL", None, **{STOPPED: True})
         self._study.revive()
-        return told
+        return closed
 
-    def _tell(self, state: str, value: float | None, **said: Any) -> bool:
+    def _close_trial(self, state: str, value: float | None, **attributes: Any) -> bool:
         optuna = _optuna()
         with self._study._alone():
             try:
-                for name, one in said.items():
-                    self._trial.set_user_attr(name, one)
+                for name, attribute in attributes.items():
+                    self._trial.set_user_attr(name, attribute)
                 self._study._study.tell(self._trial, value, state=optuna.trial.TrialState[state])
             except (optuna.exceptions.UpdateFinishedTrialError, ValueError):
                 # Its worker was taken for dead, and the trial closed; `tell` raises ValueError for that.
@@ -314,21 +317,21 @@ def open_study(url: str, config: SweepConfig, name: str | None, *, make: bool) -
     return Study(*_opened(url, name, config.heartbeat, make=make), config, _lock_of(url))
 
 
-def described(url: str, name: str | None) -> dict[str, Any]:
-    """What a study says of itself, see `Study.describe`, with its "name".
+def study_description(url: str, name: str | None) -> dict[str, Any]:
+    """Description of a study, see `Study.describe`, with its "name".
 
     Raises:
         ValueError: as `open_study`, and if the study is none of a sweep.
     """
     storage, study = _opened(url, name, SweepConfig.model_fields["heartbeat"].default, make=False)
-    found, name = study.user_attrs.get(WHOLE), study.study_name
+    description, name = study.user_attrs.get(DESCRIPTION), study.study_name
     _close(storage)
-    if found is None:
+    if description is None:
         raise ValueError(
             f"a study to join must be one that trivet sweep began: {name} in {without_password(url)} is "
             "none; give another --study."
         )
-    return {**found, "name": name}
+    return {**description, "name": name}
 
 
 def only_study(url: str) -> str | None:
@@ -339,7 +342,9 @@ def only_study(url: str) -> str | None:
         with within_reach(url):
             storage = _storage(url, SweepConfig.model_fields["heartbeat"].default, make=False)
             try:
-                names = [one.study_name for one in storage.get_all_studies() if WHOLE in one.user_attrs]
+                names = [
+                    summary.study_name for summary in storage.get_all_studies() if DESCRIPTION in summary.user_attrs
+                ]
             finally:
                 _close(storage)
     except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
@@ -349,7 +354,7 @@ def only_study(url: str) -> str | None:
 
 @contextmanager
 def within_reach(url: str) -> Iterator[None]:
-    """What the block cannot do as the storage is out of reach is a ValueError, a sentence without a password."""
+    """Turn errors of a storage that is out of reach into ValueError, a sentence without a password."""
     errors, internal = load("sqlalchemy.exc"), _optuna().exceptions.StorageInternalError
     try:
         yield
@@ -386,16 +391,16 @@ def _close(storage: Any) -> None:
 
 def _known(storage: Any, name: str | None, url: str) -> str:
     """The name of the study to load."""
-    names = sorted(one.study_name for one in storage.get_all_studies())
+    names = sorted(summary.study_name for summary in storage.get_all_studies())
     if name is None and len(names) == 1:
         return str(names[0])
     if name in names:
         return str(name)
-    found = f"there are {', '.join(names[:10])}" if names else "there is none"
+    available = f"there are {', '.join(names[:10])}" if names else "there is none"
     wanted = "which has several" if name is None and names else f"which has no {name}" if name else "which has none"
     raise ValueError(
-        f"a study to join must be in the storage {without_password(url)}, {wanted}: {found}; name one with --study, or "
-        "begin it with trivet sweep FILE.toml."
+        f"a study to join must be in the storage {without_password(url)}, {wanted}: {available}; name one with "
+        "--study, or begin it with trivet sweep FILE.toml."
     )
 
 
@@ -432,11 +437,11 @@ def _lock_of(url: str) -> Path | None:
     return path.with_name(f".{path.name}.lock")
 
 
-def _sampler(config: SweepConfig, seed: int, place: int) -> Any:
+def _sampler(config: SweepConfig, seed: int, candidate: int) -> Any:
     from numpy.random import SeedSequence
 
     samplers = _optuna().samplers
-    number = int(SeedSequence((seed, place)).generate_state(1)[0])
+    number = int(SeedSequence((seed, candidate)).generate_state(1)[0])
     return samplers.TPESampler(seed=number) if config.sampler == "tpe" else samplers.RandomSampler(seed=number)
 
 
@@ -445,7 +450,7 @@ def _suggested(trial: Any, key: str, varied: Varied) -> Value:
     if not isinstance(varied, Range):
         codes = {_code(value): value for value in varied}
         return codes[trial.suggest_categorical(key, list(codes))]
-    if varied.whole:
+    if varied.integral:
         step = 1 if varied.step is None else int(varied.step)
         return int(trial.suggest_int(key, varied.low, varied.high, step=step, log=varied.log))
     value = trial.suggest_float(key, float(varied.low), float(varied.high), step=varied.step, log=varied.log)
@@ -470,7 +475,7 @@ def _code(value: Value) -> bool | int | float | str:
 
 
 def _state(trials: Sequence[Any]) -> State | None:
-    """Of the trials of one place; None if all were cut off, and another one is needed."""
+    """State of the trials of one candidate; None if all were cut off, and another one is needed."""
     names = {trial.state.name for trial in trials}
     for name, state in (("COMPLETE", "complete"), ("PRUNED", "pruned")):
         if name in names:
@@ -487,34 +492,36 @@ def _deaths(trials: Sequence[Any]) -> int:
     return sum(trial.state.name == "FAIL" and not {FAILED, STOPPED} & trial.user_attrs.keys() for trial in trials)
 
 
-def _outcome(place: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> Outcome:
+def _outcome(candidate: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> Outcome:
     state = _state(trials)
-    order = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING") if state in TOLD else ("RUNNING", "WAITING", "FAIL")
-    told = min(trials, key=lambda one: (order.index(one.state.name) if one.state.name in order else 9, -one.number))
+    order = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING") if state in ENDED else ("RUNNING", "WAITING", "FAIL")
+    decisive = min(
+        trials, key=lambda trial: (order.index(trial.state.name) if trial.state.name in order else 9, -trial.number)
+    )
     if state == "failed":
-        told = next((one for one in trials if FAILED in one.user_attrs), told)
-    why = told.user_attrs.get(WHY)
+        decisive = next((trial for trial in trials if FAILED in trial.user_attrs), decisive)
+    why = decisive.user_attrs.get(WHY)
     if state == "failed" and why is None:
         why = f"its worker died {_deaths(trials)} times; it may need more memory than there is"
-    looks = [(*divmod(index, STRIDE), value) for index, value in sorted(told.intermediate_values.items())]
-    ended = told.datetime_complete
+    measurements = [(*divmod(index, STRIDE), value) for index, value in sorted(decisive.intermediate_values.items())]
+    ended = decisive.datetime_complete
     return Outcome(
-        place,
+        candidate,
         state or "waiting",
-        {key: _decoded(told.params[key], vary[key]) for key in vary if key in told.params},
-        told.value if state == "complete" else None,
-        told.user_attrs.get(RUNS, []) if state == "complete" else [],
+        {key: _decoded(decisive.params[key], vary[key]) for key in vary if key in decisive.params},
+        decisive.value if state == "complete" else None,
+        decisive.user_attrs.get(RUNS, []) if state == "complete" else [],
         why if state in ("pruned", "failed") else None,
-        sum(one.datetime_start is not None for one in trials),
-        looks,
-        ended.timestamp() if state in TOLD and ended is not None else None,
+        sum(trial.datetime_start is not None for trial in trials),
+        measurements,
+        ended.timestamp() if state in ENDED and ended is not None else None,
     )
 
 
 def _decoded(value: Any, varied: Varied) -> Value:
     if isinstance(varied, Range):
-        return float(f"{value:.12g}") if varied.step is not None and not varied.whole else value
-    return next((one for one in varied if _code(one) == value), value)
+        return float(f"{value:.12g}") if varied.step is not None and not varied.integral else value
+    return next((choice for choice in varied if _code(choice) == value), value)
 
 
 def _optuna() -> Any:

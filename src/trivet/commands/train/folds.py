@@ -7,7 +7,7 @@ from typing import Any
 
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
-from trivet.io.atomic_files import filled_folder, held, recover, write_atomic, write_json
+from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
 from trivet.training.components import check_before_data
@@ -88,7 +88,7 @@ def resume_folds(
         ValueError, OSError: as `train`; also if the folder holds no cross-validation.
     """
     names = _names(path)
-    with held(path, names, what=WHAT, ended=(path / FOLDS).is_file):
+    with locked_folder(path, names, what=WHAT, ended=(path / FOLDS).is_file):
         return _train_all(path, data_root=data_root, command=command, progress=progress)
 
 

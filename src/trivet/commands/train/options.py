@@ -136,7 +136,7 @@ def train(
 
         folder = output or Path("runs") / sources[0].stem
         for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
-            check_folder(context, one, RUN_FOLDER, kept=("config.toml", "applied_decisions.csv"))
+            check_folder(context, one, RUN_FOLDER, readable=("config.toml", "applied_decisions.csv"))
         if folds is not None:
             from trivet.commands.train.folds import cross_validate
 

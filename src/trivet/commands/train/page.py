@@ -16,7 +16,7 @@ from trivet.commands.diagnose.page import (
     tone_down,
     verdict,
 )
-from trivet.commands.forecast.page import forecast_parts
+from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
@@ -71,7 +71,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
         "happened": _happened(record),
         "curves": curves,
-        "forecast": forecast_parts(record["forecast"]),
+        "forecast": forecast_context(record["forecast"]),
         "noise": noise_parts(record),
         "cleaned": cleaning_rows(record),
         "skewed": len(curves) if skew else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trivet.commands.printing import echo, per_cent, print_table, say
+from trivet.commands.printing import echo, per_cent, print_table, print_text
 
 if TYPE_CHECKING:
     from trivet.reports.run_record import RunRecord
@@ -54,11 +54,11 @@ def print_run(record: RunRecord, folder: Path) -> None:
 
     whole = read_run(record)
     for _, line in result_lines(whole):
-        say(line.replace("\u00a0", " "), bold=True)
+        print_text(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(whole):
-        say(line, indent=2)
+        print_text(line, indent=2)
     for warning in record["warnings"]:
-        say(f"Warning: {warning}")
+        print_text(f"Warning: {warning}")
     for split in record["evaluation"]:
         rows = evaluated_rows(record, split)
         known = next(iter(rows[0]["levels"].values()))
@@ -79,7 +79,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
         )
     chosen = None if fell_back(whole) else choice_line(whole)
     for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(whole, run=str(folder))]:
-        say(f"Note: {note}")
+        print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
 

@@ -19,7 +19,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.label_decisions import write_decisions
 from trivet.models import save
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.progress import report, reporter, say, show_progress
+from trivet.runtime.progress import announce, report, reporter, show_progress
 from trivet.runtime.signals import member_of
 from trivet.training.checkpoint import fingerprint
 from trivet.training.checkpoint_selection import load_splits
@@ -92,7 +92,7 @@ def train(
     with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
-            say(splits.summary)
+            announce(splits.summary)
         parts = Components(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
             _meet(world, parts)
@@ -167,7 +167,7 @@ def resume(
     with together(config, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
-            say(splits.summary)
+            announce(splits.summary)
         parts = Components(config, splits, world)
         if world is not None:
             _meet(world, parts)

@@ -21,7 +21,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
-from trivet.runtime.signals import LostError, Member, ending_signals, member_of
+from trivet.runtime.signals import LostError, ProcessRank, ending_signals, member_of
 from trivet.runtime.terminal import prepare
 from trivet.training.config import RunConfig
 from trivet.training.distributed.process_group import ProcessGroup, join, noted
@@ -215,7 +215,7 @@ def _end(world: ProcessGroup, error: BaseException, path: Path) -> NoReturn:
     raise error
 
 
-def _end_at_once(member: Member, path: Path, reason: str) -> None:
+def _end_at_once(member: ProcessRank, path: Path, reason: str) -> None:
     """End a process that waits for one that is gone, and does not see it."""
     error = LostError(_sentence(reason, path))
     if member.rank == 0:

@@ -28,7 +28,7 @@ from trivet.datasets import Inputs
 from trivet.mining.gather import gather_rows
 from trivet.models import Embedder
 from trivet.runtime.arrays import Floats
-from trivet.runtime.signals import LostError, Member
+from trivet.runtime.signals import LostError, ProcessRank
 from trivet.training.embed_dataset import embed
 
 BEAT = 1.0  # seconds between two signs of life
@@ -291,7 +291,7 @@ class Watch:
         return None
 
 
-def join(member: Member, device: torch.device, act: Callable[[str], None]) -> ProcessGroup:
+def join(member: ProcessRank, device: torch.device, act: Callable[[str], None]) -> ProcessGroup:
     """Meet the other processes, at the address that the environment names.
 
     Args:
