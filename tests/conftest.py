@@ -109,7 +109,7 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
     said: list[tuple[str, float, float]] = []
 
     class Heard(progress.ProgressLine):
-        def look(self) -> None:
+        def update(self) -> None:
             said.append((self._works[-1].title, self._works[-1].done, self._works[-1].total))
 
     token = progress._current.set(Heard(sys.stderr))

@@ -290,10 +290,10 @@ def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     ("moment", "number"),
     [
         ("commands.train.run.load_splits", signal.SIGTERM),
-        ("training.loop.Task.move", signal.SIGTERM),
-        ("training.trainer.Job.checkpoint", signal.SIGTERM),
-        ("training.trainer.Job.checkpoint", signal.SIGHUP),
-        ("training.trainer.Job._after_step", signal.SIGTERM),
+        ("training.loop.TrainState.move", signal.SIGTERM),
+        ("training.trainer.Trainer.checkpoint", signal.SIGTERM),
+        ("training.trainer.Trainer.checkpoint", signal.SIGHUP),
+        ("training.trainer.Trainer._after_step", signal.SIGTERM),
     ],
     ids=["reading data", "before the first step", "first checkpoint", "hang-up", "twice in a step"],
 )

@@ -132,7 +132,7 @@ from trivet.commands.main import main
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name in ("torch", "numpy"):
-            print("silent" if progress._shown.get() is None else "shown", flush=True)
+            print("silent" if progress._current.get() is None else "shown", flush=True)
             os._exit(0)
 
 sys.meta_path.insert(0, Watch())

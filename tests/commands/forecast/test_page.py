@@ -127,7 +127,7 @@ def test_every_shape_has_one_cell_in_the_row_and_column_that_say_so(
     for shown in maps:
         for head, under, row in shown["rows"]:
             for column, cell in zip(shown["columns"], row, strict=True):
-                p, k, dim = (int(word) for word in cell["said"].partition(":")[0].split() if word.isdigit())
+                p, k, dim = (int(word) for word in cell["description"].partition(":")[0].split() if word.isdigit())
                 cells.remove((p, k, dim))  # each is there once
                 assert {int(word) for word in f"{shown['title']} {head} {column}".split() if word.isdigit()} == {
                     p,

@@ -58,8 +58,8 @@ def test_what_cannot_be_tried_is_one_sentence(path: str, value: Any, said: str, 
 
 
 def test_each_value_of_a_range_in_steps_is_checked(tmp_path: Path) -> None:
-    assert Range(low=2, high=7, step=2).tried() == [2, 4, 6]
-    assert Range(low=0.1, high=0.5, step=0.2).tried() == [0.1, 0.3, 0.5]
+    assert Range(low=2, high=7, step=2).values_to_check() == [2, 4, 6]
+    assert Range(low=0.1, high=0.5, step=0.2).values_to_check() == [0.1, 0.3, 0.5]
     values = changed(tmp_path, "vary.evaluation.distance", ["cosine", "euclidean"])
     values["sweep"]["vary"]["model.normalize"] = [True, False]
     values["loss"] = {"name": "margin"}  # refuses embeddings of any length, or not: whatever it says, it is said now
