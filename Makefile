@@ -52,7 +52,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 # The site needs no server and no network: build/site/index.html.
 docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
-	$(BIN)/python docs/make_data.py
+	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_commands.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

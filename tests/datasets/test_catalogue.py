@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_document_says_of_each_data_set_what_the_table_says() -> None:
     text = (ROOT / "docs" / "data.md").read_text()
-    assert runpy.run_path(str(ROOT / "docs" / "make_data.py"))["page"]() == text, "run docs/make_data.py"
     rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
     for name, entry in DATA_SETS.items():
         assert entry.published in rows[name]
