@@ -604,7 +604,7 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     config = run.config(places)
     splits = splits_of(run, config)
     parts = Components(config, splits)
-    assert parts.held_out is not None, f"{run.task.name} has too few items for a probe"
+    assert parts.probe_items is not None, f"{run.task.name} has too few items for a probe"
     items = judged_items(splits)
     classes, fine = _classes(items, splits.level)
     steps = config.training.num_steps
@@ -618,7 +618,7 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     began = time.process_time()
     judge(0)
     task = parts.task(lambda: judge(task.step))
-    both = Both(*_classes(parts.held_out.items, splits.level), steps)
+    both = Both(*_classes(parts.probe_items.items, splits.level), steps)
     task.monitor = both  # type: ignore[assignment]  # it has the two methods that a step calls
     finite = True
     try:
@@ -841,7 +841,7 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
             config = run.config(places)
             splits = splits_of(run, config)
             parts = Components(config, splits)
-            assert parts.held_out is not None
+            assert parts.probe_items is not None
             items = judged_items(splits)
             batches = parts.batches_from(0)
             batches.steps = 8
@@ -851,7 +851,7 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
             fit(task_made, batches)
             step = (time.process_time() - began) / 8
             began = time.process_time()
-            parts.held_out.asked(parts.model, cosine=False)()
+            parts.probe_items.probe_of(parts.model, cosine=False)()
             probe = time.process_time() - began
             began = time.process_time()
             embed(parts.model, items.inputs)

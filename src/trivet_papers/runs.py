@@ -372,7 +372,7 @@ class Runner:
         run = RunFolder(folder)
         unit = "epochs" if config.training.epochs is not None else "steps"
         length = getattr(config.training, unit)
-        changes = [] if getattr(run.given().training, unit) == length else [f"training.{unit}={length}"]
+        changes = [] if getattr(run.user_config().training, unit) == length else [f"training.{unit}={length}"]
         return resume(folder, changes=changes, **options)
 
     def _splits(self, config: RunConfig) -> Splits:

@@ -26,7 +26,7 @@ from trivet.metrics import retrieve_levels
 from trivet.models import Embedder, build
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.checkpoint_selection import CheckpointSelection, Seen, ended, load_splits, lower_end
+from trivet.training.checkpoint_selection import CheckpointSelection, Scores, ended, load_splits, lower_end
 from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
@@ -83,13 +83,13 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let each look, the first at the untrained network, find the next of these; 0.8 has lost recall@1."""
     found = iter(values)
 
-    def seen(self: CheckpointSelection, model: object, *_: object) -> Seen:
+    def seen(self: CheckpointSelection, model: object, *_: object) -> Scores:
         value = next(found)
         recall = 0.4 if value == 0.8 else 0.5
         spread = np.linspace(-0.01, 0.01, 4)
-        return Seen(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
+        return Scores(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
 
-    monkeypatch.setattr(CheckpointSelection, "_seen", seen)
+    monkeypatch.setattr(CheckpointSelection, "_scores", seen)
 
 
 def record_of(run: Path) -> dict[str, Any]:
@@ -235,13 +235,13 @@ def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returne
     # a residual head, which the type of a body does not tell
     choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
     choosing.begin(parts.model, first=True)
-    choosing.look(6, parts.model)
+    choosing.measure(6, parts.model)
     weight.data.fill_(2.0)
     choosing.go_back(4, parts.model)
     assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [0, 4])
     assert choosing.looks[1]["gain"] == pytest.approx(0.1)  # still on the network before its first step
     weight.data.fill_(3.0)
-    choosing.look(8, parts.model)
+    choosing.measure(8, parts.model)
     assert choosing.step == 8
     weight.data.fill_(4.0)
     assert (choosing.weights["body.1.change.weight"] == 3.0).all()
@@ -264,7 +264,7 @@ def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse
     again = Components(config, load_splits(config, None)).choosing
     assert again.restore(json.loads(json.dumps(choosing.state())), choosing.weights)
     assert again.ended is None
-    choosing.look(8, parts.model)
+    choosing.measure(8, parts.model)
     assert (choosing.step, choosing.ended) == (0, 8)
 
 
@@ -353,14 +353,14 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see(monkeypatch, 0.5, 0.7, 0.6)
-    look = CheckpointSelection.look
+    look = CheckpointSelection.measure
 
     def look_and_stop(self: CheckpointSelection, step: int, model: Embedder) -> dict[str, float]:
         if step == 4:
             signal.raise_signal(signal.SIGINT)
         return look(self, step, model)
 
-    monkeypatch.setattr(CheckpointSelection, "look", look_and_stop)
+    monkeypatch.setattr(CheckpointSelection, "measure", look_and_stop)
     run = tmp_path / "run"
     record = train(settings(file, "choosing.keep=last", "evaluation.every=2"), run)
     assert (record["status"], record["step"]) == ("interrupted", 4)

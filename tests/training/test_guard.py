@@ -657,8 +657,8 @@ def test_a_repair_goes_back_and_on(runs: dict[str, Path]) -> None:
     assert [moment["step"] for moment in record["history"]["moments"]] == [0, 1, 2, 5, 10, 16]
     assert steps_of(path) == [0, 12, 16]
     folder = RunFolder(path)
-    assert folder.given() == config(guard={"action": "repair"})
-    assert folder.config() == with_changes(folder.given(), record["guard"]["settings"])
+    assert folder.user_config() == config(guard={"action": "repair"})
+    assert folder.config() == with_changes(folder.user_config(), record["guard"]["settings"])
 
 
 def test_an_attempt_begins_with_the_weights_of_its_checkpoint(
@@ -804,7 +804,7 @@ def test_a_repair_can_be_asked_for_later(scripted: type[Scripted], runs: dict[st
         assert record["status"] == "finished"
         assert record["guard"]["action"] == "repair"
         assert record["guard"]["repairs"] == read(runs["repair"])["guard"]["repairs"]
-        assert RunFolder(path).given() == config(guard={"action": action})
+        assert RunFolder(path).user_config() == config(guard={"action": action})
         same_weights(path, runs["repair"])
     assert resume(path)["guard"]["action"] == "repair"
     (path / "record.json").unlink()

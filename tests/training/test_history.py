@@ -167,14 +167,14 @@ def test_looking_changes_nothing_and_what_is_not_finite_is_not_seen() -> None:
     network = build(settings.model, splits.train.inputs.shape, 0).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     looked = History(splits.train, splits.level, settings)
-    looked.look(0, network)
-    looked.look(3, network)  # no moment
+    looked.measure(0, network)
+    looked.measure(3, network)  # no moment
     assert [moment["step"] for moment in looked.moments] == [0]
     assert network.training
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     with torch.no_grad():
         next(network.parameters()).fill_(torch.nan)
-    looked.look(1, network)
+    looked.measure(1, network)
     assert len(looked.moments) == 1
 
 
@@ -187,7 +187,7 @@ def test_a_constant_embedding_is_seen() -> None:
             parameter.zero_()
     looked = History(splits.train, splits.level, settings)
     assert looked.as_json() is None
-    looked.look(0, network)
+    looked.measure(0, network)
     seen = looked.as_json()
     assert seen is not None
     (moment,) = seen["moments"]

@@ -58,7 +58,7 @@ def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
     """As a repair may take cleaning back, and return to a checkpoint that has left items out."""
     points, _, labels = clusters()
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
-    cleaning.look(3, points, num_classes=3, seed=0)
+    cleaning.measure(3, points, num_classes=3, seed=0)
     assert cleaning.changed
     taken_back = LabelCleaning(None, labels, batch_size=20)
     taken_back.restore(cleaning.state())
@@ -69,7 +69,7 @@ def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
 def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
     points, truth, labels = clusters()
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
-    said = cleaning.look(3, points, num_classes=3, seed=0)
+    said = cleaning.measure(3, points, num_classes=3, seed=0)
     assert cleaning.rows.tolist() == np.flatnonzero(labels == truth).tolist()
     assert cleaning.labels.tolist() == labels.tolist()
     assert said == "step 3: 12 of 120 labels look wrong; 12 items dropped, 0 relabelled"
@@ -79,7 +79,7 @@ def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
 def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     points, truth, labels = clusters()
     cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
-    cleaning.look(0, points, num_classes=3, seed=0)
+    cleaning.measure(0, points, num_classes=3, seed=0)
     assert cleaning.labels.tolist() == truth.tolist()
     assert len(cleaning.rows) == 120
     assert cleaning.decisions() == [(i, "relabel", int(truth[i])) for i in np.flatnonzero(labels != truth)]
@@ -96,7 +96,7 @@ def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
     moved = np.sort(found.probability_wrong[found.proposed != labels])
     limit = float(moved[len(moved) // 2])
     cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0, above=limit), labels, batch_size=20)
-    cleaning.look(0, points, num_classes=3, seed=0)
+    cleaning.measure(0, points, num_classes=3, seed=0)
     changed = np.flatnonzero(cleaning.labels != labels).tolist()
     assert changed == np.flatnonzero(found.probability_wrong > limit).tolist()
     assert 0 < len(changed) < len(moved)
@@ -106,7 +106,7 @@ def test_each_look_judges_the_labels_as_given() -> None:
     points, _, labels = clusters()
     cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
     for step in (0, 1):
-        cleaning.look(step, points, num_classes=3, seed=0)
+        cleaning.measure(step, points, num_classes=3, seed=0)
     assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
 
 
@@ -122,10 +122,10 @@ def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.Monke
     monkeypatch.setattr("trivet.training.label_cleaning.find_suspects", judged)
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
     for step, seen in enumerate((points, by_heart)):
-        cleaning.look(step, seen, num_classes=3, seed=0)
+        cleaning.measure(step, seen, num_classes=3, seed=0)
     resumed = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
     resumed.restore(json.loads(json.dumps(cleaning.state())))
-    resumed.look(2, by_heart, num_classes=3, seed=0)
+    resumed.measure(2, by_heart, num_classes=3, seed=0)
     first, second, _ = (look["least"] for look in resumed.as_json())
     assert second < first
     assert known == [0.0, first, first]
@@ -150,7 +150,7 @@ def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
     noise = find_suspects(points, labels).noise
     assert noise.verdict == "cannot-tell"
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
-    cleaning.look(0, points, num_classes=3, seed=0)
+    cleaning.measure(0, points, num_classes=3, seed=0)
     look = cleaning.as_json()[0]
     assert (look["noise_rate"], look["least"]) == (None, noise.least)
 
@@ -162,7 +162,7 @@ def test_looks_are_due_at_their_steps_and_once() -> None:
     for step in range(20):
         if cleaning.due(step):
             seen.append((step, cleaning.judges(step)))
-            cleaning.look(step, points if cleaning.judges(step) else None, num_classes=2, seed=0)
+            cleaning.measure(step, points if cleaning.judges(step) else None, num_classes=2, seed=0)
             assert not cleaning.due(step)
     assert seen == [(4, True), (7, True), (10, True), (11, False)]
     assert not cleaning.changed
@@ -181,7 +181,7 @@ def test_nothing_changes_where_too_few_classes_would_be_left() -> None:
     labels = np.repeat([2, 5, 5], 40)
     labels[[0, 40]] = 7  # all items of this class lie deep inside another
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
-    said = cleaning.look(0, points, num_classes=3, seed=0)
+    said = cleaning.measure(0, points, num_classes=3, seed=0)
     assert said.startswith("step 0: 2 of 120 labels look wrong")
     assert "nothing is changed, as fewer classes would be left than batches need, 3" in said
     assert not cleaning.changed
@@ -192,7 +192,7 @@ def test_embeddings_that_are_not_finite_are_not_judged() -> None:
     points[7] = np.nan
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     assert (
-        cleaning.look(0, points, num_classes=3, seed=0)
+        cleaning.measure(0, points, num_classes=3, seed=0)
         == "step 0: the embeddings are not finite, so no label is judged"
     )
     assert not cleaning.changed
@@ -203,7 +203,7 @@ def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> No
     labels = np.repeat(np.arange(len(sizes)), sizes)
     points = np.random.default_rng(0).standard_normal((len(labels), 8))
     cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0), labels, batch_size=20)
-    said = cleaning.look(0, points, num_classes=2, seed=0)
+    said = cleaning.measure(0, points, num_classes=2, seed=0)
     assert said == "step 0: the embedding knows too little of the labels, so none is judged"
     assert not cleaning.changed
     assert cleaning.as_json()[0]["suspects"] == 0
@@ -264,7 +264,7 @@ def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
 def test_a_state_holds_all(action: Any) -> None:
     points, _, labels = clusters()
     before, after = (LabelCleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
-    before.look(0, points, num_classes=3, seed=0)
+    before.measure(0, points, num_classes=3, seed=0)
     after.restore(json.loads(json.dumps(before.state())))
     assert after.labels.tolist() == before.labels.tolist()
     assert after.rows.tolist() == before.rows.tolist()

@@ -22,7 +22,7 @@ from trivet.datasets import load
 from trivet.models import Embedder, ModelConfig, build
 from trivet.training import RunConfig, TrainingConfig
 from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
-from trivet.training.checkpoint_selection import ChoosingConfig, load_splits, make_choosing
+from trivet.training.checkpoint_selection import ChoosingConfig, load_splits, make_selection
 from trivet.training.components import Components, check_before_data, first_task, in_steps
 from trivet.training.loop import fit
 from trivet.training.optimizer import make_optimizer, parameter_groups
@@ -265,11 +265,11 @@ def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> No
     assert average is not None
     assert parts.measured is job.task.measured is average
     assert any((one != two).any() for one, two in zip(average.parameters(), model.parameters(), strict=True))
-    again = make_choosing(settings, splits)
+    again = make_selection(settings, splits)
     again.begin(job.untrained, first=True)
-    by_average = again.look(4, average)
+    by_average = again.measure(4, average)
     assert parts.choosing.looks[-1] == again.looks[-1]
-    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.look(4, model)["digit"]
+    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.measure(4, model)["digit"]
 
     train(settings.model_copy(update={"choosing": ChoosingConfig()}), tmp_path / "saved")
     last = load_file(tmp_path / "saved" / "checkpoints" / "step-00000004.safetensors")

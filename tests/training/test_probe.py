@@ -20,7 +20,7 @@ from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint, step_of, trained_to_the_end
 from trivet.training.components import Components
 from trivet.training.guard import Guard
-from trivet.training.probe import held_out
+from trivet.training.probe import probe_items
 from trivet.training.repairs import LADDERS, Repair, repaired, with_changes
 from trivet.training.run_folder import RunFolder
 from trivet.training.trainer import Trainer
@@ -69,7 +69,7 @@ def test_training_items_are_left_out_where_the_settings_say_so(
 ) -> None:
     if guard == {"action": "stop"}:
         left_out = len(splits.train) // 20
-    found = held_out(config(guard=guard), splits)
+    found = probe_items(config(guard=guard), splits)
     assert (0 if found is None else len(found.rows)) == left_out
     if found is None:
         return
@@ -86,7 +86,7 @@ def test_training_items_are_left_out_where_the_settings_say_so(
 def test_the_validation_part_is_asked_where_there_is_one() -> None:
     settings = config(data={"name": "digits", "level": "digit", "folds": 2})
     splits = load(settings.data, None)
-    found = held_out(settings, splits)
+    found = probe_items(settings, splits)
     assert found is not None
     assert (found.split, len(found.rows)) == ("validation", 0)
     assert set(found.items.ids) <= set(splits.evaluation["validation"].ids)
@@ -99,7 +99,7 @@ def test_a_probe_holds_as_many_of_each_finer_class(validation: bool, splits: Spl
     parity = replace(splits, level="parity")
     if validation:
         parity = replace(parity, evaluation={"validation": splits.train})
-    found = held_out(config(data={"name": "digits", "level": "parity"}, guard={"probe": 120}), parity)
+    found = probe_items(config(data={"name": "digits", "level": "parity"}, guard={"probe": 120}), parity)
     assert found is not None
     assert (found.levels, found.split) == (("parity", "digit"), "validation" if validation else None)
     _, counts = np.unique(found.items.labels["digit"], return_counts=True)
@@ -111,7 +111,7 @@ def test_a_call_costs_as_much_as_a_step(samples: int, items: int) -> None:
     settings = config(
         data={"name": "digits", "level": "digit", "folds": 2}, batch={"num_classes": 4, "samples_per_class": samples}
     )
-    found = held_out(settings, load(settings.data, None))
+    found = probe_items(settings, load(settings.data, None))
     assert found is not None
     assert len(found.items) == items
 
@@ -130,8 +130,8 @@ def test_a_run_asks_its_probe_and_trains_the_same(
     assert len(seen["series"]["step"]) > 1
     assert any("left out of training" in line for line in whole["warnings"])
     untouched = Components(config(training=short, guard={"probe": 120}), splits)
-    assert untouched.held_out is not None
-    asked = untouched.held_out.asked(untouched.model, cosine=False)()
+    assert untouched.probe_items is not None
+    asked = untouched.probe_items.probe_of(untouched.model, cosine=False)()
     assert seen["start"]["recall"] == pytest.approx(_recall(*asked[:2]))
     for file in RunFolder(tmp_path / "whole").checkpoints()[1:]:
         file.unlink()
@@ -241,8 +241,8 @@ def test_the_best_attempt_is_kept_not_the_last(
     assert f"the network of step {kept['step']} is kept, before repair 1" in caplog.messages[-1]
     parts = Components(config(**REPAIRED), splits)
     parts.model.load_state_dict(load_model(path / "model").state_dict())
-    assert parts.held_out is not None
-    found = _recall(*parts.held_out.asked(parts.model, cosine=False)())
+    assert parts.probe_items is not None
+    found = _recall(*parts.probe_items.probe_of(parts.model, cosine=False)())
     assert found == pytest.approx(start["series"]["recall"][best])
     again = resume(path, splits=splits)
     assert again["guard"] == record["guard"]
@@ -378,7 +378,7 @@ def test_a_change_that_made_it_worse_is_taken_back(monkeypatch: pytest.MonkeyPat
 def test_a_probe_that_was_asked_for_and_is_not_there_is_said(splits: Splits) -> None:
     small = load(config().data, None)
     parts = Components(config(guard={"probe": 200}), small)
-    assert parts.held_out is None
+    assert parts.probe_items is None
     assert parts.notes[-1] == (
         f"The guard asks no probe: it needs 100 items in two classes or more, at most a twentieth of the "
         f"{len(small.train)} training items and a fifth of a class, and guard.probe = 200."

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
-from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
+from trivet.integrations.watch import (
+    LOGGED,
+    Action,
+    HoldoutProbe,
+    Watch,
+    check_action,
+    check_measures,
+    summary,
+    warn_of,
+)
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import recall_at_k
@@ -50,7 +59,7 @@ class EmbeddingModule(lightning.LightningModule):
         super().__init__()
         self.model, self.loss = model, loss
         self.learning_rate, self.weight_decay, self.gather = learning_rate, weight_decay, gather
-        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._outputs: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, inputs: Any) -> Tensor:
         """Embeddings `(N, d)` of a batch."""
@@ -69,12 +78,12 @@ class EmbeddingModule(lightning.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Keep the embeddings of a batch until the end of the epoch."""
         inputs, labels = batch
-        self._seen.append((self(inputs).detach().float().cpu(), labels.cpu()))
+        self._outputs.append((self(inputs).detach().float().cpu(), labels.cpu()))
 
     def on_validation_epoch_end(self) -> None:
         """Log Recall@1 of the items kept; in a check before training, of the few batches it has."""
-        embeddings, labels = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
-        self._seen.clear()
+        embeddings, labels = (torch.cat(parts) for parts in zip(*self._outputs, strict=True))
+        self._outputs.clear()
         if len(torch.unique(labels)) < len(labels):
             self.log("val/recall_at_1", recall_at_k(embeddings, labels, ks=(1,))[1], sync_dist=True)
 
@@ -148,18 +157,18 @@ class MonitorCallback(lightning.Callback):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
         loss = _submodule(pl_module, self.loss)
-        asked = None if self.probe is None else HeldOut(pl_module, partial(self.probe, pl_module))
-        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures, asked)
+        holdout = None if self.probe is None else HoldoutProbe(pl_module, partial(self.probe, pl_module))
+        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures, holdout)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self._watch is None:
             return
-        for seen in (*self._watch.calls(), *self._watch.looks()):
-            step = int(seen.pop("step"))
+        for row in (*self._watch.calls(), *self._watch.looks()):
+            step = int(row.pop("step"))
             for logger in trainer.loggers:
-                logger.log_metrics({f"collapse/{name}": value for name, value in seen.items()}, step=step)
+                logger.log_metrics({f"collapse/{name}": value for name, value in row.items()}, step=step)
         stopping = self.action == "stop"
         events = self._watch.events()
         if trainer.is_global_zero:
@@ -192,13 +201,13 @@ class MonitorCallback(lightning.Callback):
 
 def _submodule(module: nn.Module, name: str) -> nn.Module:
     parent, path = module, ""
-    for part in name.split("."):
+    for child_name in name.split("."):
         children = dict(parent.named_children())
-        if part not in children:
+        if child_name not in children:
             known = ", ".join(f"{path}{child}" for child in children) or "none"
             raise ValueError(
                 f"loss must name a submodule of {type(module).__name__}: got {name!r}, and its submodules are "
                 f"{known}; store the loss as a module, self.loss = ..., and give its name."
             )
-        parent, path = children[part], f"{path}{part}."
+        parent, path = children[child_name], f"{path}{child_name}."
     return parent

@@ -70,10 +70,10 @@ class BatchLoss(nn.Module):
         numbers = torch.cat([at + pair_labels(each, columns) for at, each in zip(starts, sizes, strict=False)])
         anchors = torch.cat([torch.arange(columns * each) < each for each in sizes]).to(embeddings.device)
         numbers = numbers.to(embeddings.device)
-        own = numbers[start : start + size]
-        value: Tensor = self.loss(first, own, references=others[~anchors], reference_labels=numbers[~anchors])
+        local = numbers[start : start + size]
+        value: Tensor = self.loss(first, local, references=others[~anchors], reference_labels=numbers[~anchors])
         if self.both_directions:
-            back = self.loss(second, own, references=others[anchors], reference_labels=numbers[anchors])
+            back = self.loss(second, local, references=others[anchors], reference_labels=numbers[anchors])
             value = (value + back) / 2
         return value
 

@@ -20,7 +20,16 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
-from trivet.integrations.watch import LOGGED, Action, HeldOut, Watch, check_action, check_measures, summary, warn_of
+from trivet.integrations.watch import (
+    LOGGED,
+    Action,
+    HoldoutProbe,
+    Watch,
+    check_action,
+    check_measures,
+    summary,
+    warn_of,
+)
 from trivet.io.atomic_files import clear_left, write_atomic
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
@@ -105,10 +114,10 @@ class MonitorTrainerCallback(TrainerCallback):
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        asked, model = None, others.get("model")
+        holdout, model = None, others.get("model")
         if self.probe is not None and model is not None:
-            asked = HeldOut(model, partial(self.probe, model))
-        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures, asked)
+            holdout = HoldoutProbe(model, partial(self.probe, model))
+        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures, holdout)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         if self._watch is None:
@@ -225,7 +234,7 @@ class LossTrainerCallback(TrainerCallback):
         def create(*arguments: Any) -> Any:
             self.loss.to(trainer.args.device)
             optimizer = make(*arguments)
-            _own_groups(optimizer, self.loss)
+            _add_groups(optimizer, self.loss)
             return optimizer
 
         trainer.create_optimizer = create
@@ -286,18 +295,18 @@ def _number(callback: TrainerCallback, state: TrainerState) -> str:
     there: list[TrainerCallback] = vars(state).setdefault(CALLBACKS, [])  # callbacks have nothing else in common
     if callback not in there:
         there.append(callback)
-    place = [one for one in there if type(one) is type(callback)].index(callback)
-    return str(place + 1) if place else ""
+    index = [value for value in there if type(value) is type(callback)].index(callback)
+    return str(index + 1) if index else ""
 
 
-def _own_groups(optimizer: Any, loss: EmbeddingLoss | MatryoshkaLoss) -> None:
+def _add_groups(optimizer: Any, loss: EmbeddingLoss | MatryoshkaLoss) -> None:
     """Put the parameters of a loss into groups of their own, once."""
     for group in loss.optimizer_groups():
-        own = {id(parameter) for parameter in group["params"]}
-        if any({id(parameter) for parameter in there["params"]} == own for there in optimizer.param_groups):
+        groups = {id(parameter) for parameter in group["params"]}
+        if any({id(parameter) for parameter in there["params"]} == groups for there in optimizer.param_groups):
             continue
         for there in optimizer.param_groups:
-            there["params"] = [parameter for parameter in there["params"] if id(parameter) not in own]
+            there["params"] = [parameter for parameter in there["params"] if id(parameter) not in groups]
         optimizer.add_param_group(group)
 
 

@@ -30,7 +30,7 @@ def check_action(action: str) -> None:
         raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
 
 
-class HeldOut:
+class HoldoutProbe:
     """A probe of a network in training: embeds held-out items in evaluation mode, and leaves it in the mode it was in.
 
     Args:
@@ -60,18 +60,18 @@ def check_measures(measures: Sequence[str]) -> None:
 
 def summary(monitor: CollapseMonitor) -> str:
     """What a monitor found, in one line: its events, and what became of the recall@1 of the probe."""
-    seen, probed = monitor.series["step"], monitor.probing.series
-    if not seen:
+    steps, probed = monitor.series["step"], monitor.probing.series
+    if not steps:
         return "The monitor saw no batch."
     events = ", ".join(f"{event.kind} at step {event.step}" for event in monitor.events) or "no event"
-    found = f"The monitor found {events} in {len(seen)} looks, the last at step {seen[-1]:.0f}"
+    text = f"The monitor found {events} in {len(steps)} looks, the last at step {steps[-1]:.0f}"
     if not probed["step"]:
-        return f"{found}; it had no probe."
+        return f"{text}; it had no probe."
     calls, recall = len(probed["step"]), probed["recall"]
     if calls == 1:
-        return f"{found}; it asked the probe once, before training: recall@1 {100 * recall[0]:.1f} %."
+        return f"{text}; it asked the probe once, before training: recall@1 {100 * recall[0]:.1f} %."
     return (
-        f"{found}; it asked the probe {calls} times: recall@1 {100 * recall[0]:.1f} % at step {probed['step'][0]:.0f}, "
+        f"{text}; it asked the probe {calls} times: recall@1 {100 * recall[0]:.1f} % at step {probed['step'][0]:.0f}, "
         f"{100 * recall[-1]:.1f} % at step {probed['step'][-1]:.0f}."
     )
 
@@ -102,8 +102,8 @@ class Watch:
         if probe is not None:
             monitor.begin(probe, step=step())
         self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
-        self._asked = 0
-        self._seen = False
+        self._agreements = 0
+        self._event_occurred = False
 
     def looks(self) -> list[dict[str, float]]:
         """The looks since the last call: "step" and the measures, those that are finite numbers."""
@@ -112,8 +112,8 @@ class Watch:
         first = self._looks if self._looks <= count else 0  # fewer: the monitor began anew
         self._looks = count
         return [
-            {name: series[name][look] for name in self.measures if math.isfinite(series[name][look])}
-            for look in range(first, count)
+            {name: series[name][record] for name in self.measures if math.isfinite(series[name][record])}
+            for record in range(first, count)
         ]
 
     def calls(self) -> list[dict[str, float]]:
@@ -135,18 +135,18 @@ class Watch:
         first, self._events = self._events, len(self.monitor.events)
         return self.monitor.events[first:]
 
-    def agree(self, seen: bool, device: torch.device) -> bool:
+    def agree(self, event: bool, device: torch.device) -> bool:
         """Whether any process has seen an event; to be called after each step, by all processes.
 
         Several processes exchange it at every `monitor.every`-th call alone, so that steps do not wait for each other.
         """
-        self._seen |= seen
+        self._event_occurred |= event
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return self._seen
-        self._asked += 1
-        if self._asked % self.monitor.every:
+            return self._event_occurred
+        self._agreements += 1
+        if self._agreements % self.monitor.every:
             return False
-        processes = torch.tensor(float(self._seen), device=device)
+        processes = torch.tensor(float(self._event_occurred), device=device)
         dist.all_reduce(processes)
         return processes.item() > 0
 

@@ -62,7 +62,7 @@ class LabelNoise(TypedDict):
     strategy: Picks
 
 
-class CleaningLook(TypedDict):
+class CleaningCheck(TypedDict):
     """A look at the labels while training: the share of wrong ones, where it can be told, and the `least` it can be.
 
     Neither where no label was judged.

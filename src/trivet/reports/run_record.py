@@ -9,13 +9,13 @@ from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.from_json import complete
 from trivet.reports.history_record import History
-from trivet.reports.label_noise_record import CleaningLook, LabelNoise
+from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
 from trivet.reports.monitor_record import Guard, Monitor
 from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord
 from trivet.runtime.safe_read import check_types
 
 
-class AskedCounts(TypedDict):
+class ProtocolCounts(TypedDict):
     """Of a split with queries and a gallery, see `trivet.metrics.QueryGallery`: the gallery without junk."""
 
     queries: int | None
@@ -32,7 +32,7 @@ class Counts(TypedDict):
 
     items: int | None
     classes: dict[str, int]
-    protocol: AskedCounts | None
+    protocol: ProtocolCounts | None
     trained_classes: dict[str, int]
 
 
@@ -139,8 +139,8 @@ class ModelSize(TypedDict):
     parameters: int | None
 
 
-ChoosingLook = TypedDict(
-    "ChoosingLook",
+SelectionCheck = TypedDict(
+    "SelectionCheck",
     {"step": int, "value": float | None, "recall@1": float | None, "gain": float | None, "low": float | None},
 )
 """A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.CheckpointSelection`."""
@@ -164,7 +164,7 @@ class Choice(TypedDict):
     patience: int | None
     step: int | None
     ended: int | None
-    looks: list[ChoosingLook]
+    looks: list[SelectionCheck]
 
 
 class RunRecord(TypedDict):
@@ -189,7 +189,7 @@ class RunRecord(TypedDict):
     label_noise: LabelNoise
     guard: Guard
     monitor: Monitor
-    cleaning: list[CleaningLook]
+    cleaning: list[CleaningCheck]
     choosing: Choice | None
     evaluation: dict[str, list[Evaluated]]
     intervals: dict[str, dict[str, Intervals]]

@@ -21,7 +21,7 @@ from trivet.runtime.safe_read import parse_json
 from trivet.training.checkpoint_selection import ended
 from trivet.training.config import RunConfig
 from trivet.training.mined_batches import mined_fingerprint
-from trivet.training.probe import held_out
+from trivet.training.probe import probe_items
 from trivet.training.run_folder import RunFolder
 from trivet.training.schedule import TO_THE_END
 
@@ -76,9 +76,9 @@ def save_checkpoint(
     data = save(tensors, metadata=metadata)
     write_atomic(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
     files = run.checkpoints()
-    kept = {*files[-2:], *[file for file in files if step_of(file) <= healthy][-1:]}
+    retained = {*files[-2:], *[file for file in files if step_of(file) <= healthy][-1:]}
     for old in files:
-        if old not in kept and step_of(old):
+        if old not in retained and step_of(old):
             old.unlink()
 
 
@@ -175,7 +175,7 @@ def trained_to_the_end(config: RunConfig, path: Path) -> bool:
     return ended(config.choosing.patience, choice["looks"], choice["step"], choice.get("since", 0)) is not None
 
 
-def load_kept(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def load_snapshots(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The weights of the best step so far, and those that the guard holds; empty where there are none.
 
     Raises:
@@ -198,9 +198,9 @@ def load_weights(
     _, progress, state = _read(path)
     for name, network in {"model": model, "average": average}.items():
         if network is not None:
-            own = network.state_dict()
-            kept = {key: value for key, value in state[name].items() if value.shape == own[key].shape}
-            network.load_state_dict(own | kept)
+            current = network.state_dict()
+            matching = {key: value for key, value in state[name].items() if value.shape == current[key].shape}
+            network.load_state_dict(current | matching)
     _restore_loss(state, loss)
     return progress.moments
 
@@ -215,10 +215,10 @@ def load_loss(path: Path, loss: nn.Module) -> None:
 
 
 def _restore_loss(state: Mapping[str, Any], loss: nn.Module) -> None:
-    own = loss.state_dict()
-    kept: dict[str, Tensor] = state.get("loss", {})
-    if {name: value.shape for name, value in kept.items()} == {name: value.shape for name, value in own.items()}:
-        loss.load_state_dict(kept)
+    current = loss.state_dict()
+    saved: dict[str, Tensor] = state.get("loss", {})
+    if {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in current.items()}:
+        loss.load_state_dict(saved)
 
 
 def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
@@ -255,10 +255,10 @@ def _flatten(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, T
 def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, value in tensors.items():
-        *parts, last = path.split("/")
+        *keys, last = path.split("/")
         node = tree
-        for part in parts:
-            node = node.setdefault(part, {})
+        for key in keys:
+            node = node.setdefault(key, {})
         node[last] = value
     return tree
 
@@ -291,7 +291,7 @@ def fingerprint(config: RunConfig, splits: Splits) -> str:
     if training.weight_decay:
         settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided: list[Any] = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
-    probe = held_out(config, splits)
+    probe = probe_items(config, splits)
     if probe is not None and probe.split is None:
         decided.append(probe.rows.tolist())  # left out of training
     if config.batch.mined is not None:

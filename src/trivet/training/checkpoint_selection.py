@@ -82,30 +82,30 @@ def load_splits(
     choosing = config.choosing
     if choosing.counted_measure is None:
         return splits
-    split = chosen_by(splits)
+    split = selection_split(splits)
     if split is None or len(splits.evaluation) < 2:
-        found = ", ".join(splits.evaluation)
+        available = ", ".join(splits.evaluation)
         setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
         raise ValueError(
-            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {found}; set "
-            "data.folds = 4, which holds out a quarter of the training classes."
+            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
+            "set data.folds = 4, which holds out a quarter of the training classes."
         )
-    others = {name: part for name, part in splits.evaluation.items() if name != split}
+    others = {name: dataset for name, dataset in splits.evaluation.items() if name != split}
     evaluation = {**others, split: splits.evaluation[split]}
     return replace(splits, evaluation=evaluation)
 
 
-def chosen_by(splits: Splits) -> str | None:
+def selection_split(splits: Splits) -> str | None:
     """The split that a step can be chosen by; None where there is none."""
     return next((name for name in SPLITS if name in splits.evaluation), None)
 
 
-def followed(splits: Splits) -> str:
+def monitored_split(splits: Splits) -> str:
     """The split that is looked at during training: the one that a step can be chosen by, else the main one."""
-    return chosen_by(splits) or next(iter(splits.evaluation))
+    return selection_split(splits) or next(iter(splits.evaluation))
 
 
-class Seen(NamedTuple):
+class Scores(NamedTuple):
     """What a look finds.
 
     Attributes:
@@ -163,7 +163,7 @@ class CheckpointSelection:
         self.items, self.known, self._distance = items, known, distance
         self.shared: Embed | None = None
         self._untrained: Embedder | None = None
-        self._start: Seen | None = None
+        self._start: Scores | None = None
         self.looks: list[dict[str, Any]] = []
         self.step = self.since = 0
         self.weights: dict[str, Tensor] = {}
@@ -175,16 +175,16 @@ class CheckpointSelection:
             first: whether this is the first look of the run, as it does not go on from a checkpoint.
         """
         if self.active:
-            self._untrained, self._start = untrained, self._seen(untrained)
+            self._untrained, self._start = untrained, self._scores(untrained)
             if first:
                 self._note(0, untrained, self._start)
 
-    def look(self, step: int, model: Embedder) -> dict[str, float]:
-        """See the network after so many steps; returns the mean recall@1 by level, see `Seen`."""
-        seen = self._seen(model, self.shared)
+    def measure(self, step: int, model: Embedder) -> dict[str, float]:
+        """See the network after so many steps; returns the mean recall@1 by level, see `Scores`."""
+        scores = self._scores(model, self.shared)
         if self.active:
-            self._note(step, model, seen)
-        return seen.recall
+            self._note(step, model, scores)
+        return scores.recall
 
     def go_back(self, step: int, model: Embedder) -> None:
         """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds.
@@ -196,14 +196,14 @@ class CheckpointSelection:
             return
         assert self._untrained is not None
         assert self._start is not None
-        start, seen = self._untrained, self._start
+        start, scores = self._untrained, self._start
         if step and _shapes(start) == _shapes(model):
             if start.normalize != model.normalize:  # as a repair may set it
                 start = copy.copy(start)
                 start.normalize = model.normalize
-                seen = self._seen(start)
-            self._note(0, start, seen)
-        self._note(step, model, self._seen(model))  # alone: other processes are not between two steps now
+                scores = self._scores(start)
+            self._note(0, start, scores)
+        self._note(step, model, self._scores(model))  # alone: other processes are not between two steps now
 
     @property
     def ended(self) -> int | None:
@@ -212,7 +212,7 @@ class CheckpointSelection:
 
     def best(self) -> dict[str, Any] | None:
         """The look at the best step; None before the first."""
-        return next((look for look in self.looks if look["step"] == self.step), None)
+        return next((check for check in self.looks if check["step"] == self.step), None)
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights, as JSON."""
@@ -253,25 +253,25 @@ class CheckpointSelection:
     def _measure(self) -> list[str | int]:
         return [self.config.measure, self.level, 0 if self.known is None else len(self.known)]
 
-    def _note(self, step: int, model: Embedder, seen: Seen) -> None:
+    def _note(self, step: int, model: Embedder, scores: Scores) -> None:
         assert self._start is not None
         start = self._start.values
-        gains = seen.values[:, 0] - start[:, 0]
-        means = seen.values.mean(axis=0)
-        look: dict[str, Any] = {
+        gains = scores.values[:, 0] - start[:, 0]
+        means = scores.values.mean(axis=0)
+        check: dict[str, Any] = {
             "step": step,
             "value": float(means[0]),
             RECALL: float(means[1]),
             "gain": float(gains.mean()),
-            "low": lower_end(gains, seen.classes),
+            "low": lower_end(gains, scores.classes),
         }
-        highest = max((one["value"] for one in self.looks if _better(one, start)), default=-math.inf)
-        if not self.looks or (_better(look, start) and look["value"] > highest):
+        highest = max((earlier["value"] for earlier in self.looks if _better(earlier, start)), default=-math.inf)
+        if not self.looks or (_better(check, start) and check["value"] > highest):
             self.step = step
             self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-        self.looks.append(look)
+        self.looks.append(check)
 
-    def embedded(self, model: Embedder, shared: Embed | None) -> tuple[Floats, Floats | None]:
+    def embed_items(self, model: Embedder, shared: Embed | None) -> tuple[Floats, Floats | None]:
         """The embeddings of the items, and of the training items that they retrieve from as well.
 
         Args:
@@ -282,26 +282,28 @@ class CheckpointSelection:
         known = None if self.known is None else made(model, self.known.inputs, reporter("embedding training items"))
         return embeddings, known
 
-    def _seen(self, model: Embedder, shared: Embed | None = None) -> Seen:
-        embeddings, known = self.embedded(model, shared)
+    def _scores(self, model: Embedder, shared: Embed | None = None) -> Scores:
+        embeddings, known = self.embed_items(model, shared)
         finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
         if not finite:
             embeddings = np.zeros_like(embeddings)
             known = None if known is None else np.zeros_like(known)
         measures = list(dict.fromkeys((self.config.measure, RECALL)))
-        asked = self.items.evaluation_arguments(embeddings)
+        queries = self.items.evaluation_arguments(embeddings)
         if known is None:
-            found = retrieve_levels(**asked, measures=measures if self.active else (RECALL,), distance=self._distance)
-            own, recall = found[self.level], found
+            retrieval = retrieve_levels(
+                **queries, measures=measures if self.active else (RECALL,), distance=self._distance
+            )
+            selected, recall = retrieval[self.level], retrieval
         else:
-            own = self._retrieved(embeddings, known, measures)
-            recall = retrieve_levels(**asked, measures=(RECALL,), distance=self._distance)
-        values = own.values[:, [own.measures.index(name) for name in (measures if self.active else [RECALL])]]
+            selected = self._retrieved(embeddings, known, measures)
+            recall = retrieve_levels(**queries, measures=(RECALL,), distance=self._distance)
+        values = selected.values[:, [selected.measures.index(name) for name in (measures if self.active else [RECALL])]]
         if values.shape[1] == 1:  # the measure is recall@1, or nothing is chosen
             values = np.repeat(values, 2, axis=1)
         if not finite:
-            return Seen(np.zeros_like(values), own.classes, {})
-        return Seen(values, own.classes, {level: one.mean()[RECALL] for level, one in recall.items()})
+            return Scores(np.zeros_like(values), selected.classes, {})
+        return Scores(values, selected.classes, {level: result.mean()[RECALL] for level, result in recall.items()})
 
     def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
         """The items retrieved from each other and from the training items, none of which is of their classes."""
@@ -318,27 +320,31 @@ class CheckpointSelection:
         )
 
 
-def make_choosing(config: RunConfig, splits: Splits) -> CheckpointSelection:
+def make_selection(config: RunConfig, splits: Splits) -> CheckpointSelection:
     """What chooses a step of a run by a sample of the items that are followed."""
-    items = evaluation_sample(splits.evaluation[followed(splits)], config.evaluation.sample, seed=config.seed)
+    items = evaluation_sample(splits.evaluation[monitored_split(splits)], config.evaluation.sample, seed=config.seed)
     level, distance = config.choosing.level or splits.level, config.evaluation.distance
     known = None
-    if chosen_by(splits) is not None and items.protocol is None and _apart(items, splits.train, level):
+    if selection_split(splits) is not None and items.protocol is None and _disjoint_classes(items, splits.train, level):
         known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
-    return CheckpointSelection(config.choosing, items, known, level, distance, active=chosen_by(splits) is not None)
+    return CheckpointSelection(
+        config.choosing, items, known, level, distance, active=selection_split(splits) is not None
+    )
 
 
-def _apart(items: Dataset, others: Dataset, level: str) -> bool:
+def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
     """Whether two sets of items have no class of a level in common."""
-    one, two = ({part.names[level][label] for label in np.unique(part.labels[level])} for part in (items, others))
-    return not one & two
+    first, second = (
+        {dataset.names[level][label] for label in np.unique(dataset.labels[level])} for dataset in (items, others)
+    )
+    return not first & second
 
 
 def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> dict[str, Any] | None:
     """The section "choosing" of the record of a run whose checkpoint has this state; None where nothing was chosen."""
-    choosing = make_choosing(config, splits)
+    choosing = make_selection(config, splits)
     choosing.restore(state, {})
-    return choosing.as_json(followed(splits), config.training.num_steps) if choosing.looks else None
+    return choosing.as_json(monitored_split(splits), config.training.num_steps) if choosing.looks else None
 
 
 def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, since: int = 0) -> int | None:
@@ -352,8 +358,10 @@ def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, s
     """
     if patience is None or not looks:
         return None
-    values = [look["value"] for look in looks]
-    last = max(values.index(max(values)), *(place for place, look in enumerate(looks) if look["step"] in (best, since)))
+    values = [check["value"] for check in looks]
+    last = max(
+        values.index(max(values)), *(position for position, check in enumerate(looks) if check["step"] in (best, since))
+    )
     return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
 
 
@@ -361,8 +369,8 @@ def _shapes(model: Embedder) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
-def _better(look: Mapping[str, Any], start: Floats) -> bool:
-    return look["low"] is not None and look["low"] > 0 and bool(look[RECALL] >= start[:, 1].mean())
+def _better(check: Mapping[str, Any], start: Floats) -> bool:
+    return check["low"] is not None and check["low"] > 0 and bool(check[RECALL] >= start[:, 1].mean())
 
 
 def lower_end(gains: Floats, classes: Integers) -> float | None:

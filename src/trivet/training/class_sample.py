@@ -25,8 +25,8 @@ def evaluation_sample(dataset: Dataset, most: int, *, seed: int) -> Dataset:
     rows = dataset.related(level)
     classes, sizes = np.unique(labels[rows], return_counts=True)
     order = generator.permutation(len(classes))
-    kept = classes[order[: max(1, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right")))]]
-    return dataset.subset(rows[np.isin(labels[rows], kept)])
+    selected = classes[order[: max(1, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right")))]]
+    return dataset.subset(rows[np.isin(labels[rows], selected)])
 
 
 def class_sample(labels: np.ndarray, most: int, *, least: int, seed: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from trivet.models import Embedder, build
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
 from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
-from trivet.training.checkpoint_selection import followed, make_choosing
+from trivet.training.checkpoint_selection import make_selection, monitored_split
 from trivet.training.config import RunConfig
 from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.guard import Guard
@@ -32,7 +32,7 @@ from trivet.training.loop import Batches, TrainState, step_seed
 from trivet.training.mined_batches import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.precision import check_precision, device_of
-from trivet.training.probe import held_out, none_held_out
+from trivet.training.probe import no_probe_reason, probe_items
 from trivet.training.sampling_log import SamplingLog
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
@@ -111,9 +111,9 @@ def _check_positives(items: Dataset, level: str) -> None:
     counts = np.bincount(items.labels[level])
     single = np.flatnonzero(counts == 1)
     if len(single):
-        shown = ", ".join(repr(items.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
+        listed = ", ".join(repr(items.names[level][i]) for i in single[:5]) + (", ..." if len(single) > 5 else "")
         raise ValueError(
-            f"a training class needs at least two items, so that it has a positive: {shown} ({len(single)} of "
+            f"a training class needs at least two items, so that it has a positive: {listed} ({len(single)} of "
             f"{int((counts > 0).sum())} classes at level {level!r}) has one; add items, remove the class, shuffle with "
             'batch.size, or set loss.name = "proxy-nca".'
         )
@@ -232,10 +232,10 @@ class Components:
         parameter_groups(self.model, config.training)  # here, as it may refuse the settings
         self.settings = config
         self.cleaning = self._cleaning_of(config)
-        self.held_out = held_out(config, splits)
+        self.probe_items = probe_items(config, splits)
         self.put_in_force(config)
-        self.split = followed(splits)
-        self.choosing = make_choosing(config, splits)
+        self.split = monitored_split(splits)
+        self.choosing = make_selection(config, splits)
         self.choosing.shared = None if world is None else world.embed
         self.sample = self.choosing.items
 
@@ -252,16 +252,16 @@ class Components:
     @property
     def probe_note(self) -> str:
         """That training items are left out for the guard, or no probe is asked though one was wanted; else empty."""
-        if self.held_out is None:
-            return none_held_out(self.config, self.splits)
-        return self.held_out.said if self.held_out.split is None else ""
+        if self.probe_items is None:
+            return no_probe_reason(self.config, self.splits)
+        return self.probe_items.sentence if self.probe_items.split is None else ""
 
     @property
     def piece_note(self) -> str:
         """What batch norm is computed over where a batch is embedded in pieces; empty where it is not."""
         batch = self.config.batch
-        norms = [part for part in self.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-        if batch.piece_size == batch.batch_size or not any(part.training for part in norms):
+        norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if batch.piece_size == batch.batch_size or not any(module.training for module in norms):
             return ""
         return (
             f"Batch norm normalises each piece of {batch.piece_size} items over itself (batch.micro = {batch.micro}), "
@@ -287,7 +287,7 @@ class Components:
             self.model = untrained(settings, train)
         self.settings = settings
         if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
-            self.cleaning.take_as_given()  # a repair took more classes than were left
+            self.cleaning.reset()  # a repair took more classes than were left
         self.take_items()
         self.model.normalize = settings.model.normalize
         self.average = copy.deepcopy(self.model) if settings.training.ema is not None else None
@@ -299,8 +299,8 @@ class Components:
         """Make batches of the items and labels that cleaning leaves."""
         train, level = self.splits.train, self.splits.level
         self.rows = self.cleaning.rows
-        if self.held_out is not None:
-            self.rows = self._without(self.held_out.rows)
+        if self.probe_items is not None:
+            self.rows = self._without(self.probe_items.rows)
         self.items = train
         if self.cleaning.changed or len(self.rows) < len(train):
             labels = {**train.labels, level: self.cleaning.labels}
@@ -313,7 +313,7 @@ class Components:
         if self.cleaning.changed:
             rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
             if len(np.unique(labels[rows])) < self.settings.batch.needed_classes:
-                self.cleaning.take_as_given()
+                self.cleaning.reset()
                 return self._without(left_out)
         return rows
 
@@ -341,10 +341,10 @@ class Components:
         return task
 
     def _probe(self) -> Probe | None:
-        if self.held_out is None:
+        if self.probe_items is None:
             return None
         cosine = self.settings.evaluation.distance == "cosine"
-        return self.guard.watching(self.held_out.asked(self.model, cosine=cosine), self.model)
+        return self.guard.watching(self.probe_items.probe_of(self.model, cosine=cosine), self.model)
 
     def looks_at(self, step: int) -> bool:
         """Whether held-out items are looked at after so many steps."""

@@ -27,7 +27,7 @@ LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 GuardAction = Literal["warn", "stop", "repair"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
-PLACE = ("devices", "nodes")  # where a run trains, which changes nothing of its result
+LOCATION = ("devices", "nodes")  # where a run trains, which changes nothing of its result
 ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_steps", "accumulate_grad_batches")
 
 
@@ -115,7 +115,7 @@ class TrainingConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_length(cls, values: Any) -> Any:
+    def _check_length(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
         for key in ACCUMULATE:
@@ -124,10 +124,10 @@ class TrainingConfig(Config):
                     f"{key} is not offered, as the pairs of several small batches are not those of a large one: set "
                     "batch.micro, the items that are embedded at once, and use a larger batch."
                 )
-        given = [key for key in LENGTH if values.get(key) is not None]
-        if len(given) == 2:
+        lengths = [key for key in LENGTH if values.get(key) is not None]
+        if len(lengths) == 2:
             raise ValueError(f"steps or epochs must be given, not both: got {values['steps']} and {values['epochs']}.")
-        return values if given else {**values, "steps": STEPS}
+        return values if lengths else {**values, "steps": STEPS}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -232,16 +232,16 @@ class RunConfig(Config):
     def with_overrides(cls, values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """As `overridden`; steps take the place of epochs that were in `values`, and the reverse."""
         changed = overridden(values, overrides)
-        given = [key for key in LENGTH if f"training.{key}" in map(name_of, overrides)]
-        if len(given) == 1:
+        lengths = [key for key in LENGTH if f"training.{key}" in map(name_of, overrides)]
+        if len(lengths) == 1:
             changed["training"] = {
-                key: v for key, v in changed["training"].items() if key not in LENGTH or key in given
+                key: v for key, v in changed["training"].items() if key not in LENGTH or key in lengths
             }
         return changed
 
     @model_validator(mode="before")
     @classmethod
-    def _one_run(cls, values: Any) -> Any:
+    def _refuse_sweep(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and "sweep" in values:
             raise ValueError(
                 "the section [sweep] is for trivet sweep, which tries many settings: give the file to that."
@@ -286,11 +286,11 @@ def resolved(config: RunConfig) -> RunConfig:
     Raises:
         ValueError: if there is no such folder, or the settings do not fit it.
     """
-    whole: dict[str, Any] = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
+    resolved_fields: dict[str, Any] = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     encoder = getattr(config.data, "encoder", None)
     if encoder is not None and Path(encoder).is_dir():
-        whole["encoder"] = str(Path(encoder).resolve())
-    data = config.data.model_copy(update={"name": absolute(config.data.name), **whole})
+        resolved_fields["encoder"] = str(Path(encoder).resolve())
+    data = config.data.model_copy(update={"name": absolute(config.data.name), **resolved_fields})
     files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
     if isinstance(model, TextNetworkConfig):
@@ -315,7 +315,7 @@ def with_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
         ValueError: if other settings are to change, or if the steps made so far would have been others.
     """
     for change in changes:
-        if name_of(change) not in (f"training.{key}" for key in (*LENGTH, *PLACE)):
+        if name_of(change) not in (f"training.{key}" for key in (*LENGTH, *LOCATION)):
             raise ValueError(
                 "--resume takes the settings of the run, of which --set may change training.steps or training.epochs, "
                 f"training.devices and training.nodes only: got {name_of(change)}; start a new run for other settings."

@@ -19,9 +19,9 @@ def check_width(parts: Components) -> str | None:
         return None
     loss, classes = parts.loss, settings.batch.num_classes
     if isinstance(loss, MatryoshkaLoss):  # the shortest has the least room
-        for one, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
-            if said := too_narrow(cast(EmbeddingLoss, one), classes, prefix, setting="loss.prefixes"):
-                return said
+        for prefix_loss, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
+            if warning := too_narrow(cast(EmbeddingLoss, prefix_loss), classes, prefix, setting="loss.prefixes"):
+                return warning
     return too_narrow(of_batch(loss), classes, settings.model.embedding_dim)
 
 
@@ -37,19 +37,19 @@ def too_narrow(loss: EmbeddingLoss, num_classes: int, dim: int, *, setting: str 
         dim: length of an embedding.
         setting: that gives it.
     """
-    apart = loss.margin if isinstance(loss, ContrastiveLoss) else 0.0
+    separation = loss.margin if isinstance(loss, ContrastiveLoss) else 0.0
     if isinstance(loss, TripletLoss) and not loss.soft:
-        apart = loss.margin
+        separation = loss.margin
     if isinstance(loss, MarginLoss):
-        apart = 2 * loss.margin
-    distance = apart if loss.strategy.distance == "euclidean" else math.sqrt(apart)
+        separation = 2 * loss.margin
+    distance = separation if loss.strategy.distance == "euclidean" else math.sqrt(separation)
     if loss.strategy.distance == "cosine":
-        distance = math.sqrt(2 * apart)
+        distance = math.sqrt(2 * separation)
     most = most_points(dim, min(distance, 2.0))
     if num_classes <= most:
         return None
     return (
-        f"the {num_classes} classes of a batch cannot all lie {apart:g} apart ({loss.strategy.distance}), as the loss "
-        f"wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise {setting}, "
+        f"the {num_classes} classes of a batch cannot all lie {separation:g} apart ({loss.strategy.distance}), as the "
+        f"loss wants it: {dim} dimension{'s have' if dim > 1 else ' has'} room for {most:.0f}; raise {setting}, "
         "or lower batch.num_classes or loss.margin."
     )

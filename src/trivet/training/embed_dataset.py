@@ -34,9 +34,9 @@ def check_embedded(embeddings: np.ndarray, ids: Sequence[str]) -> None:
     """Raise ValueError that names the items whose embeddings `(N, d)` are not finite."""
     broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(broken):
-        shown = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
+        listed = ", ".join(ids[row] for row in broken[:4]) + (", ..." if len(broken) > 4 else "")
         raise ValueError(
-            f"embeddings must be finite: those of {shown} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
+            f"embeddings must be finite: those of {listed} hold NaN or infinity ({len(broken)} of {len(ids)} items); "
             "check these inputs, or train again with a lower learning rate."
         )
 
@@ -60,7 +60,7 @@ def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
     }
 
 
-def kept_columns(parts: Sequence[Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
+def item_columns(datasets: Sequence[Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
     """Column -> the value `(N,)` of each item of all parts: class names, other columns, queries and gallery.
 
     Where one part has queries and a gallery, an item of a part without is neither.
@@ -68,31 +68,35 @@ def kept_columns(parts: Sequence[Dataset], spans: Sequence[slice] | None = None)
     Args:
         spans: of each part, the items that are meant; all, if not given.
     """
-    spans = [slice(None)] * len(parts) if spans is None else spans
+    spans = [slice(None)] * len(datasets) if spans is None else spans
     columns: dict[str, list[Any]] = {}
-    for level in parts[0].labels:
+    for level in datasets[0].labels:
         columns[level] = [
-            part.names[level][label]
-            for part, span in zip(parts, spans, strict=True)
-            for label in part.labels[level][span].tolist()
+            dataset.names[level][label]
+            for dataset, span in zip(datasets, spans, strict=True)
+            for label in dataset.labels[level][span].tolist()
         ]
-    for name in parts[0].columns:
-        columns[name] = [value for part, span in zip(parts, spans, strict=True) for value in part.columns[name][span]]
-    if any(part.protocol is not None for part in parts):
+    for name in datasets[0].columns:
+        columns[name] = [
+            value for dataset, span in zip(datasets, spans, strict=True) for value in dataset.columns[name][span]
+        ]
+    if any(dataset.protocol is not None for dataset in datasets):
         for key in ("query", "gallery", "junk"):
             columns[f"is_{key}"] = [
                 value
-                for part, span in zip(parts, spans, strict=True)
-                for value in (np.zeros(len(part), bool) if part.protocol is None else getattr(part.protocol, key))[span]
+                for dataset, span in zip(datasets, spans, strict=True)
+                for value in (
+                    np.zeros(len(dataset), bool) if dataset.protocol is None else getattr(dataset.protocol, key)
+                )[span]
             ]
-    if any(part.protocol is not None and part.protocol.cameras is not None for part in parts):
+    if any(dataset.protocol is not None and dataset.protocol.cameras is not None for dataset in datasets):
         columns["camera"] = [
             value
-            for part, span in zip(parts, spans, strict=True)
+            for dataset, span in zip(datasets, spans, strict=True)
             for value in (
-                np.full(len(part), -1)
-                if part.protocol is None or part.protocol.cameras is None
-                else part.protocol.cameras
+                np.full(len(dataset), -1)
+                if dataset.protocol is None or dataset.protocol.cameras is None
+                else dataset.protocol.cameras
             )[span]
         ]
     return {name: np.array(values) for name, values in columns.items()}

@@ -227,7 +227,7 @@ class Guard:
     def leave(self, event: Event, why: str) -> str:
         """Note that an event is not repaired; returns a line that says so."""
         self.unrepaired.append({"step": event.step, "kind": event.kind, "why": why})
-        return f"not repaired: {said(event)}; {why}"
+        return f"not repaired: {event_line(event)}; {why}"
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
@@ -281,6 +281,6 @@ def _event(values: Mapping[str, Any]) -> Event:
     return Event(**{**values, "evidence": evidence, "changes": tuple(values["changes"])})
 
 
-def said(event: Event) -> str:
+def event_line(event: Event) -> str:
     """An event in one line."""
     return f"{event.kind.replace('-', ' ')} detected at step {event.step}: {event.rule}"

@@ -33,7 +33,7 @@ GAMMA, ENTANGLEMENT, ARROWS = 0.5, 0.4, 20  # of the predicted motion
 def moments(steps: int) -> list[int]:
     """The steps that are looked at: 0, 1, 2, 5, 10, 20, 50, ... below `steps`, and `steps`."""
     powers = [10**power for power in range(len(str(steps)))]
-    return sorted({0, steps, *(step for power in powers for one in SERIES if (step := one * power) < steps)})
+    return sorted({0, steps, *(step for power in powers for factor in SERIES if (step := factor * power) < steps)})
 
 
 class History:
@@ -51,11 +51,11 @@ class History:
         self._steps = frozenset(moments(config.training.num_steps))
         self.moments: list[dict[str, Any]] = []
 
-    def restore(self, seen: Sequence[dict[str, Any]]) -> None:
+    def restore(self, saved: Sequence[dict[str, Any]]) -> None:
         """Go on from what a checkpoint kept; a last step that is none now, since steps were added, is left out."""
-        self.moments = [moment for moment in seen if moment["step"] in self._steps]
+        self.moments = [moment for moment in saved if moment["step"] in self._steps]
 
-    def look(self, step: int, model: Embedder) -> None:
+    def measure(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
         if step in self._steps:
             self._see(step, model)
@@ -69,7 +69,7 @@ class History:
         embeddings = embed(model, self._items.inputs)
         if np.isfinite(embeddings).all():
             labels = self._items.labels[self._level]
-            self.moments.append({"step": step, **_seen(embeddings, labels, self._config)})
+            self.moments.append({"step": step, **_measure(embeddings, labels, self._config)})
 
     def as_json(self) -> dict[str, Any] | None:
         """The section of the run record; None before anything was seen.
@@ -134,7 +134,7 @@ def _simulated(config: RunConfig) -> SimulatedLoss | None:
     return None if loss.motion == "vanilla" and not config.model.normalize else loss.motion
 
 
-def _seen(embeddings: npt.NDArray[Any], labels: Integers, config: RunConfig) -> dict[str, Any]:
+def _measure(embeddings: npt.NDArray[Any], labels: Integers, config: RunConfig) -> dict[str, Any]:
     points = as_points(embeddings, distance=config.evaluation.distance)
     pairs = nearest_pairs(embeddings, labels)
     usable = np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an)

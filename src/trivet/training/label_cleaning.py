@@ -61,7 +61,7 @@ class LabelCleaning:
     """
 
     def __init__(self, config: CleaningConfig | None, labels: np.ndarray, *, batch_size: int) -> None:
-        self.config, self._given = config, labels
+        self.config, self._original = config, labels
         self._after = min(LATEST, EPOCHS * -(-len(labels) // batch_size))
         if config is not None and config.after is not None:
             self._after = config.after
@@ -76,7 +76,7 @@ class LabelCleaning:
     @property
     def changed(self) -> bool:
         """Whether anything is not as given."""
-        return len(self.rows) < len(self.labels) or bool((self.labels != self._given).any())
+        return len(self.rows) < len(self.labels) or bool((self.labels != self._original).any())
 
     def warnings(self, steps: int) -> list[str]:
         """What would surprise the person who made the settings of a run of so many steps."""
@@ -92,9 +92,9 @@ class LabelCleaning:
             return [f"{few} few can be told from right ones where classes overlap."]
         return []
 
-    def take_as_given(self) -> None:
+    def reset(self) -> None:
         """Take all labels as given until the next look."""
-        self._put_in_force(self._given, np.arange(len(self._given)))
+        self._put_in_force(self._original, np.arange(len(self._original)))
 
     def due(self, step: int) -> bool:
         """Whether there is something to be done between this many steps and the next one."""
@@ -108,7 +108,7 @@ class LabelCleaning:
         within = self.config.until is None or step < self.config.until
         return within and (step - self._after) % self.config.every == 0
 
-    def look(self, step: int, embeddings: np.ndarray | None, *, num_classes: int, seed: int) -> str:
+    def measure(self, step: int, embeddings: np.ndarray | None, *, num_classes: int, seed: int) -> str:
         """Judge all labels, or take those given again where none are due; returns a line that says what was done.
 
         Args:
@@ -118,33 +118,33 @@ class LabelCleaning:
         """
         assert self.config is not None
         if embeddings is None:
-            self.take_as_given()
+            self.reset()
             self._note(step, suspects=0, rate=None)
             return f"step {step}: cleaning ends; all labels are used as given"
         if not np.isfinite(embeddings).all():
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
         # A network hides what it has memorised; the labels as given stay as wrong as an earlier look has shown.
-        least = max((look.get("least") or 0.0 for look in self._looks), default=0.0)
-        judged = find_suspects(embeddings, self._given, seed=seed, least=least)
+        least = max((check.get("least") or 0.0 for check in self._looks), default=0.0)
+        judged = find_suspects(embeddings, self._original, seed=seed, least=least)
         noise = judged.noise
         if noise.verdict == "uninformative":
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embedding knows too little of the labels, so none is judged"
         suspect = judged.probability_wrong > self.config.above
-        labels, kept = self._given, ~suspect
+        labels, retained = self._original, ~suspect
         if self.config.action == "relabel":
-            suspect &= judged.proposed != self._given
-            labels, kept = np.where(suspect, judged.proposed, self._given), np.ones(len(suspect), bool)
-        rows = np.flatnonzero(kept)
+            suspect &= judged.proposed != self._original
+            labels, retained = np.where(suspect, judged.proposed, self._original), np.ones(len(suspect), bool)
+        rows = np.flatnonzero(retained)
         rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
-        said = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
+        message = f"step {step}: {suspect.sum()} of {len(suspect)} labels look wrong"
         if len(np.unique(labels[rows])) < num_classes:
             self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
-            return f"{said}; nothing is changed, as fewer classes would be left than batches need, {num_classes}"
+            return f"{message}; nothing is changed, as fewer classes would be left than batches need, {num_classes}"
         self._put_in_force(labels, rows)
         self._note(step, suspects=int(suspect.sum()), rate=noise.rate, least=noise.least)
-        return f"{said}; {len(labels) - len(rows)} items dropped, {(labels != self._given).sum()} relabelled"
+        return f"{message}; {len(labels) - len(rows)} items dropped, {(labels != self._original).sum()} relabelled"
 
     def _put_in_force(self, labels: np.ndarray, rows: np.ndarray) -> None:
         self.labels, self.rows = labels, rows
@@ -157,20 +157,20 @@ class LabelCleaning:
                 "noise_rate": rate,
                 "least": least,
                 "left_out": len(self.labels) - len(self.rows),
-                "relabelled": int((self.labels != self._given).sum()),
+                "relabelled": int((self.labels != self._original).sum()),
             }
         )
 
     def decisions(self) -> list[tuple[int, str, int]]:
         """(position, "drop" or "relabel", label) of the items that are not trained on as given."""
         out = np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist()
-        changed = self.rows[self.labels[self.rows] != self._given[self.rows]].tolist()
-        dropped = [(i, "drop", int(self._given[i])) for i in out]
+        changed = self.rows[self.labels[self.rows] != self._original[self.rows]].tolist()
+        dropped = [(i, "drop", int(self._original[i])) for i in out]
         return sorted(dropped + [(i, "relabel", int(self.labels[i])) for i in changed])
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        changed = np.flatnonzero(self.labels != self._given)
+        changed = np.flatnonzero(self.labels != self._original)
         return {
             "looks": self._looks,
             "left_out": np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
@@ -179,7 +179,7 @@ class LabelCleaning:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`; an empty one is that of a run that has not begun. Without settings it has no effect."""
-        labels, rows = self._given.copy(), np.arange(len(self._given))
+        labels, rows = self._original.copy(), np.arange(len(self._original))
         self._looks = []
         if state and self.config is not None:
             places, values = state["relabelled"]

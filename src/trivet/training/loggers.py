@@ -104,14 +104,14 @@ class Loggers:
         if not self._open:
             return
         named = {_key(parts, attempt): value for parts, value in values.items()}
-        for one in self._open.copy():
-            self._send(one, named, step, partial(_measured, one))
+        for target in self._open.copy():
+            self._send(target, named, step, partial(_measured, target))
 
     def say(self, event: Event, attempt: int = 0) -> None:
         """Send what the monitor detected: 1 at its step, and the rule in words."""
         key = _key(("event", event.kind), attempt)
-        for one in self._open.copy():
-            self._send(one, {key: 1.0}, event.step, partial(_said, one, key, event))
+        for target in self._open.copy():
+            self._send(target, {key: 1.0}, event.step, partial(_send_event, target, key, event))
 
     def end(self, status: str, values: Mapping[tuple[str, ...], float] | None = None, step: int = 0) -> None:
         """Send the results of a run and close the loggers.
@@ -124,31 +124,31 @@ class Loggers:
             return
         self._ended = True
         named = {_key(parts, 0): value for parts, value in (values or {}).items()}
-        for one in self._open.copy():
-            self._send(one, named, step, partial(_resulted, one, self._settings))
-            self._try(one, partial(_close, one, ENDS[status]))
+        for target in self._open.copy():
+            self._send(target, named, step, partial(_resulted, target, self._settings))
+            self._try(target, partial(_close, target, ENDS[status]))
 
-    def _send(self, one: _Open, values: Mapping[str, float], step: int, send: Callable[..., None]) -> None:
+    def _send(self, target: _Open, values: Mapping[str, float], step: int, send: Callable[..., None]) -> None:
         """Send the values that a logger does not have, and note that it has them."""
-        new = {key: value for key, value in values.items() if step > one.sent.get(key, -1)}
-        if new and self._try(one, partial(send, new, step)):
-            one.sent.update(dict.fromkeys(new, step))
+        new = {key: value for key, value in values.items() if step > target.sent.get(key, -1)}
+        if new and self._try(target, partial(send, new, step)):
+            target.sent.update(dict.fromkeys(new, step))
             self._note()
 
-    def _try(self, one: _Open, do: Callable[[], object]) -> bool:
+    def _try(self, target: _Open, do: Callable[[], object]) -> bool:
         """Whether a logger did something; one that could not is left out from now on."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of libraries that no user can heed
                 do()
         except Exception as error:  # a server that is gone must not end the training
-            self._open.remove(one)
-            log.warning(f"the logger {one.name} failed and gets no more of this run: {_short(error)}")
+            self._open.remove(target)
+            log.warning(f"the logger {target.name} failed and gets no more of this run: {_short(error)}")
             return False
         return True
 
     def _note(self) -> None:
-        noted = {one.name: {"id": one.id, "sent": one.sent} for one in self._open}
+        noted = {target.name: {"id": target.id, "sent": target.sent} for target in self._open}
         write_json(self._folder / SENT, noted)
 
 
@@ -157,7 +157,8 @@ def _noted(path: Path) -> dict[str, tuple[str | None, dict[str, int]]]:
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         noted = read_json(path, "the notes of loggers")
         return {
-            name: (one["id"], {str(key): int(step) for key, step in one["sent"].items()}) for name, one in noted.items()
+            name: (entry["id"], {str(key): int(step) for key, step in entry["sent"].items()})
+            for name, entry in noted.items()
         }
     return {}
 
@@ -196,10 +197,10 @@ def _mlflow(folder: Path, name: str, id: str | None, uri: str | None) -> tuple[A
         artifact_location=None if uri else str(folder / "mlflow"),
         run_id=id,
     )
-    own = logger.run_id  # connects
+    run = logger.run_id  # connects
     if id is not None:
         logger.experiment.update_run(id, status="RUNNING")
-    return logger, own
+    return logger, run
 
 
 def _wandb(folder: Path, name: str, id: str | None, uri: str | None) -> tuple[Any, str | None]:
@@ -226,55 +227,57 @@ OPENERS: dict[str, Callable[[Path, str, str | None, str | None], tuple[Any, str 
 
 def _check_answers(uri: str | None) -> None:
     """OSError if no server answers at an address: MLflow itself would try for minutes."""
-    place = urlsplit(uri or "")
-    if place.scheme in ("http", "https"):
-        bare = urlunsplit((place.scheme, place.netloc.rpartition("@")[2], place.path, "", ""))
+    address = urlsplit(uri or "")
+    if address.scheme in ("http", "https"):
+        bare = urlunsplit((address.scheme, address.netloc.rpartition("@")[2], address.path, "", ""))
         with suppress(urllib.error.HTTPError):  # which is an answer
             urllib.request.urlopen(bare, timeout=ANSWER).close()
 
 
-def _begin(one: _Open, settings: Mapping[str, Any]) -> None:
+def _begin(target: _Open, settings: Mapping[str, Any]) -> None:
     """The settings of a run, at its beginning."""
-    if one.name == "tensorboard":
-        one.logger.experiment.add_text("settings", "\n".join(f"- {name}: {own}" for name, own in settings.items()))
+    if target.name == "tensorboard":
+        target.logger.experiment.add_text(
+            "settings", "\n".join(f"- {name}: {values}" for name, values in settings.items())
+        )
     else:
-        one.logger.log_hyperparams(dict(settings))
+        target.logger.log_hyperparams(dict(settings))
 
 
-def _measured(one: _Open, values: Mapping[str, float], step: int) -> None:
-    one.logger.log_metrics(dict(values), step)
-    one.logger.save()  # on disk
+def _measured(target: _Open, values: Mapping[str, float], step: int) -> None:
+    target.logger.log_metrics(dict(values), step)
+    target.logger.save()  # on disk
 
 
-def _said(one: _Open, key: str, event: Event, values: Mapping[str, float], step: int) -> None:
+def _send_event(target: _Open, key: str, event: Event, values: Mapping[str, float], step: int) -> None:
     text = f"step {event.step}: {event.rule}"
-    if one.name == "tensorboard":
-        one.logger.experiment.add_text(key, text, step)
-    elif one.name == "mlflow":
-        one.logger.experiment.set_tag(one.id, key.replace("/", "."), text)
+    if target.name == "tensorboard":
+        target.logger.experiment.add_text(key, text, step)
+    elif target.name == "mlflow":
+        target.logger.experiment.set_tag(target.id, key.replace("/", "."), text)
     else:
-        one.logger.experiment.summary[f"{key}/rule"] = text
-    _measured(one, values, step)
+        target.logger.experiment.summary[f"{key}/rule"] = text
+    _measured(target, values, step)
 
 
-def _resulted(one: _Open, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
-    if one.name == "tensorboard":  # it shows settings beside the results that came with them
-        one.logger.log_hyperparams(dict(settings), dict(values), step)
+def _resulted(target: _Open, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
+    if target.name == "tensorboard":  # it shows settings beside the results that came with them
+        target.logger.log_hyperparams(dict(settings), dict(values), step)
     else:
-        _measured(one, values, step)
+        _measured(target, values, step)
 
 
-def _close(one: _Open, status: str) -> None:
-    one.logger.finalize(status)
-    if one.name == "wandb":
-        one.logger.experiment.finish(exit_code=int(status != "success"))
+def _close(target: _Open, status: str) -> None:
+    target.logger.finalize(status)
+    if target.name == "wandb":
+        target.logger.experiment.finish(exit_code=int(status != "success"))
 
 
-def _key(parts: Sequence[str], attempt: int) -> str:
+def _key(words: Sequence[str], attempt: int) -> str:
     """The name of a value, of letters that every logger takes."""
     safe = [
-        re.sub(r"[^\w .-]", "_", part.replace("@", "_at_").replace("+", "_plus"), flags=re.ASCII).strip(" .") or "_"
-        for part in parts
+        re.sub(r"[^\w .-]", "_", word.replace("@", "_at_").replace("+", "_plus"), flags=re.ASCII).strip(" .") or "_"
+        for word in words
     ]
     return "/".join([*([f"attempt-{attempt}"] if attempt else []), *safe])
 

@@ -33,7 +33,7 @@ from trivet.models import Embedder
 from trivet.runtime.signals import ending_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
-from trivet.training.distributed.batch_norm import WholeBatchNorm, normalises_batches
+from trivet.training.distributed.batch_norm import SharedBatchNorm, normalises_batches
 from trivet.training.distributed.process_group import ProcessGroup, lost_peers, parts_of
 from trivet.training.distributed.shared_batches import BatchMemory, SharedBatch, SharedBuffers
 from trivet.training.optimizer import make_optimizer, move_optimizer
@@ -93,20 +93,20 @@ class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
     def _begin(self, step: int, decoders: Decoders) -> Callable[[], tuple[Tensor, ...]]:
         """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-        part = parts_of(len(index), self.size)[self.rank]
+        rows = parts_of(len(index), self.size)[self.rank]
         inputs = self.dataset.inputs
         if self.augment is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-            images = self.augment.begin(inputs, index, generator, decoders, part)
+            images = self.augment.begin(inputs, index, generator, decoders, rows)
         elif isinstance(inputs, FileInputs):
-            images = inputs.begin_batch(index[part], decoders)
+            images = inputs.begin_batch(index[rows], decoders)
         else:
-            images = partial(inputs.batch, index[part])
+            images = partial(inputs.batch, index[rows])
         return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
 
 
 def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | SharedBatch:
-    return batch if memory is None else memory.parcel(batch[0], batch[1:])
+    return batch if memory is None else memory.pack(batch[0], batch[1:])
 
 
 class NotFiniteError(ValueError):
@@ -213,10 +213,10 @@ class TrainState:
         Raises:
             NotFiniteError: if the loss refuses embeddings that are not finite.
         """
-        with self.precision.autocast(), self._whole_batch_norm(len(labels)):
+        with self.precision.autocast(), self._shared_batch_norm(len(labels)):
             embeddings = embed_in_pieces(self.model, inputs, self.micro)
         if self.world is not None:
-            embeddings = self.world.whole(embeddings, len(labels))
+            embeddings = self.world.full_batch(embeddings, len(labels))
         try:
             value: Tensor = self.loss(embeddings, labels)
         except ValueError as error:
@@ -225,11 +225,11 @@ class TrainState:
             raise NotFiniteError(*error.args) from None
         return value, embeddings.detach()
 
-    def _whole_batch_norm(self, count: int) -> AbstractContextManager[object]:
+    def _shared_batch_norm(self, count: int) -> AbstractContextManager[object]:
         """The context in which batch norm is over the batch of all processes; pieces of it are normalised alone."""
         in_pieces = self.micro is not None and count > self.micro
         together = self.world is not None and not in_pieces and normalises_batches(self.model)
-        return WholeBatchNorm() if together else nullcontext()
+        return SharedBatchNorm() if together else nullcontext()
 
     def begin_step(self) -> None:
         """Seed the step, set its learning rates, and forget the last gradient."""
@@ -287,7 +287,7 @@ def fit(task: TrainState, batches: Batches, *, workers: int = 0) -> bool:
                 if task.world is None:
                     stop = signals.stop()  # one may have come while the batch was made
                 if not stop:
-                    task.train_on([part.to(task.device, non_blocking=on_gpu) for part in batch])
+                    task.train_on([tensor.to(task.device, non_blocking=on_gpu) for tensor in batch])
                     stop = signals.stop()
                 if stop:
                     break
@@ -313,7 +313,7 @@ class _Evaluation(nn.Module):
         value, embeddings = self._evaluate(inputs, labels)
         if self._unused is None:
             used = _reached(value)
-            self._unused = [one for one in self.parameters() if one.requires_grad and id(one) not in used]
+            self._unused = [weight for weight in self.parameters() if weight.requires_grad and id(weight) not in used]
             if self._unused:
                 self._optimizer.register_step_pre_hook(self._forget)
         for parameter in self._unused:
@@ -327,14 +327,14 @@ class _Evaluation(nn.Module):
 
 def _reached(value: Tensor) -> set[int]:
     """The ids of the parameters that a value depends on."""
-    found, seen, left = set(), set(), [value.grad_fn]
+    reached, visited, left = set(), set(), [value.grad_fn]
     while left:
         node = left.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            found.add(id(getattr(node, "variable", None)))
+        if node is not None and node not in visited:
+            visited.add(node)
+            reached.add(id(getattr(node, "variable", None)))
             left += [after for after, _ in node.next_functions]
-    return found
+    return reached
 
 
 class _Signals:
@@ -342,8 +342,8 @@ class _Signals:
 
     def __init__(self, task: TrainState) -> None:
         self._task = task
-        self._own: float | None = None  # when one came to this process
-        self._others = False
+        self._received: float | None = None  # when one came to this process
+        self._others_received = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -357,18 +357,18 @@ class _Signals:
     @property
     def came(self) -> bool:
         """Whether one has come, to this process or, as far as is known, to another."""
-        return self._others or self._own is not None
+        return self._others_received or self._received is not None
 
     def stop(self) -> bool:
         """Whether to end here; every process must ask, and all get the same answer."""
         task = self._task
         if task.world is None:
             return self.came or task.should_stop
-        stop, self._others = task.world.agree(self.came or task.should_stop, self.came)
+        stop, self._others_received = task.world.agree(self.came or task.should_stop, self.came)
         return stop
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self._own is None:
-            self._own = time.monotonic()
-        elif self._task.world is None or time.monotonic() - self._own > AGAIN:
+        if self._received is None:
+            self._received = time.monotonic()
+        elif self._task.world is None or time.monotonic() - self._received > AGAIN:
             raise KeyboardInterrupt

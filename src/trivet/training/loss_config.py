@@ -96,13 +96,13 @@ class StrategyConfig(NamedConfig):
         Raises:
             ValueError: if a prefix is longer than that.
         """
-        given = self.prefixes or ()
-        if given and given[-1] > embedding_dim:
+        prefixes = self.prefixes or ()
+        if prefixes and prefixes[-1] > embedding_dim:
             raise ValueError(
                 f"loss.prefixes must not be longer than an embedding, model.embedding_dim = {embedding_dim}: got "
-                f"{given[-1]}; leave it out, or raise model.embedding_dim."
+                f"{prefixes[-1]}; leave it out, or raise model.embedding_dim."
             )
-        return (*given, *(() if embedding_dim in given else (embedding_dim,)))
+        return (*prefixes, *(() if embedding_dim in prefixes else (embedding_dim,)))
 
     def absolute(self) -> StrategyConfig:
         """The same settings from any folder."""
@@ -116,9 +116,9 @@ class StrategyConfig(NamedConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = self.prefixes or ()
-        if list(given) != sorted(set(given)):
-            raise ValueError(f"prefixes must be ascending, each length once: got {list(given)}; sort them.")
+        prefixes = self.prefixes or ()
+        if list(prefixes) != sorted(set(prefixes)):
+            raise ValueError(f"prefixes must be ascending, each length once: got {list(prefixes)}; sort them.")
         try:
             self.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         except ValueError:
@@ -184,11 +184,11 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
     except ValidationError as error:
         first = error.errors()[0]
         key, message = ".".join(map(str, first["loc"])), first["msg"]
-        said = (
+        problem = (
             "is missing; add it"
             if first["type"] == "missing"
             else f"= {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}"
         )
-        raise ValueError(f"{role} {name!r}: {key} {said}.") from None
+        raise ValueError(f"{role} {name!r}: {key} {problem}.") from None
     except ValueError as error:
         raise ValueError(f"{role} {name!r}: {error}") from None

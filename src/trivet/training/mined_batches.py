@@ -62,20 +62,20 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
     if len(wrong):
         anchor, *others = places[wrong[0]].tolist()
         role, other = next(
-            (role, one)
-            for role, one in zip(ROLES[1:], others, strict=True)
-            if (labels[one] == labels[anchor]) != (role == "positive")
+            (role, item)
+            for role, item in zip(ROLES[1:], others, strict=True)
+            if (labels[item] == labels[anchor]) != (role == "positive")
         )
-        told = f"{names[labels[other]]!r}"
-        told = f"also of {told}" if role == "negative" else f"of {told}"
+        label = f"{names[labels[other]]!r}"
+        label = f"also of {label}" if role == "negative" else f"of {label}"
         raise ValueError(
-            f"batch.mined must agree with the classes that are trained on: {path} has {train.ids[other]!r}, {told}, as "
-            f"a {role} of {train.ids[anchor]!r}, of {names[labels[anchor]]!r} ({counted(len(wrong), 'such triplet')}); "
-            f"mine the same items again, by {level!r}."
+            f"batch.mined must agree with the classes that are trained on: {path} has {train.ids[other]!r}, {label}, "
+            f"as a {role} of {train.ids[anchor]!r}, of {names[labels[anchor]]!r} "
+            f"({counted(len(wrong), 'such triplet')}); mine the same items again, by {level!r}."
         )
     left = total - len(places)
-    said = f"{left} of {counted(total, 'mined triplet')} hold items that are not trained on, and are left out."
-    return said if left else ""
+    sentence = f"{left} of {counted(total, 'mined triplet')} hold items that are not trained on, and are left out."
+    return sentence if left else ""
 
 
 def mined_fingerprint(path: Path, train: Dataset) -> str:
@@ -87,10 +87,10 @@ def _places(path: Path, items: Dataset) -> tuple[Integers, int]:
     """The triplets of a file whose items are all among these, as their positions `(T, 3)`, and how many it has."""
     table = open_rows(path, "batch.mined")
     known = pa.array(items.ids, pa.large_string())
-    found = [
+    columns = [
         pc.index_in(table.column(role, f"the {role}s of batch.mined").cast(pa.large_string()), known) for role in ROLES
     ]
-    places = np.stack([pc.fill_null(one, -1).to_numpy() for one in found], axis=1).astype(np.int64)
+    places = np.stack([pc.fill_null(column, -1).to_numpy() for column in columns], axis=1).astype(np.int64)
     return places[(places >= 0).all(axis=1)], len(places)
 
 

@@ -20,9 +20,9 @@ def device_of(accelerator: Literal["auto", "cpu", "gpu"]) -> torch.device:
         ValueError: if there is no GPU and one is asked for.
     """
     if accelerator != "cpu" and torch.accelerator.is_available():
-        found = torch.accelerator.current_accelerator()
-        assert found is not None
-        return found
+        device = torch.accelerator.current_accelerator()
+        assert device is not None
+        return device
     if accelerator == "gpu":
         raise ValueError('training.accelerator = "gpu" needs a GPU: torch finds none here; use "auto" or "cpu".')
     return torch.device("cpu")

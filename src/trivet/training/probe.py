@@ -13,7 +13,7 @@ from trivet.collapse.probe import STEP_COST
 from trivet.datasets import Dataset, Splits
 from trivet.models import Embedder
 from trivet.runtime.arrays import Integers
-from trivet.training.checkpoint_selection import chosen_by
+from trivet.training.checkpoint_selection import selection_split
 from trivet.training.class_sample import class_sample
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
@@ -24,7 +24,7 @@ OF_A_CLASS, OF_ALL = 5, 20  # training leaves out at most one item in so many
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ProbeItems:
     """The items of a probe.
 
     Attributes:
@@ -40,7 +40,7 @@ class HeldOut:
     levels: tuple[str, ...]
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """Which items these are, in a sentence."""
         classes = len(np.unique(self.items.labels[self.levels[0]]))
         where = (
@@ -50,7 +50,7 @@ class HeldOut:
         )
         return f"The guard asks a probe of {len(self.items)} items in {classes} classes, {where}."
 
-    def asked(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Tensor, ...]]:
+    def probe_of(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Tensor, ...]]:
         """What the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
 
         Args:
@@ -66,7 +66,7 @@ class HeldOut:
         return ask
 
 
-def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
+def probe_items(config: RunConfig, splits: Splits) -> ProbeItems | None:
     """The probe of a run; None where the settings ask for none, or there are too few items.
 
     Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
@@ -79,30 +79,30 @@ def held_out(config: RunConfig, splits: Splits) -> HeldOut | None:
         wanted = min(MOST, max(FEWEST, STEP_COST * config.batch.batch_size))
     level, finest = splits.level, list(splits.train.labels)[-1]
     levels = (level,) if finest == level else (level, finest)
-    split = chosen_by(splits)
+    split = selection_split(splits)
     if not wanted:
         return None
     if split is not None:
-        part = splits.evaluation[split]
-        rows = class_sample(_finest(part, levels, LEAST), wanted, least=LEAST, seed=config.seed)
-        items = part.subset(rows)
+        dataset = splits.evaluation[split]
+        rows = class_sample(_finest(dataset, levels, LEAST), wanted, least=LEAST, seed=config.seed)
+        items = dataset.subset(rows)
         if len(np.unique(items.labels[level])) < 2:
             return None
-        return HeldOut(items, split, np.zeros(0, dtype=np.int64), levels)
+        return ProbeItems(items, split, np.zeros(0, dtype=np.int64), levels)
     if not config.guard.leaves_out:
         return None
     labels = _finest(splits.train, levels, LEAST * OF_A_CLASS)
     rows = _left_out(labels, min(wanted, len(splits.train) // OF_ALL), seed=config.seed)
     if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
         return None
-    return HeldOut(splits.train.subset(rows), None, rows, levels)
+    return ProbeItems(splits.train.subset(rows), None, rows, levels)
 
 
-def none_held_out(config: RunConfig, splits: Splits) -> str:
+def no_probe_reason(config: RunConfig, splits: Splits) -> str:
     """Why there is no probe of as many items as the settings name, in a sentence; empty where they name none."""
     if not config.guard.probe:
         return ""
-    split, needed = chosen_by(splits), "in two classes or more"
+    split, needed = selection_split(splits), "in two classes or more"
     if split is not None:
         return f"The guard asks no probe: it needs {LEAST} items of a class, {needed}, and the split {split} has fewer."
     items = len(splits.train)
@@ -127,8 +127,8 @@ def _left_out(labels: Integers, most: int, *, seed: int) -> Integers:
     each = max(LEAST, -(-most // max(1, len(large))))
     chosen: list[Integers] = []
     left = most
-    for one in large:
-        rows = generator.permutation(np.flatnonzero(labels == one))
+    for label in large:
+        rows = generator.permutation(np.flatnonzero(labels == label))
         rows = rows[: min(each, len(rows) // OF_A_CLASS, left)]
         if len(rows) < LEAST:
             break

@@ -132,7 +132,7 @@ class RunFolder:
         """The name of the folder."""
         return self.path.resolve().name
 
-    def given(self) -> RunConfig:
+    def user_config(self) -> RunConfig:
         """The settings of the run as its user gave them, but with its own copy of a decision file."""
         config = RunConfig.read(self.path / CONFIG)
         if config.data.decisions is None:
@@ -146,7 +146,7 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The settings in force: those given, with what repairs have changed since."""
         record = self.record()
-        return self.given() if record is None else with_changes(self.given(), record["guard"]["settings"])
+        return self.user_config() if record is None else with_changes(self.user_config(), record["guard"]["settings"])
 
     def record(self) -> RunRecord | None:
         """What is known of the run so far; None where nothing, or nothing readable, was written.
@@ -168,9 +168,9 @@ class RunFolder:
 
     def write_record(self, record: Mapping[str, Any]) -> RunRecord:
         """Write `record.json` whole, with all its keys; returns what was written."""
-        whole = read_run(record)
-        write_json(self.path / RECORD, to_jsonable_python(whole, by_alias=True))
-        return whole
+        complete = read_run(record)
+        write_json(self.path / RECORD, to_jsonable_python(complete, by_alias=True))
+        return complete
 
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""
@@ -207,8 +207,8 @@ class Metrics:
         self.rows = (
             [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
         )
-        kept = {(row["attempt"], row["step"]) for row in self.rows}
-        missing = [place for place in known if place <= (attempt, upto) and place not in kept]
+        retained = {(row["attempt"], row["step"]) for row in self.rows}
+        missing = [logged for logged in known if logged <= (attempt, upto) and logged not in retained]
         if missing and (upto or attempt):
             raise self._cut_short(len(self.rows), f"the row of step {missing[0][1]:g} is missing")
         write_atomic(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
@@ -229,12 +229,12 @@ class Metrics:
         return [repr(row[column]) if column in row else "" for column in self.columns]
 
     def _read(self) -> list[dict[str, float]]:
-        whole = self.columns[:2]
+        integers = self.columns[:2]
         try:
             names, lines = csv_rows(self._path)
             rows = [
                 {"attempt": 0}  # of a file from before there were attempts
-                | {key: int(text) if key in whole else float(text) for key, text in row.items() if text}
+                | {key: int(text) if key in integers else float(text) for key, text in row.items() if text}
                 for _, row in lines
                 if None not in row.values()
             ]
@@ -267,9 +267,9 @@ def trained_model(run: RunFolder, which: Which | None = None) -> Embedder:
     model = load_model(folder)
     broken = [name for name, values in model.state_dict().items() if not bool(values.isfinite().all())]
     if broken:
-        shown = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
+        listed = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
         raise ValueError(
-            f"the weights of a model must be finite: {shown} in {folder} hold NaN or infinity "
+            f"the weights of a model must be finite: {listed} in {folder} hold NaN or infinity "
             f"({len(broken)} of {len(model.state_dict())} tensors); train again with a lower learning rate."
         )
     return model
@@ -285,7 +285,7 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
         raise ValueError(
             f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
         )
-    if which is None or which == run.given().choosing.keep:
+    if which is None or which == run.user_config().choosing.keep:
         return run.path / MODEL
     other = run.path / (MODEL_LAST if which == "last" else MODEL_BEST)
     if not other.is_dir():

@@ -49,7 +49,7 @@ class RunLog:
         self._run, self._parts, self._show = run, parts, show
         self._before, self._began = seconds, time.perf_counter()
         self._recall: dict[str, float] = {}
-        self._said = ""
+        self._status = ""
         self.stopped_by: str | None = None
         self.skipped = 0
         columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
@@ -103,11 +103,11 @@ class RunLog:
             sent |= {("validation", RECALL, level): share for level, share in recall.items()} | self._chosen_by()
         if values:
             self.metrics.add(step, values)
-            self._said = self._note(task)
+            self._status = self._note(task)
         if sent:
             self.loggers.add(sent, step, self._parts.guard.attempt)
         self._send_monitor()
-        self._show(STEP, step, config.training.num_steps, self._said)
+        self._show(STEP, step, config.training.num_steps, self._status)
 
     def note_event(self, event: Event) -> None:
         """Send an event to the loggers."""
@@ -117,12 +117,12 @@ class RunLog:
         """What the monitor has measured since the last call."""
         series = self._parts.guard.monitor.series
         looks = len(series["step"])
-        for look in range(self._watched if self._watched <= looks else 0, looks):  # after a repair a new one watches
+        for index in range(self._watched if self._watched <= looks else 0, looks):  # after a repair a new one watches
             row: dict[tuple[str, ...], float] = {
-                ("collapse", name): values[look] for name, values in series.items() if name != "step"
+                ("collapse", name): values[index] for name, values in series.items() if name != "step"
             }
             known = {name: value for name, value in row.items() if np.isfinite(value)}
-            self.loggers.add(known, int(series["step"][look]), self._parts.guard.attempt)
+            self.loggers.add(known, int(series["step"][index]), self._parts.guard.attempt)
         self._watched = looks
 
     def _chosen_by(self) -> dict[tuple[str, ...], float]:
@@ -176,8 +176,8 @@ def _rows_known(record: RunRecord | None) -> list[tuple[float, float]]:
     """Attempts and steps of the rows that `metrics.csv` had when the record was written."""
     if record is None:
         return []
-    parts = (record["curves"], record["validation"])
-    return sorted({place for part in parts for place in zip(part["attempt"], part["step"], strict=False)})
+    sections = (record["curves"], record["validation"])
+    return sorted({row for section in sections for row in zip(section["attempt"], section["step"], strict=False)})
 
 
 def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str, float]:

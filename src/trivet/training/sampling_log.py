@@ -50,7 +50,7 @@ class SamplingLog:
 
     def restore(self, looks: Sequence[dict[str, Any]]) -> None:
         """Go on from what a checkpoint kept; looks that are none any more, since steps were added, are left out."""
-        self.looks = [look for look in looks if look["step"] % self._spacing == 0]
+        self.looks = [check for check in looks if check["step"] % self._spacing == 0]
 
     def watch(
         self, loss: EmbeddingLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
@@ -64,14 +64,14 @@ class SamplingLog:
         if self._reason is not None:
             return
 
-        def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             done = step()
             if done % self._spacing == 0:
                 embeddings, labels = inputs
                 counts = loss_picks(of_batch(loss), embeddings, labels, true_labels=truth(done))
                 self.looks.append({"step": done} | counts.as_json())
 
-        loss.register_forward_hook(look)
+        loss.register_forward_hook(record)
 
     def as_json(self) -> dict[str, Any]:
         """The part "strategy" of the section "label_noise" of a record; see docs/json.md.
@@ -81,23 +81,23 @@ class SamplingLog:
         """
         if self._reason is not None:
             return {"reason": self._reason}
-        if not any(sum(look["picks"]) for look in self.looks):
+        if not any(sum(check["picks"]) for check in self.looks):
             return {"reason": "the loss picked no negatives"}
-        whole = self._told(self.looks)
+        total = self._estimate(self.looks)
         phases = min(PHASES, len(self.looks) // FEWEST)
-        parts = np.array_split(np.arange(len(self.looks)), max(1, phases))
+        chunks = np.array_split(np.arange(len(self.looks)), max(1, phases))
         along = []
-        for part in parts if phases > 1 else []:
-            seen = [self.looks[i] for i in part]
-            told = self._told(seen)
+        for phase in chunks if phases > 1 else []:
+            checks = [self.looks[i] for i in phase]
+            estimate = self._estimate(checks)
             along.append(
-                {"from": seen[0]["step"], "to": seen[-1]["step"]}
-                | {name: told["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
-                | {"tolerance": told["tolerance"]}
+                {"from": checks[0]["step"], "to": checks[-1]["step"]}
+                | {name: estimate["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
+                | {"tolerance": estimate["tolerance"]}
             )
-        return {"looks": len(self.looks), **whole, "along": along}
+        return {"looks": len(self.looks), **total, "along": along}
 
-    def _told(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        skew = estimate_skew([PickCounts.from_json(look) for look in looks])
+    def _estimate(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        skew = estimate_skew([PickCounts.from_json(check) for check in looks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
         return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}

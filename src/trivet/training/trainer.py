@@ -14,7 +14,7 @@ from trivet.training.checkpoint import (
     Progress,
     fingerprint,
     load_checkpoint,
-    load_kept,
+    load_snapshots,
     load_weights,
     read_progress,
     save_checkpoint,
@@ -23,7 +23,7 @@ from trivet.training.checkpoint import (
 )
 from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
-from trivet.training.guard import said
+from trivet.training.guard import event_line
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.repairs import changes_said
 from trivet.training.run_folder import NOISE, RunFolder, write_noise
@@ -74,7 +74,7 @@ class Trainer:
         seconds = 0.0
         if checkpoint is None:
             self.task = parts.task(self._after_step)
-            parts.history.look(0, parts.measured)
+            parts.history.measure(0, parts.measured)
         else:
             seconds = self._go_on_from(checkpoint)
         if repair:
@@ -90,7 +90,7 @@ class Trainer:
         with work(STEP, self.task.step, self.parts.config.training.num_steps):
             going = self._fit_all()
         if self.parts.world is not None:
-            self.parts.world.tell(None)
+            self.parts.world.broadcast(None)
         if going and not self._stopping:
             self._keep_the_best_attempt()
         self.checkpoint()
@@ -172,7 +172,7 @@ class Trainer:
         self.task.precision.restore(done.precision)
         parts.history.restore(done.moments)
         parts.picks.restore(done.picks)
-        best, parts.guard.weights = load_kept(checkpoint)
+        best, parts.guard.weights = load_snapshots(checkpoint)
         if not parts.choosing.restore(done.choosing, best):
             parts.choosing.go_back(done.step, parts.measured)
         return done.seconds
@@ -192,8 +192,8 @@ class Trainer:
         plan = guard.plan(event, list(checkpoints))
         if isinstance(plan, str):
             raise ValueError(
-                f"{path} cannot be repaired: {plan} ({said(event)}); train again with other settings, or with --set "
-                "guard.action=repair."
+                f"{path} cannot be repaired: {plan} ({event_line(event)}); train again with other settings, or with "
+                "--set guard.action=repair."
             )
         guard.asked, guard.pending = True, event
 
@@ -220,7 +220,7 @@ class Trainer:
         parts, task = self.parts, self.task
         if parts.world is not None:
             states = {"guard": parts.guard.state(), "cleaning": parts.cleaning.state()}
-            parts.world.tell({"step": task.step, "precision": task.precision.state(), **states})
+            parts.world.broadcast({"step": task.step, "precision": task.precision.state(), **states})
             parts.world.share(state_of(parts.model, parts.loss, task.optimizer, parts.average))
 
     def _after_step(self) -> None:
@@ -228,10 +228,10 @@ class Trainer:
         parts, step, training = self.parts, self.task.step, self.parts.settings.training
         parts.guard.hold()
         self._meet(self.task.events)
-        parts.history.look(step, parts.measured)
+        parts.history.measure(step, parts.measured)
         recall = None
         if parts.looks_at(step):
-            recall = parts.choosing.look(step, parts.measured)
+            recall = parts.choosing.measure(step, parts.measured)
         if step != training.num_steps and (recall is not None or self.task.events):
             self._ask_to_go_on()
         ended = parts.choosing.ended is not None
@@ -251,12 +251,12 @@ class Trainer:
         """Say each event and do what the guard is for; training goes on unless it asks for more."""
         guard = self.parts.guard
         for event in events:
-            log.warning(said(event))
+            log.warning(event_line(event))
             self.journal.note_event(event)
             if guard.pending is not None or self._stopping:
                 continue  # the first decides
             if guard.action == "stop":
-                self._stopping, self.journal.stopped_by = True, said(event)
+                self._stopping, self.journal.stopped_by = True, event_line(event)
             elif guard.action == "repair":
                 plan = guard.plan(event, list(self._checkpoints()))
                 if isinstance(plan, str):
@@ -270,7 +270,7 @@ class Trainer:
         if parts.cleaning.judges(step):
             embeddings = embed(parts.measured, parts.splits.train.inputs)
         classes = parts.settings.batch.needed_classes
-        log.warning(parts.cleaning.look(step, embeddings, num_classes=classes, seed=parts.settings.seed))
+        log.warning(parts.cleaning.measure(step, embeddings, num_classes=classes, seed=parts.settings.seed))
         parts.take_items()
 
     def _keep_the_best_attempt(self) -> None:

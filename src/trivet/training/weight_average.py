@@ -31,8 +31,8 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     Source:
         Tarvainen, Valpola, "Mean teachers are better role models", NeurIPS 2017, eq. 1.
     """
-    own, trained = (chain[Tensor](network.parameters(), network.buffers()) for network in (average, model))
-    for mine, its in zip(own, trained, strict=True):
+    averaged, trained = (chain[Tensor](network.parameters(), network.buffers()) for network in (average, model))
+    for mine, its in zip(averaged, trained, strict=True):
         if mine.is_floating_point():
             mine.lerp_(its, 1 - decay)
         else:

@@ -76,7 +76,7 @@ def test_held_out_items_that_are_told_apart_better_outweigh_the_batches(monkeypa
     assert found["sentence"] is not None  # by less than chance
     monkeypatch.setattr("trivet.collapse.probe.CHOOSING", 0.01)
     assert foresee(parts(**easy))["sentence"] is None
-    monkeypatch.setattr("trivet.training.probe.chosen_by", lambda _: None)  # no probe
+    monkeypatch.setattr("trivet.training.probe.selection_split", lambda _: None)  # no probe
     assert foresee(parts(**easy))["sentence"] is not None
 
 

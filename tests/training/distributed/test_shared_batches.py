@@ -98,16 +98,16 @@ def arrived(parcel: SharedBatch) -> tuple[Tensor, ...]:
 def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
     arrivals, labels = SharedBuffers(), (torch.arange(4),)
     memory = BatchMemory(arrivals.name)
-    first = memory.parcel(torch.full((4, 3), 1.0), labels)
+    first = memory.pack(torch.full((4, 3), 1.0), labels)
     inputs, came = arrived(first)
     assert came.tolist() == [0, 1, 2, 3]
     view = inputs[1:].detach()
     del inputs
-    second = memory.parcel(torch.full((4, 3), 2.0), labels)
+    second = memory.pack(torch.full((4, 3), 2.0), labels)
     assert second.memory.data_ptr() != first.memory.data_ptr()
     assert view.tolist() == [[1.0] * 3] * 3
     del view
-    third = memory.parcel(torch.full((4, 3), 3.0), labels)
+    third = memory.pack(torch.full((4, 3), 3.0), labels)
     assert third.memory.data_ptr() == first.memory.data_ptr()
     assert arrived(second)[0].tolist() == [[2.0] * 3] * 4
     assert arrived(third)[0].tolist() == [[3.0] * 3] * 4
@@ -118,7 +118,7 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
     memory = BatchMemory(arrivals.name)
     for step in range(50):
         size = 3 + step % 5  # texts of several lengths: what was too small is given up
-        parcel = memory.parcel(torch.full((4, size), step), ())
+        parcel = memory.pack(torch.full((4, size), step), ())
         places.add((parcel.memory.data_ptr(), len(parcel.memory)))
         (inputs,) = arrived(parcel)
         assert inputs.tolist() == [[step] * size] * 4
@@ -130,13 +130,13 @@ def test_memory_does_not_grow_while_batches_are_let_go() -> None:
 def test_memory_that_became_too_small_is_given_up() -> None:
     arrivals = SharedBuffers()
     memory = BatchMemory(arrivals.name)
-    parcel = memory.parcel(torch.zeros(4), ())
+    parcel = memory.pack(torch.zeros(4), ())
     small = weakref.ref(parcel.memory)
     came = weakref.ref(arrived(parcel)[0])
     assert came() is None  # so the memory is free
     assert list(arrivals) == [(memory.sender, 0)]
     del parcel
-    arrived(memory.parcel(torch.zeros(5), ()))
+    arrived(memory.pack(torch.zeros(5), ()))
     assert list(arrivals) == [(memory.sender, 0)]
     assert small() is None
     assert len(arrivals[memory.sender, 0]) == 4 * 5 + 1
@@ -148,7 +148,7 @@ def test_memory_is_sent_once_to_each_receiver() -> None:
     known = []
     for step in range(6):
         for one in (memory, other):
-            parcel = one.parcel(torch.full((3,), step), ())
+            parcel = one.pack(torch.full((3,), step), ())
             known.append(parcel.known)
             assert arrived(parcel)[0].tolist() == [step] * 3
     assert known == [False, False] + [True] * 10
@@ -172,7 +172,7 @@ def test_memory_is_sent_once_to_each_receiver() -> None:
 )
 def test_any_tensor_arrives_as_it_was(inputs: Tensor) -> None:
     arrivals = SharedBuffers()
-    came, labels = arrived(BatchMemory(arrivals.name).parcel(inputs, (torch.tensor([5, 2**40]),)))
+    came, labels = arrived(BatchMemory(arrivals.name).pack(inputs, (torch.tensor([5, 2**40]),)))
     assert torch.equal(came, inputs)
     assert came.dtype == inputs.dtype
     assert came.stride() == inputs.clone().stride()

@@ -187,7 +187,7 @@ def the_main_process_ends_the_training_of_all(crew: Crew) -> None:
 def all_get_what_the_main_process_says(crew: Crew) -> None:
     world = world_of(crew)
     said = {"step": 3, "none": None, "nan": [float("inf")]}
-    assert world.tell(said if world.main else None) == said
+    assert world.broadcast(said if world.main else None) == said
     tensors = {"a/b": torch.arange(5), "c": torch.ones(2, 3, dtype=torch.float64)}
     got = world.share(tensors if world.main else None)
     assert set(got) == set(tensors)

@@ -26,7 +26,7 @@ from trivet.io.overwrite_guard import in_shards, sharded
 from trivet.io.parquet_files import write_embeddings
 from trivet.models import TextEmbedder
 from trivet.runtime.progress import reporter, work
-from trivet.training.embed_dataset import check_embedded, embed, kept_columns
+from trivet.training.embed_dataset import check_embedded, embed, item_columns
 from trivet.training.run_folder import (
     RunFolder,
     Which,
@@ -134,7 +134,7 @@ def embed_data(
     ids = tuple(id for dataset in datasets.values() for id in dataset.ids)
     rows = np.concatenate(embeddings)
     check_embedded(rows, ids)
-    columns = kept_columns(list(datasets.values()))
+    columns = item_columns(list(datasets.values()))
     if "" not in datasets:
         columns["split"] = np.array([name for name, dataset in datasets.items() for _ in range(len(dataset))])
     write_embeddings(

@@ -33,7 +33,7 @@ from trivet.io.shards import (
 )
 from trivet.models import Embedder
 from trivet.runtime.progress import reporter, steps
-from trivet.training.embed_dataset import check_embedded, embed, kept_columns
+from trivet.training.embed_dataset import check_embedded, embed, item_columns
 
 SAMPLED_ITEMS = 256  # items of a data set by name, whose pictures or texts tell that it is the same
 DECODED = 256  # images that are decoded at once
@@ -67,7 +67,7 @@ class Job:
 
     def columns(self, spans: Sequence[slice]) -> dict[str, np.ndarray]:
         """The columns of some items, by their places in each part."""
-        columns = kept_columns(list(self.datasets.values()), spans)
+        columns = item_columns(list(self.datasets.values()), spans)
         if "" not in self.datasets:
             names = [
                 name

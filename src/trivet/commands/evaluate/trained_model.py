@@ -30,7 +30,7 @@ from trivet.training.checkpoint import (
 from trivet.training.checkpoint_selection import choice_of, load_splits
 from trivet.training.components import in_steps
 from trivet.training.config import RunConfig
-from trivet.training.embed_dataset import embed, kept_columns
+from trivet.training.embed_dataset import embed, item_columns
 from trivet.training.guard import Guard
 from trivet.training.initial_network import untrained
 from trivet.training.repairs import with_changes
@@ -57,7 +57,7 @@ def evaluate_run(
         ValueError, OSError: as `train`; also if the folder holds no run with a model.
     """
     run = RunFolder.open(path)
-    config = run.given()
+    config = run.user_config()
     with show_progress("evaluation", show=progress), run.locked():
         model = trained_model(run)
         tokenize = (
@@ -121,7 +121,7 @@ def write_evaluation(
             run.path / "embeddings" / f"{name}.parquet",
             embeddings,
             dataset.ids,
-            kept_columns([dataset]),
+            item_columns([dataset]),
             levels=dataset.labels,
         )
 

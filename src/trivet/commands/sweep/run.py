@@ -38,10 +38,10 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.checkpoint import forget_checkpoints
-from trivet.training.checkpoint_selection import chosen_by, load_splits
+from trivet.training.checkpoint_selection import load_splits, selection_split
 from trivet.training.components import in_steps
 from trivet.training.config import RunConfig, resolved
-from trivet.training.guard import said
+from trivet.training.guard import event_line
 from trivet.training.run_folder import CONFIG, RunFolder
 
 STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
@@ -98,7 +98,7 @@ class Data:
                 self._known.clear()
             with show_progress("reading the data"):
                 splits = load_splits(config, self.root, reporter("reading images"))
-            split = chosen_by(splits)
+            split = selection_split(splits)
             if split is None or len(splits.evaluation) < 2:
                 raise ValueError(
                     f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
@@ -438,7 +438,7 @@ def _watch(
             return None
         for event in events:
             if event.kind in COLLAPSED and config.guard.action != "repair":
-                return said(event)
+                return event_line(event)
         if len(measurements) > 1 and measurements[-1]["step"] >= WARM * config.training.num_steps:
             return attempt.below_median(
                 number, measurements[-1]["step"], max(measurement["value"] for measurement in measurements)

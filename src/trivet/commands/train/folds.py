@@ -103,8 +103,8 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
         if record is None and (run / CONFIG).is_file():
             record = resume(run, data_root=data_root, command=command, progress=progress)
         elif record is None:
-            own = _with_data(config, fold=fold)
-            record = train(own, run, data_root=data_root, command=command, progress=progress)
+            settings = _with_data(config, fold=fold)
+            record = train(settings, run, data_root=data_root, command=command, progress=progress)
         result["runs"].append(str(run))
         if record["status"] != "finished":
             why = record["guard"]["stopped_by"]

@@ -97,8 +97,8 @@ def train(
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        own = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
-        refuse(context, "--resume takes the settings of the run", *own)
+        new_only = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
+        refuse(context, "--resume takes the settings of the run", *new_only)
         with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
             from trivet.commands.train import run
@@ -135,8 +135,8 @@ def train(
             from trivet.commands.train import run
 
         folder = output or Path("runs") / sources[0].stem
-        for one in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
-            check_folder(context, one, RUN_FOLDER, readable=("config.toml", "applied_decisions.csv"))
+        for target in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
+            check_folder(context, target, RUN_FOLDER, readable=("config.toml", "applied_decisions.csv"))
         if folds is not None:
             from trivet.commands.train.folds import cross_validate
 
@@ -184,8 +184,8 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
         from trivet.commands.train.train_on_vectors import head_settings
     changes = changes if folds is None else [*changes, f"data.folds={folds}"]
     with show_progress("reading the data"):
-        settings, said = head_settings(data, changes, data_root=data_root)
-    echo(said, err=True)
+        settings, summary = head_settings(data, changes, data_root=data_root)
+    echo(summary, err=True)
     return settings
 
 

@@ -10,7 +10,7 @@ from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import NAMES
 from trivet.reports.page import number, percent, points
-from trivet.reports.run_record import Choice, ChoosingLook, ChosenCompared, RunRecord
+from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, SelectionCheck
 from trivet.reports.shared_records import Levels
 from trivet.runtime.text import BELOW, counted
 
@@ -31,12 +31,12 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
     """The main result of a split: recall@1 at the trained and the finest level, beside every reference."""
     by_name = {row["name"]: row["levels"] for row in record["evaluation"][split]}
     trained = by_name.pop("trained", {})
-    asked = record["settings"].get("data", {}).get("level")
-    main = next((level for level in (asked, record["level"]) if level in trained), next(iter(trained), ""))
+    configured = record["settings"].get("data", {}).get("level")
+    main = next((level for level in (configured, record["level"]) if level in trained), next(iter(trained), ""))
     diagnosed = record["diagnosis"].get(split)
-    kinds = [one["kind"] for one in diagnosed["verdicts"]] if diagnosed else []
+    kinds = [item["kind"] for item in diagnosed["verdicts"]] if diagnosed else []
     by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
-    shown = []
+    levels_ = []
     cuts = record["prefixes"].get(split, [])
     chosen_level = (choice["level"] or record["level"]) if (choice := record["choosing"]) else None
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
@@ -53,7 +53,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
         lengths = [*(number(cut["prefix"]) for cut in cuts), "all"]
         shares = [{row["name"]: share_of(row["levels"], level, "recall@1") for row in cut["evaluated"]} for cut in cuts]
         roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
-        shown.append(
+        levels_.append(
             {
                 "level": level,
                 "role": ", ".join(roles),
@@ -68,14 +68,14 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
                 "prefixes": {
                     "names": ["trained", *references],
                     "rows": [
-                        (length, [found.get(name) for name in ("trained", *references)])
-                        for length, found in zip(lengths, [*shares, {"trained": share, **references}], strict=True)
+                        (length, [recalls.get(name) for name in ("trained", *references)])
+                        for length, recalls in zip(lengths, [*shares, {"trained": share, **references}], strict=True)
                     ],
                 },
                 "prefixes_helped": [
                     (cut["prefix"], helped)
-                    for cut, found in zip(cuts, shares, strict=True)
-                    if (helped := _helped(found.get("trained"), chance, cut["comparisons"].get(level, [])))
+                    for cut, recalls in zip(cuts, shares, strict=True)
+                    if (helped := _helped(recalls.get("trained"), chance, cut["comparisons"].get(level, [])))
                 ],
                 "chosen": []
                 if level == by_chance or not chosen
@@ -84,7 +84,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
             }
         )
     counts = record["data"]["evaluation"].get(split)
-    return {"split": split, "levels": shown, "asked": bool(counts and counts["protocol"])}
+    return {"split": split, "levels": levels_, "asked": bool(counts and counts["protocol"])}
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
@@ -97,22 +97,25 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     for split in record["evaluation"]:
         for level in split_result(split, record)["levels"]:
             for measure, tone, words, numbers in level["chosen"]:
-                said = f"{split} by {level['level']}{numbers}"
-                by_choice.setdefault((tone, f"{words} by {measure}"), []).append(said)
-            told: dict[tuple[str, str], dict[int | None, str]] = {}
+                entry = f"{split} by {level['level']}{numbers}"
+                by_choice.setdefault((tone, f"{words} by {measure}"), []).append(entry)
+            by_outcome: dict[tuple[str, str], dict[int | None, str]] = {}
             for prefix, helped in ((None, level["helped"]), *level["prefixes_helped"]):
                 if helped is not None:
                     tone, words, numbers = helped
-                    told.setdefault((tone, words), {})[prefix] = numbers
-            for key, found in told.items():
-                places.setdefault(key, []).append(_place(f"{split} by {level['level']}", found))
+                    by_outcome.setdefault((tone, words), {})[prefix] = numbers
+            for key, numbers_of in by_outcome.items():
+                places.setdefault(key, []).append(_location(f"{split} by {level['level']}", numbers_of))
     if by_choice:
         places = {
             (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v for (tone, words), v in places.items()
         }
     lines = []
-    for said_of, more in ((by_choice, []), (places, _ranked_lower(record))):
-        sentences = [*more, *((tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in said_of.items())]
+    for by_sentence, more in ((by_choice, []), (places, _ranked_lower(record))):
+        sentences = [
+            *more,
+            *((tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in by_sentence.items()),
+        ]
         lines += sorted(sentences, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
@@ -123,34 +126,38 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 
 def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
     """What MAP@R says where recall@1 does not: less of a class is found than in a reference."""
-    found = []
+    lower_in = []
     if (choice := record["choosing"]) and choice["measure"] == "map@r":  # which says so itself
         return []
     for split in record["evaluation"]:
         diagnosed = record["diagnosis"].get(split)
-        if diagnosed is None or any(one["kind"] in RESULTS for one in diagnosed["verdicts"]):
+        if diagnosed is None or any(comparison["kind"] in RESULTS for comparison in diagnosed["verdicts"]):
             continue
-        for level in dict.fromkeys(one["level"] for one in diagnosed["measures"]["rankings"]):
-            lower = [one for one in diagnosed["measures"]["rankings"] if one["level"] == level and one["worse"]]
+        for level in dict.fromkeys(comparison["level"] for comparison in diagnosed["measures"]["rankings"]):
+            lower = [
+                comparison
+                for comparison in diagnosed["measures"]["rankings"]
+                if comparison["level"] == level and comparison["worse"]
+            ]
             if lower:
-                others = [
-                    f"{_percent(one['reference_map_at_r'])} of {_REFERENCES.get(one['reference'], one['reference'])}"
-                    for one in lower
-                ]
-                found.append(f"{split} by {level} (MAP@R {_percent(lower[0]['map_at_r'])}, against {_list(others)})")
-    said = "The nearest item is found as often, but less of its class: "
-    return [("warn", f"{said}{', '.join(found)}.")] if found else []
+                against = [(row["reference_map_at_r"], row["reference"]) for row in lower]
+                others = [f"{_percent(value)} of {_REFERENCES.get(name, name)}" for value, name in against]
+                lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0]['map_at_r'])}, against {_list(others)})")
+    prefix = "The nearest item is found as often, but less of its class: "
+    return [("warn", f"{prefix}{', '.join(lower_in)}.")] if lower_in else []
 
 
-def _place(where: str, found: Mapping[int | None, str]) -> str:
+def _location(where: str, numbers_of: Mapping[int | None, str]) -> str:
     """Where something holds: of whole embeddings, which the key None stands for, and of prefixes; each with numbers.
 
     Those of a prefix of which the same holds as of the whole stand in the table below.
     """
-    cuts = [prefix for prefix in found if prefix is not None]
-    if None not in found:
-        return f"{where} with {_list([f'the first {prefix} numbers{found[prefix]}' for prefix in cuts])}"
-    return f"{where}{found[None]}" + (f", also with the first {_list(list(map(str, cuts)))} numbers" if cuts else "")
+    cuts = [prefix for prefix in numbers_of if prefix is not None]
+    if None not in numbers_of:
+        return f"{where} with {_list([f'the first {prefix} numbers{numbers_of[prefix]}' for prefix in cuts])}"
+    return f"{where}{numbers_of[None]}" + (
+        f", also with the first {_list(list(map(str, cuts)))} numbers" if cuts else ""
+    )
 
 
 def fell_back(record: RunRecord) -> bool:
@@ -160,7 +167,7 @@ def fell_back(record: RunRecord) -> bool:
     the last step all the same.
     """
     choice = record["choosing"]
-    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0 or _kept(record) is not None:
+    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0 or _snapshot(record) is not None:
         return False
     return choice["keep"] != "last" or _highest(choice) is choice["looks"][0]
 
@@ -172,53 +179,53 @@ def choice_line(record: RunRecord) -> str | None:
         return None
     first, *later = choice["looks"]
     last, reached = choice["keep"] == "last", record["step"]
-    kept = _kept(record)
-    model = f"the model is {kept or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
+    snapshot = _snapshot(record)
+    model = f"the model is {snapshot or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
     if not later:
         return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
     measure = NAMES.get(choice["measure"], choice["measure"])
     start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
     among = f", among {number(choice['known'])} training items" if choice["known"] else ""
-    where = f"on {_held_out(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
+    where = f"on {_holdout(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
     before = f"against {_percent(start)} before"
-    best = next(look for look in choice["looks"] if look["step"] == choice["step"])
-    if kept is not None:
-        said = f"{_capital(model)}. The best of the last attempt {where} is that of step {number(best['step'])}: "
-        said += f"{measure} {_percent(best['value'])}, {before} training."
+    best = next(check for check in choice["looks"] if check["step"] == choice["step"])
+    if snapshot is not None:
+        text = f"{_capital(model)}. The best of the last attempt {where} is that of step {number(best['step'])}: "
+        text += f"{measure} {_percent(best['value'])}, {before} training."
     elif choice["step"] == 0:
         highest = _highest(choice)
         if highest is first:
-            said = f"Training did not help {where}; {model}: no step had a higher {measure}."
+            text = f"Training did not help {where}; {model}: no step had a higher {measure}."
         else:
             doubt = "fewer nearest neighbours were right" if (highest["low"] or 0) > 0 else "that may be chance"
-            said = (
+            text = (
                 f"{measure} was {_percent(highest['value'])} at step {number(highest['step'])}, {before}, but {doubt}."
             )
-            said = f"{_capital(model)}; {where} {said}" if last else f"Training did not help {where}; {model}: {said}"
+            text = f"{_capital(model)}; {where} {text}" if last else f"Training did not help {where}; {model}: {text}"
     elif not last:
-        said = f"The model is that of step {number(best['step'])}, the best {where}"
-        said += f": {measure} {_percent(best['value'])}, {before} training."
+        text = f"The model is that of step {number(best['step'])}, the best {where}"
+        text += f": {measure} {_percent(best['value'])}, {before} training."
     elif best is later[-1]:
-        said = f"{_capital(model)}, the best {where}: {measure} {_percent(best['value'])}, {before} training."
+        text = f"{_capital(model)}, the best {where}: {measure} {_percent(best['value'])}, {before} training."
     else:
-        said = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
-        said += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
+        text = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
+        text += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
     if choice["known"]:
-        said += f" In the table of {choice['split']} its items are only among themselves."
+        text += f" In the table of {choice['split']} its items are only among themselves."
     if choice["step"] == 0 and not last:
-        said += " The row “trained” in the tables is this model."
+        text += " The row “trained” in the tables is this model."
     if choice["ended"] is not None:
         looks = counted(choice["patience"] or 0, "look")
-        said += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
-    return said
+        text += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
+    return text
 
 
-def _kept(record: RunRecord) -> str | None:
+def _snapshot(record: RunRecord) -> str | None:
     """Which network the guard kept as the result; None where that is the last, or the best step."""
-    kept, choice = record["guard"]["kept"], record["choosing"]
-    if kept is None or choice is None or choice["keep"] != "last":
+    snapshot, choice = record["guard"]["kept"], record["choosing"]
+    if snapshot is None or choice is None or choice["keep"] != "last":
         return None
-    return f"that of step {number(kept['step'])} of attempt {kept['attempt']}, which the guard kept"
+    return f"that of step {number(snapshot['step'])} of attempt {snapshot['attempt']}, which the guard kept"
 
 
 def decides(choice: Choice) -> bool:
@@ -226,11 +233,11 @@ def decides(choice: Choice) -> bool:
     return choice["keep"] != "last" or choice["ended"] is not None
 
 
-def _highest(choice: Choice) -> ChoosingLook:
-    return max(choice["looks"], key=lambda look: look["value"] or 0.0)
+def _highest(choice: Choice) -> SelectionCheck:
+    return max(choice["looks"], key=lambda check: check["value"] or 0.0)
 
 
-def _held_out(record: RunRecord, choice: Choice) -> str:
+def _holdout(record: RunRecord, choice: Choice) -> str:
     """What a step is chosen by: classes that are not trained on, or only items of those that are."""
     counts = record["data"]["evaluation"].get(choice["split"])
     trained = counts["trained_classes"].get(choice["level"] or record["level"]) if counts else 0
@@ -258,18 +265,18 @@ def cause_lines(record: RunRecord) -> list[str]:
     """
     diagnosed = record["diagnosis"]
     bad = {
-        split: [told, *(one for one in verdicts if one["kind"] not in RESULTS)]
+        split: [first, *(item for item in verdicts if item["kind"] not in RESULTS)]
         for split in dict.fromkeys([*record["evaluation"], *diagnosed])
         for verdicts in [diagnosed[split]["verdicts"] if split in diagnosed else []]
-        for told in [one for one in verdicts if one["kind"] in RESULTS][:1]
+        for first in [item for item in verdicts if item["kind"] in RESULTS][:1]
     }
-    for split, (told, *others) in bad.items():
+    for split, (first, *others) in bad.items():
         where = f" ({split})" if len(bad) > 1 else ""
-        cause = told["cause"]
+        cause = first["cause"]
         if cause == BELOW and others:
-            told = others[0]
-            cause = f"{told['kind'].replace('-', ' ')}: {told['rule']}. {told['cause']}"
-        return [f"Cause{where}: {cause}", *(f"Change {n}: {one}" for n, one in enumerate(told["changes"], 1))]
+            first = others[0]
+            cause = f"{first['kind'].replace('-', ' ')}: {first['rule']}. {first['cause']}"
+        return [f"Cause{where}: {cause}", *(f"Change {n}: {item}" for n, item in enumerate(first["changes"], 1))]
     return []
 
 
@@ -283,36 +290,36 @@ def _helped(
         return "bad", "No better than chance", f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
     if not compared:
         return None
-    if lost := [one for one in compared if one["outcome"] == "worse"]:
-        begun = any(one["reference"] in _BEGUN_AS for one in lost)
+    if lost := [item for item in compared if item["outcome"] == "worse"]:
+        begun = any(item["reference"] in _BEGUN_AS for item in lost)
         return "bad", _WORSE if begun else _RAW_BETTER, _numbers(share, lost)
-    begun_as = [one for one in compared if one["reference"] in _BEGUN_AS]
-    if begun_as and all(one["outcome"] == "better" for one in begun_as):
+    begun_as = [item for item in compared if item["reference"] in _BEGUN_AS]
+    if begun_as and all(item["outcome"] == "better" for item in begun_as):
         return "good", _HELPED, ""
-    if open_ := [one for one in compared if one["outcome"] == "open"]:
+    if open_ := [item for item in compared if item["outcome"] == "open"]:
         return "warn", _PERHAPS_WORSE, _numbers(share, open_)
     return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
 
 
 def _by_choice(compared: Sequence[ChosenCompared]) -> tuple[str, str, str]:
     """The tone, the words and the numbers of what training did, by the measure that a step was chosen by."""
-    outcomes = [one["outcome"] for one in compared]
-    begun_as = [one for one in compared if one["reference"] in _BEGUN_AS]
-    told = begun_as
+    outcomes = [item["outcome"] for item in compared]
+    begun_as = [item for item in compared if item["reference"] in _BEGUN_AS]
+    relevant = begun_as
     if "worse" in outcomes:
-        told = [one for one in compared if one["outcome"] == "worse"]
-        tone, words = "bad", _WORSE if any(one in begun_as for one in told) else _RAW_BETTER
-    elif begun_as and all(one["outcome"] == "better" for one in begun_as):
+        relevant = [item for item in compared if item["outcome"] == "worse"]
+        tone, words = "bad", _WORSE if any(item in begun_as for item in relevant) else _RAW_BETTER
+    elif begun_as and all(item["outcome"] == "better" for item in begun_as):
         tone, words = "good", _HELPED
     elif "open" in outcomes:
-        told = [one for one in compared if one["outcome"] == "open"]
+        relevant = [item for item in compared if item["outcome"] == "open"]
         tone, words = "warn", _PERHAPS_WORSE
     else:
         tone, words = "warn", _NO_DIFFERENCE
     against = [
-        f"{_percent(one['reference_value'])} of {_REFERENCES.get(one['reference'], one['reference'])}: "
-        f"{points(one['difference'])} points, {points(one['low'])} to {points(one['high'])}"
-        for one in told
+        f"{_percent(item['reference_value'])} of {_REFERENCES.get(item['reference'], item['reference'])}: "
+        f"{points(item['difference'])} points, {points(item['low'])} to {points(item['high'])}"
+        for item in relevant
     ]
     return tone, words, f" ({_percent(compared[0]['value'])}, against {'; '.join(against)})" if against else ""
 
@@ -327,8 +334,8 @@ def _percent(share: float | None) -> str:
 
 def _numbers(share: float, compared: Sequence[RecallComparison]) -> str:
     against = [
-        f"{_percent(one['reference_recall'])} of {_REFERENCES.get(one['reference'], one['reference'])}"
-        for one in compared
+        f"{_percent(item['reference_recall'])} of {_REFERENCES.get(item['reference'], item['reference'])}"
+        for item in compared
     ]
     return f" (recall@1 {_percent(share)}, against {_list(against)})" if against else ""
 
@@ -346,29 +353,29 @@ def _sentence(
     others = [f"{percent(recall)}\u00a0% with {name}" for name, recall in named.items()]
     if chance is not None:
         others.append(f"{percent(chance)}\u00a0% by chance")
-    said = f"After training, the nearest neighbour has the same {level} for {percent(share)}\u00a0% of the items"
-    said += f", against {_list(others)}." if others else "."
+    text = f"After training, the nearest neighbour has the same {level} for {percent(share)}\u00a0% of the items"
+    text += f", against {_list(others)}." if others else "."
     # Compared as shown, so that a difference nobody can see is called none.
-    shown = round(100 * share, 1)
-    doubtful = {one["reference"] for one in compared if one["outcome"] != "worse"}
-    above = [name for name, recall in references.items() if round(100 * recall, 1) > shown]
+    rounded = round(100 * share, 1)
+    doubtful = {item["reference"] for item in compared if item["outcome"] != "worse"}
+    above = [name for name, recall in references.items() if round(100 * recall, 1) > rounded]
     higher, perhaps = (
         [_REFERENCES.get(name, name) for name in above if (name in doubtful) == doubt] for doubt in (False, True)
     )
-    equal = [name for name, recall in named.items() if round(100 * recall, 1) == shown]
-    if chance is not None and shown <= round(100 * chance, 1):
-        said += " That is no better than chance."
+    equal = [name for name, recall in named.items() if round(100 * recall, 1) == rounded]
+    if chance is not None and rounded <= round(100 * chance, 1):
+        text += " That is no better than chance."
     for names, how in (
         (higher, "did better than the trained network"),
         (perhaps, "had more, which may be chance"),
         (equal, "did equally well"),
     ):
-        said += f" {_list(names)[:1].upper()}{_list(names)[1:]} {how}." if names else ""
-    return said
+        text += f" {_list(names)[:1].upper()}{_list(names)[1:]} {how}." if names else ""
+    return text
 
 
-def _list(parts: Sequence[str]) -> str:
-    return " and ".join([part for part in (", ".join(parts[:-1]), *parts[-1:]) if part])
+def _list(items: Sequence[str]) -> str:
+    return " and ".join([item for item in (", ".join(items[:-1]), *items[-1:]) if item])
 
 
 def share_of(levels: Levels, level: str, key: str) -> float | None:

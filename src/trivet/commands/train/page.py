@@ -39,12 +39,14 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
     parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    shown = {split: (part["level"], {"random": part["queries"]}) for split, part in record["neighbours"].items()}
-    shown |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
+    previews = {
+        split: (section_["level"], {"random": section_["queries"]}) for split, section_ in record["neighbours"].items()
+    }
+    previews |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
         split: groups
-        for split in unseen_first(shown)
-        if (groups := grouped_queries(*shown[split], pictures)) is not None
+        for split in unseen_first(previews)
+        if (groups := grouped_queries(*previews[split], pictures)) is not None
     }
     planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
@@ -52,21 +54,21 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         split: {section["level"]: dots} for split, section in diagnosed.items() if (dots := section["scatter"])
     } | record["scatter"]
     scatter = {
-        split: {level: triplet_dots(f"{split}, {level}", part) for level, part in scatters[split].items()}
+        split: {level: triplet_dots(f"{split}, {level}", section_) for level, section_ in scatters[split].items()}
         for split in unseen_first(scatters)
     }
     history, moments = history_content(record["history"])
     curves, skew = _curves(record), noise_curve(record)
     results = [split_result(split, record) for split in record["evaluation"]]
-    said, bad = result_lines(record), tone_down(parts["sections"])
+    summary, bad = result_lines(record), tone_down(parts["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
-        said.append(("calm", chosen))
-    bad |= any(tone == "bad" for tone, _ in said)
+        summary.append(("calm", chosen))
+    bad |= any(tone == "bad" for tone, _ in summary)
     context = {
         "record": record,
         "results": results,
         "chosen_by": choice["split"] if (choice := record["choosing"]) and decides(choice) else None,
-        "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in said],
+        "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
         "bad": bad,
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
         "happened": _happened(record),
@@ -82,9 +84,9 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "diagnosis": parts,
         "history": history,
         "data_rows": [
-            (split, part)
-            for split, part in {"train": record["data"]["train"], **record["data"]["evaluation"]}.items()
-            if part is not None
+            (split, section_)
+            for split, section_ in {"train": record["data"]["train"], **record["data"]["evaluation"]}.items()
+            if section_ is not None
         ],
         "skipped": record["data"]["skipped"][:_MOST_SKIPPED],
     }
@@ -160,34 +162,37 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         ("Dropped anchors", training, {"dropped": training["dropped"] if any(training["dropped"]) else []}, None),
     ]
     if choice := record["choosing"]:
-        seen: Validation = {
+        chosen: Validation = {
             "split": choice["split"],
             "items": choice["items"],
-            "step": [look["step"] for look in choice["looks"]],
+            "step": [check["step"] for check in choice["looks"]],
             "attempt": [],
             "recall@1": {},
         }
         measure = NAMES.get(choice["measure"], choice["measure"])
         values = {
-            "mean": [look["gain"] for look in choice["looks"]],
-            "lower end of its interval": [look["low"] for look in choice["looks"]],
+            "mean": [check["gain"] for check in choice["looks"]],
+            "lower end of its interval": [check["low"] for check in choice["looks"]],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        wanted.append((f"Gain of {measure} on {choice['split']}{what}", seen, values, None))
-    wanted += _asked(record["monitor"]["attempts"])
+        wanted.append((f"Gain of {measure} on {choice['split']}{what}", chosen, values, None))
+    wanted += _probe_curves(record["monitor"]["attempts"])
     marks = _marks(record["monitor"]["attempts"])
     if record["foreseen"] is not None and record["foreseen"]["sentence"]:
         marks.append({"step": 0, "text": "collapse foretold", "past": False})
     curves = []
-    for title, part, every, limits in wanted:
-        steps = part["step"]
-        attempts = part["attempt"] or [0] * len(steps)
+    for title, section, every, limits in wanted:
+        steps = section["step"]
+        attempts = section["attempt"] or [0] * len(steps)
         series = {name: values for name, values in every.items() if any(is_number(v) for v in values)}
         if not series:
             continue
         lengths = {name: len(v) for name, v in series.items()}
         same_length(f"the curves {title!r}", {"steps": len(steps)} | lengths | {"attempts": len(attempts)})
-        rows = {attempt: [i for i, one in enumerate(attempts) if one == attempt] for attempt in sorted(set(attempts))}
+        rows = {
+            attempt: [i for i, number_ in enumerate(attempts) if number_ == attempt]
+            for attempt in sorted(set(attempts))
+        }
         *past, (_, last) = [(attempt, _thinned(steps, series, index)) for attempt, index in rows.items()]
         curves.append(
             {
@@ -202,25 +207,27 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
     return curves
 
 
-def _asked(
+def _probe_curves(
     attempts: Sequence[Attempt],
 ) -> list[tuple[str, Validation, Mapping[str, Sequence[float | None]], list[float] | None]]:
     """The curve of what the guard's probe showed; none where it had none."""
-    probes = [(place, probe) for place, attempt in enumerate(attempts) if (probe := attempt["probe"]) is not None]
+    probes = [(index, probe) for index, attempt in enumerate(attempts) if (probe := attempt["probe"]) is not None]
     if not probes:
         return []
-    shown = {"recall": "recall@1", "fine_recall": "recall@1 by finer classes", "relative_spread": "relative spread"}
-    values = {title: [x for _, probe in probes for x in probe["series"].get(name, [])] for name, title in shown.items()}
-    seen: Validation = {
+    titles = {"recall": "recall@1", "fine_recall": "recall@1 by finer classes", "relative_spread": "relative spread"}
+    values = {
+        title: [x for _, probe in probes for x in probe["series"].get(name, [])] for name, title in titles.items()
+    }
+    steps: Validation = {
         "split": "",
         "items": probes[-1][1]["items"],
         "step": [round(step or 0) for _, probe in probes for step in probe["series"].get("step", [])],
-        "attempt": [place for place, probe in probes for _ in probe["series"].get("step", [])],
+        "attempt": [index for index, probe in probes for _ in probe["series"].get("step", [])],
         "recall@1": {},
     }
-    if not seen["step"]:
+    if not steps["step"]:
         return []
-    return [(f"{number(probes[-1][1]['items'])} held-out items that the guard asked", seen, values, [0, 1])]
+    return [(f"{number(probes[-1][1]['items'])} held-out items that the guard asked", steps, values, [0, 1])]
 
 
 def _thinned(steps: Sequence[int], series: Mapping[str, Sequence[Any]], index: Sequence[int]) -> dict[str, Any]:
@@ -238,9 +245,9 @@ def _words(kind: str) -> str:
 def _marks(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     """The vertical marks of the curves: the events of each step, and whether they belong to an abandoned attempt."""
     marks: dict[tuple[int, bool], list[str]] = {}
-    for place, attempt in enumerate(attempts):
+    for index, attempt in enumerate(attempts):
         for event in attempt["events"]:
-            marks.setdefault((event["step"], place < len(attempts) - 1), []).append(_words(event["kind"]))
+            marks.setdefault((event["step"], index < len(attempts) - 1), []).append(_words(event["kind"]))
     return [{"step": step, "text": ", ".join(words), "past": past} for (step, past), words in marks.items()]
 
 
@@ -253,19 +260,21 @@ def _happened(record: RunRecord) -> dict[str, Any] | None:
     done = _foretold_and_spent(record)
     if not any(attempt["events"] for attempt in attempts):
         return {"quiet": _quiet(attempts[-1]), "seen": [], "attempts": [], "notes": done}
-    seen = []
-    for place, attempt in enumerate(attempts):
+    reports = []
+    for index, attempt in enumerate(attempts):
         if not attempt["events"]:
             continue
         notes = []
-        if place == len(repairs):  # what was not repaired can only have been in the last attempt
-            notes = [f"{_words(one['kind']).capitalize()} not repaired: {one['why']}." for one in guard["not_repaired"]]
+        if index == len(repairs):  # what was not repaired can only have been in the last attempt
+            notes = [
+                f"{_words(event['kind']).capitalize()} not repaired: {event['why']}." for event in guard["not_repaired"]
+            ]
             notes += ["The guard stopped the training here."] if guard["stopped_by"] else []
         else:
-            repair = repairs[place]
-            notes.append(f"Repair {place + 1}: back to step {number(repair['returned_to'])}. {repair['why']}")
-        label = f"Attempt {place}" if len(attempts) > 1 else ""
-        seen.append(
+            repair = repairs[index]
+            notes.append(f"Repair {index + 1}: back to step {number(repair['returned_to'])}. {repair['why']}")
+        label = f"Attempt {index}" if len(attempts) > 1 else ""
+        reports.append(
             {
                 "label": label,
                 "facts": [],
@@ -274,33 +283,37 @@ def _happened(record: RunRecord) -> dict[str, Any] | None:
                 "notes": notes,
             }
         )
-    table = [_attempt_row(place, attempt, repairs) for place, attempt in enumerate(attempts)] if repairs else []
-    return {"quiet": None, "seen": seen, "attempts": table, "notes": done}
+    table = [_attempt_row(index, attempt, repairs) for index, attempt in enumerate(attempts)] if repairs else []
+    return {"quiet": None, "seen": reports, "attempts": table, "notes": done}
 
 
 def _foretold_and_spent(record: RunRecord) -> list[str]:
     """What was foretold, what the guard kept, and what its probe and its repairs cost, in sentences."""
     attempts, guard, foreseen = record["monitor"]["attempts"], record["guard"], record["foreseen"]
-    said = []
+    sentences = []
     if foreseen is not None:
         trial = f"Before the first step, {number(foreseen['steps'])} trial steps foretold no collapse."
-        said.append(foreseen["sentence"] or trial)
+        sentences.append(foreseen["sentence"] or trial)
     probe = attempts[-1]["probe"]
     if probe is not None and probe["cost"] is not None:
-        calls = sum(len(one["series"].get("step", [])) for attempt in attempts if (one := attempt["probe"]) is not None)
-        said.append(
+        calls = sum(
+            len(measured["series"].get("step", []))
+            for attempt in attempts
+            if (measured := attempt["probe"]) is not None
+        )
+        sentences.append(
             f"The guard asked {number(probe['items'])} held-out items {number(calls)} times; in the last attempt that "
             f"cost {percent(probe['cost'])}\u00a0% of the steps."
         )
     if guard["repairs"]:
         lost = sum(repair["step"] + 1 - repair["returned_to"] for repair in guard["repairs"])
-        said.append(f"Repairs threw {number(lost)} steps away.")
+        sentences.append(f"Repairs threw {number(lost)} steps away.")
     if guard["kept"] is not None:
-        said.append(
+        sentences.append(
             f"The result is the network of step {number(guard['kept']['step'])} of attempt "
             f"{guard['kept']['attempt']}, as the last attempt ended worse on these items."
         )
-    return said
+    return sentences
 
 
 def _as_verdict(event: Event) -> dict[str, Any]:
@@ -321,33 +334,33 @@ def _as_verdict(event: Event) -> dict[str, Any]:
 
 def _quiet(attempt: Attempt) -> str:
     steps = attempt["series"].get("step", [])
-    said = f"The monitor detected no collapse in {number(len(steps))} checks"
-    said += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
+    text = f"The monitor detected no collapse in {number(len(steps))} checks"
+    text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
     if attempt["forecast"] and attempt["forecast"]["probability"] is not None:
-        said += f" Its last forecast of a network collapse: {percent(attempt['forecast']['probability'])}\u00a0%."
-    return said
+        text += f" Its last forecast of a network collapse: {percent(attempt['forecast']['probability'])}\u00a0%."
+    return text
 
 
-def _attempt_row(place: int, attempt: Attempt, repairs: Sequence[Repair]) -> dict[str, Any]:
+def _attempt_row(index: int, attempt: Attempt, repairs: Sequence[Repair]) -> dict[str, Any]:
     """A row of the table of attempts: what was changed before, and how it stood at its first event and at its end."""
     series, events = attempt["series"], attempt["events"]
     steps = [step or 0 for step in series.get("step", [])]
-    seen = [k for k, step in enumerate(steps) if events and step <= events[0]["step"]]
+    before = [k for k, step in enumerate(steps) if events and step <= events[0]["step"]]
 
-    def at(look: int | None, name: str) -> float | None:
+    def at(position: int | None, name: str) -> float | None:
         values = series.get(name, [])
-        return values[look] if look is not None and values and is_number(values[look]) else None
+        return values[position] if position is not None and values and is_number(values[position]) else None
 
     return {
-        "attempt": place,
+        "attempt": index,
         "steps": f"{number(round(steps[0]))} to {number(round(steps[-1]))}" if steps else MISSING,
         "changes": [
             f"{name}: {_setting(old)} → {_setting(new)}"
-            for name, (old, new) in (repairs[place - 1]["changes"] if place else {}).items()
+            for name, (old, new) in (repairs[index - 1]["changes"] if index else {}).items()
         ],
         "cells": [
-            show(at(look, name))
-            for look in (seen[-1] if seen else None, len(steps) - 1 if steps else None)
+            show(at(position, name))
+            for position in (before[-1] if before else None, len(steps) - 1 if steps else None)
             for name, show in (("recall", percent), ("relative_spread", _3))
         ],
     }

@@ -16,7 +16,7 @@ from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.repairs import in_words, preventions
 
-SEEN: tuple[EventKind, ...] = ("network-collapse", "harm")
+FORESEEN_KINDS: tuple[EventKind, ...] = ("network-collapse", "harm")
 
 
 def foresee(parts: Components) -> dict[str, Any]:
@@ -37,21 +37,25 @@ def foresee(parts: Components) -> dict[str, Any]:
     steps = probe_steps(parts.config, None)
     candidates = preventions(parts.config, class_sizes=parts.guard.class_sizes)
     most = steps * (1 + len(candidates))
-    own = _tried(parts, parts.config, {}, steps, 0, most)
-    tried, proposal = [own], None
-    if own["foreseen"]:
+    unchanged = _tried(parts, parts.config, {}, steps, 0, most)
+    tried, proposal = [unchanged], None
+    if unchanged["foreseen"]:
         for settings, changes in candidates:
             tried.append(_tried(parts, settings, changes, steps, steps * len(tried), most))
             if tried[-1]["outlook"] == "unlikely" and not tried[-1]["foreseen"]:
                 proposal = tried[-1]
                 break
         else:
-            helping = [one for one in tried[1:] if not one["foreseen"] and _probability(one) <= _probability(own) / 2]
+            helping = [
+                trial
+                for trial in tried[1:]
+                if not trial["foreseen"] and _probability(trial) <= _probability(unchanged) / 2
+            ]
             proposal = min(helping, key=_probability, default=None)
     report("trial steps", most, most)
     return {
         "steps": steps,
-        "sentence": _sentence(own, proposal, steps) if own["foreseen"] else None,
+        "sentence": _sentence(unchanged, proposal, steps) if unchanged["foreseen"] else None,
         "changes": proposal["changes"] if proposal is not None else {},
         "tried": tried,
     }
@@ -71,16 +75,16 @@ def _tried(
 
     task, batches = first_task(settings, parts.items, level, steps=steps, after_step=after_step, monitor=monitor)
     probe, recall, learns = None, None, False
-    if parts.held_out is not None:
-        probe = parts.held_out.asked(task.model, cosine=settings.evaluation.distance == "cosine")
+    if parts.probe_items is not None:
+        probe = parts.probe_items.probe_of(task.model, cosine=settings.evaluation.distance == "cosine")
         task.probe = probe
         monitor.begin(probe)
-    told: Forecast | None = None
+    predicted: Forecast | None = None
     finite = True
     try:
         if not fit(task, batches, workers=settings.training.workers):
             raise KeyboardInterrupt
-        told = monitor.forecast()
+        predicted = monitor.forecast()
     except NotFiniteError:
         finite = False
     finite = finite and bool(np.isfinite(monitor.series["norm"]).all())
@@ -88,33 +92,34 @@ def _tried(
         start = monitor.probing.reference
         recall = [start.recall, monitor.probing.measure(probe, steps).recall]
         learns = monitor.probing.ahead(start)
-    forecast = None if told is None else pooled([told])
+    forecast = None if predicted is None else pooled([predicted])
     outlook = None if forecast is None else outlook_of(forecast["interval"])
-    seen = recall is not None and any(event.kind in SEEN for event in monitor.events)
+    trial = recall is not None and any(event.kind in FORESEEN_KINDS for event in monitor.events)
     return {
         "changes": dict(changes),
         "forecast": forecast,
         "outlook": outlook,
         "recall": recall,
-        "foreseen": not finite or seen or (outlook == "likely" and not learns),
+        "foreseen": not finite or trial or (outlook == "likely" and not learns),
     }
 
 
-def _probability(one: Mapping[str, Any]) -> float:
-    return 1.0 if one["forecast"] is None else float(one["forecast"]["probability"])
+def _probability(forecast: Mapping[str, Any]) -> float:
+    return 1.0 if forecast["forecast"] is None else float(forecast["forecast"]["probability"])
 
 
-def _sentence(own: Mapping[str, Any], proposal: Mapping[str, Any] | None, steps: int) -> str:
-    said = f"This run will probably collapse: after {steps} trial steps "
-    if own["forecast"] is None:
-        said += "the embeddings are not finite, or all equal"
+def _sentence(unchanged: Mapping[str, Any], proposal: Mapping[str, Any] | None, steps: int) -> str:
+    text = f"This run will probably collapse: after {steps} trial steps "
+    if unchanged["forecast"] is None:
+        text += "the embeddings are not finite, or all equal"
     else:
-        low, high = own["forecast"]["interval"]
-        said += f"the forecast is {100 * _probability(own):.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %)"
-        if own["recall"] is not None:
-            before, after = own["recall"]
-            said += f", and recall@1 of held-out items went from {100 * before:.1f} % to {100 * after:.1f} %"
+        low, high = unchanged["forecast"]["interval"]
+        text += f"the forecast is {100 * _probability(unchanged):.0f} % "
+        text += f"(90 % interval {100 * low:.0f} to {100 * high:.0f} %)"
+        if unchanged["recall"] is not None:
+            before, after = unchanged["recall"]
+            text += f", and recall@1 of held-out items went from {100 * before:.1f} % to {100 * after:.1f} %"
     if proposal is None:
-        return f"{said}; none of the changes that were tried helps enough."
+        return f"{text}; none of the changes that were tried helps enough."
     changes = {name: change for name, change in proposal["changes"].items() if change[1] is not None}
-    return f"{said}; with {in_words(changes)} it is {100 * _probability(proposal):.0f} %."
+    return f"{text}; with {in_words(changes)} it is {100 * _probability(proposal):.0f} %."

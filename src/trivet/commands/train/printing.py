@@ -52,10 +52,10 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.commands.train.tolerance import noise_lines
     from trivet.reports.run_record import read_run
 
-    whole = read_run(record)
-    for _, line in result_lines(whole):
+    full = read_run(record)
+    for _, line in result_lines(full):
         print_text(line.replace("\u00a0", " "), bold=True)
-    for line in cause_lines(whole):
+    for line in cause_lines(full):
         print_text(line, indent=2)
     for warning in record["warnings"]:
         print_text(f"Warning: {warning}")
@@ -77,8 +77,8 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 for row in rows
             ],
         )
-    chosen = None if fell_back(whole) else choice_line(whole)
-    for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(whole, run=str(folder))]:
+    chosen = None if fell_back(full) else choice_line(full)
+    for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(full, run=str(folder))]:
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")

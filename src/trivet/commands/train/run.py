@@ -85,7 +85,7 @@ def train(
     check_installed(config.training.loggers)
     size = processes_to_start(config)
     if size > 1:
-        _check_given(size, splits, watch)
+        _check_single_process(size, splits, watch)
         values = config.model_dump(mode="json", exclude_none=True)
         options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
         return _launched(partial(_train_again, values, path, **options), size, path)
@@ -156,12 +156,12 @@ def resume(
             cannot be made.
     """
     run = RunFolder.open(path) if _first() else RunFolder(path)
-    config = with_length(run.given(), changes)
+    config = with_length(run.user_config(), changes)
     check_before_data(config)
     check_installed(config.training.loggers)
     size = processes_to_start(config)
     if size > 1:
-        _check_given(size, splits, watch)
+        _check_single_process(size, splits, watch)
         options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
         return _launched(partial(resume, path, progress=progress, **options), size, path)
     with together(config, path) as world, show_progress("training", show=progress and _first()):
@@ -180,13 +180,13 @@ def resume(
                 return _finish(job, _fitted(job), data_root, evaluate=watch is None)
 
 
-def _check_given(size: int, splits: Splits | None, watch: Watch | None) -> None:
+def _check_single_process(size: int, splits: Splits | None, watch: Watch | None) -> None:
     """Raise ValueError if other processes, which get settings alone, would need more."""
-    given = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
-    if given:
+    settings = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
+    if settings:
         raise ValueError(
-            f"{' and '.join(given)} cannot be given to the processes that training.devices starts: it asks for {size}; "
-            "set training.devices = 1, or start the processes with torchrun."
+            f"{' and '.join(settings)} cannot be given to the processes that training.devices starts: it asks for "
+            f"{size}; set training.devices = 1, or start the processes with torchrun."
         )
 
 
@@ -206,8 +206,8 @@ def _first() -> bool:
 
 def _meet(world: ProcessGroup, parts: Components) -> None:
     """Check that all processes have the same task, and end here in all but the main one."""
-    told = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
-    world.same(told, what="settings and data")
+    task_ = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
+    world.same(task_, what="settings and data")
     if not world.main:
         WorkerRank(parts, world).follow()
         world.leave_for_good()
@@ -235,18 +235,18 @@ def _finish(job: Trainer, status: Status, data_root: Path | None, *, evaluate: b
         job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
-            whole = write_evaluation(
+            complete = write_evaluation(
                 run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
             )
-            loggers.end(status, _results(whole, settings.evaluation.measures), job.task.step)
-            return whole
+            loggers.end(status, _results(complete, settings.evaluation.measures), job.task.step)
+            return complete
         except KeyboardInterrupt:  # a second one ends at once
             pass
     ended: Status = "interrupted" if evaluate else status
-    whole = run.write_record(record | {"status": ended})
-    write_run_report(whole, run.path / REPORT)
+    complete = run.write_record(record | {"status": ended})
+    write_run_report(complete, run.path / REPORT)
     loggers.end(ended)
-    return whole
+    return complete
 
 
 def _save_models(run: RunFolder, parts: Components) -> None:
@@ -266,17 +266,17 @@ def _save_models(run: RunFolder, parts: Components) -> None:
 
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
     """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
-    found: dict[tuple[str, ...], float] = {}
-    for split, whole in record["evaluation"].items():
+    values_: dict[tuple[str, ...], float] = {}
+    for split, evaluated in record["evaluation"].items():
         cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
-        for cut, rows in ({(): whole} | cuts).items():
+        for cut, rows in ({(): evaluated} | cuts).items():
             for row in rows:
                 of = ("evaluation",) if row["name"] == "trained" else ("reference", row["name"])
                 for level, values in row["levels"].items():
                     shares = {name: values.get(name) for name in measures}
-                    found |= {
+                    values_ |= {
                         (*of, *cut, split, level, name): float(share)
                         for name, share in shares.items()
                         if isinstance(share, int | float)
                     }
-    return found
+    return values_

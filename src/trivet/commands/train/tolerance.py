@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from trivet.reports.items import is_number
-from trivet.reports.label_noise_record import CleaningLook
+from trivet.reports.label_noise_record import CleaningCheck
 from trivet.reports.page import MISSING, number, percent
 from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import EstimateRecord
@@ -39,15 +39,15 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
         reason = strategy["reason"]
         return [f"How many wrong labels this strategy tolerates is unknown: {reason}."] if reason else []
     tolerated = strategy["tolerance"]["rate"]
-    cleaned = any(look["left_out"] or look["relabelled"] for look in record["cleaning"])
-    told = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
-    told += ", measured on the cleaned labels" if cleaned else ""
+    cleaned = any(check["left_out"] or check["relabelled"] for check in record["cleaning"])
+    text = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
+    text += ", measured on the cleaned labels" if cleaned else ""
     if noise is None:
-        return [f"{told}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
+        return [f"{text}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
     if noise["topline"] or not noise["rate"]:
-        return [f"{told}."]
+        return [f"{text}."]
     how = "are wrong by the published labels" if noise["kind"] == "human" else "were made wrong on purpose"
-    lines = [f"{told}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}{how}."]
+    lines = [f"{text}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}{how}."]
     if not cleaned and (more := _more(noise["rate"], tolerated)):
         lines.append(f"That {more} more than the strategy tolerates: {_advice(record, run)}.")
     return lines
@@ -62,8 +62,8 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
     skew, tolerance = strategy["skew"], strategy["tolerance"]
     rows = []
     for key, (name, meaning) in _MEASURES.items() if skew else ():
-        if skew and (told := skew[key]):
-            rows.append((name, *_cells(told), meaning))
+        if skew and (estimate := skew[key]):
+            rows.append((name, *_cells(estimate), meaning))
     if tolerance:
         rows.append(
             ("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
@@ -75,15 +75,15 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
         "looks": number(strategy["looks"]),
         "picks": number(skew and skew["picks"]),
         "active": number(skew and skew["active"]),
-        "tenths": [f"{one:.2f}" if is_number(one) else MISSING for one in (skew["relative"] if skew else [])],
+        "tenths": [f"{share:.2f}" if is_number(share) else MISSING for share in (skew["relative"] if skew else [])],
         "along": [
             [
-                f"{number(part['from'])} to {number(part['to'])}",
-                number(part["picks"]),
-                *(_both(told) for told in (part["skew"], part["wrong_skew"], part["gamma"])),
-                _both(part["tolerance"] and part["tolerance"]["rate"]),
+                f"{number(phase['from'])} to {number(phase['to'])}",
+                number(phase["picks"]),
+                *(_both(estimate) for estimate in (phase["skew"], phase["wrong_skew"], phase["gamma"])),
+                _both(phase["tolerance"] and phase["tolerance"]["rate"]),
             ]
-            for part in strategy["along"]
+            for phase in strategy["along"]
         ],
     }
 
@@ -92,18 +92,18 @@ def cleaning_rows(record: RunRecord) -> list[list[str]]:
     """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
     return [
         [
-            *map(number, (look["step"], look["suspects"])),
-            _share(look),
-            *map(number, (look["left_out"], look["relabelled"])),
+            *map(number, (check["step"], check["suspects"])),
+            _share(check),
+            *map(number, (check["left_out"], check["relabelled"])),
         ]
-        for look in record["cleaning"]
+        for check in record["cleaning"]
     ]
 
 
-def _share(look: CleaningLook) -> str:
-    if look["noise_rate"] is not None:
-        return f"{percent(look['noise_rate'])} %"
-    return MISSING if look["least"] is None else f"at least {percent(look['least'])} %"
+def _share(check: CleaningCheck) -> str:
+    if check["noise_rate"] is not None:
+        return f"{percent(check['noise_rate'])} %"
+    return MISSING if check["least"] is None else f"at least {percent(check['least'])} %"
 
 
 def noise_curve(record: RunRecord) -> dict[str, Any] | None:
@@ -112,11 +112,14 @@ def noise_curve(record: RunRecord) -> dict[str, Any] | None:
     if not along:
         return None
     names: dict[Literal["skew", "wrong_skew"], str] = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
-    series = {said: [told["value"] if (told := part[key]) else None for part in along] for key, said in names.items()}
+    series = {
+        name: [estimate["value"] if (estimate := phase[key]) else None for phase in along]
+        for key, name in names.items()
+    }
     return {
         "title": "Skew of the picked negatives",
-        "step": [part["to"] for part in along],
-        "series": {said: values for said, values in series.items() if any(map(is_number, values))},
+        "step": [phase["to"] for phase in along],
+        "series": {name: values for name, values in series.items() if any(map(is_number, values))},
         "limits": None,
         "past": [],
         "marks": [],
@@ -141,15 +144,17 @@ def _more(rate: float, tolerated: EstimateRecord) -> str:
     return "is" if rate > high else "may be"
 
 
-def _with_ends(told: EstimateRecord) -> str:
-    shown = [f"{end:.2f}" for end in told["interval"] if end is not None]
-    return f"{told['value'] or 0:.2f}" + (f" [{', '.join(shown)}]" if len(shown) == 2 else "")
+def _with_ends(estimate: EstimateRecord) -> str:
+    ends = [f"{end:.2f}" for end in estimate["interval"] if end is not None]
+    return f"{estimate['value'] or 0:.2f}" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
 
 
-def _cells(told: EstimateRecord) -> tuple[str, str]:
-    value, *ends = (f"{one:.3g}" if is_number(one) else "∞" for one in (told["value"], *told["interval"]))
+def _cells(estimate: EstimateRecord) -> tuple[str, str]:
+    value, *ends = (
+        f"{number_:.3g}" if is_number(number_) else "∞" for number_ in (estimate["value"], *estimate["interval"])
+    )
     return value, " to ".join(ends)
 
 
-def _both(told: EstimateRecord | None) -> str:
-    return "{} ({})".format(*_cells(told)) if told else MISSING
+def _both(estimate: EstimateRecord | None) -> str:
+    return "{} ({})".format(*_cells(estimate)) if estimate else MISSING

@@ -17,13 +17,13 @@ from trivet.training.config import RunConfig
 
 SOURCE = "the settings of trivet train --vectors or --texts"
 FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
-ENOUGH, HELD_OUT = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
+ENOUGH, HOLDOUT_CLASSES = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
 STEPS, LOOKS = 200, 20  # optimiser steps, and those between two looks at the held-out classes
 RATE = (
     1e-3  # the learning rate at the end; it rises from near 0 over all steps, so that the first looks see small changes
 )
-SEEN = 10_000  # items that a look sees at most, and as many training items beside them
+SAMPLE = 10_000  # items that a look sees at most, and as many training items beside them
 MARGIN = 0.4
 TUNED, TUNED_CLASSES, TUNED_SAMPLES = 2e-5, 16, 4  # of a network of texts: learning rate, and batch
 
@@ -53,62 +53,62 @@ def head_settings(
     Raises:
         ValueError: if a setting or the data cannot be used.
     """
-    given = overridden({"data": dict(data)}, overrides)
-    config = DataConfig.parse(given["data"], source=SOURCE)
-    name = given.get("model", {}).get("name")
+    requested = overridden({"data": dict(data)}, overrides)
+    config = DataConfig.parse(requested["data"], source=SOURCE)
+    name = requested.get("model", {}).get("name")
     network = None
     if isinstance(name, str) and name.startswith(TEXT):
-        network = ModelConfig.parse({**given["model"]}, source=SOURCE)
+        network = ModelConfig.parse({**requested["model"]}, source=SOURCE)
     splits = load(config, data_root, tokenize=None if network is None else tokenize_of(network))
-    values = suited(given, splits, network)
+    values = suited(requested, splits, network)
     settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
-    return settings, _said(settings, int(np.prod(splits.train.inputs.shape)))
+    return settings, _summary(settings, int(np.prod(splits.train.inputs.shape)))
 
 
-def suited(given: Mapping[str, Any], splits: Splits, network: ModelConfig | None = None) -> dict[str, Any]:
+def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | None = None) -> dict[str, Any]:
     """Settings of a head, or of a network of texts, that suit the data: see `head_settings`.
 
     Args:
-        given: settings that are known already, of which "data" is needed.
+        requested: settings that are known already, of which "data" is needed.
         splits: the data, as these settings divide them.
         network: of texts, that is to be trained in place of a head.
     """
-    data, folds = given["data"], given["data"].get("folds")
+    data, folds = requested["data"], requested["data"].get("folds")
     classes = len(np.unique(splits.train.labels[splits.level]))
     width = int(np.prod(splits.train.inputs.shape))
     values: dict[str, Any] = {
         "data": dict(data),
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
-        "training": {"steps": STEPS, "learning_rate": RATE, **_rise(given.get("training", {}))},
-        "evaluation": {"distance": "cosine", "every": LOOKS, "sample": SEEN, "nmi_plus": 2, "map_points": 500},
+        "training": {"steps": STEPS, "learning_rate": RATE, **_rise(requested.get("training", {}))},
+        "evaluation": {"distance": "cosine", "every": LOOKS, "sample": SAMPLE, "nmi_plus": 2, "map_points": 500},
     }
     if network is not None:
         values["model"] = {"name": network.name}
         values["training"] = {"steps": STEPS, "optimizer": "adamw", "learning_rate": TUNED, "warmup_steps": LOOKS}
-    if "name" in given.get("loss", {}):
+    if "name" in requested.get("loss", {}):
         del values["loss"]
     choosable = any(name in splits.evaluation for name in SPLITS)
     if not choosable and classes >= 2 * FEWER:
-        folds = max(FOLDS, round(classes / HELD_OUT)) if classes >= ENOUGH else FEWER
+        folds = max(FOLDS, round(classes / HOLDOUT_CLASSES)) if classes >= ENOUGH else FEWER
         values["data"]["folds"] = folds
         classes -= -(-classes // folds)
         choosable = True
     if choosable:
         values["choosing"] = {"keep": "best", "measure": "recall@1"}
     most, samples = (CLASSES, SAMPLES) if network is None else (TUNED_CLASSES, TUNED_SAMPLES)
-    if given.get("batch", {}).get("size") is None:
+    if requested.get("batch", {}).get("size") is None:
         values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
     return values
 
 
-def _rise(given: Mapping[str, Any]) -> dict[str, int]:
-    """A learning rate that rises over all steps, whose number `given` may say."""
-    steps = given.get("steps", STEPS)
-    return {"warmup_steps": steps - 1} if isinstance(steps, int) and steps > 0 and "epochs" not in given else {}
+def _rise(training: Mapping[str, Any]) -> dict[str, int]:
+    """A learning rate that rises over all steps, whose number `requested` may say."""
+    steps = training.get("steps", STEPS)
+    return {"warmup_steps": steps - 1} if isinstance(steps, int) and steps > 0 and "epochs" not in training else {}
 
 
-def _said(settings: RunConfig, width: int) -> str:
+def _summary(settings: RunConfig, width: int) -> str:
     model, folds = settings.model, settings.data.folds
     network = f"A network {model.name} of {model.embedding_dim} dimensions"
     if isinstance(model, TextNetworkConfig):
@@ -118,8 +118,8 @@ def _said(settings: RunConfig, width: int) -> str:
         network = f"A linear head of {model.embedding_dim} dimensions that begins as {begins}"
     chosen = "the last step is kept"
     if settings.choosing.keep == "best":
-        held_out = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
-        chosen = f"the step is chosen by {held_out}"
+        split = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
+        chosen = f"the step is chosen by {split}"
     steps, epochs = settings.training.steps, settings.training.epochs
     length = f"{steps} steps" if epochs is None else f"{epochs} epochs"
     return f"{network}, {length}; {chosen}. The run folder has all settings in config.toml."

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from trivet.mining.gather import gather_rows
 
 
-class WholeBatchNorm(TorchFunctionMode):
+class SharedBatchNorm(TorchFunctionMode):
     """In this context batch norm in training mode, of any module, is over the rows of all processes.
 
     torch's SyncBatchNorm does the same, on GPUs only, and takes the place of modules, which loses the activation of
@@ -35,7 +35,7 @@ class WholeBatchNorm(TorchFunctionMode):
 
 def normalises_batches(network: nn.Module) -> bool:
     """Whether batch norm of a network in training mode depends on the batch."""
-    return any(part.training for part in network.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
+    return any(module.training for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
 
 
 def _batch_norm(
@@ -60,12 +60,12 @@ def _batch_norm(
         return normalised
     channels = (1, -1, *[1] * (input.ndim - 2))
     others = [axis for axis in range(input.ndim) if axis != 1]
-    own = input if input.dtype == torch.float64 else input.float()
-    own_mean = own.mean(others)
-    own_spread = (own - own_mean.reshape(channels)).square().sum(others)
-    own_count = own_mean.new_tensor([input.numel() / input.shape[1]])
+    values = input if input.dtype == torch.float64 else input.float()
+    local_mean = values.mean(others)
+    local_spread = (values - local_mean.reshape(channels)).square().sum(others)
+    local_count = local_mean.new_tensor([input.numel() / input.shape[1]])
     # The sums of the processes are put together as those of parts of one sample (Chan, Golub, LeVeque 1979).
-    sent = torch.cat([own_mean, own_spread, own_count])
+    sent = torch.cat([local_mean, local_spread, local_count])
     each = gather_rows(sent[None], [1] * dist.get_world_size())  # (W, 2 C + 1)
     means, spreads = each[:, :-1].chunk(2, dim=1)
     counts = each[:, -1:]
@@ -78,5 +78,5 @@ def _batch_norm(
             running_var.lerp_((spread / (count - 1)).to(running_var), momentum)
     scale = torch.rsqrt(spread / count + eps)
     scale = scale if weight is None else scale * weight
-    shifted = (own - mean.reshape(channels)) * scale.reshape(channels)
+    shifted = (values - mean.reshape(channels)) * scale.reshape(channels)
     return (shifted if bias is None else shifted + bias.reshape(channels)).to(input.dtype)

@@ -123,8 +123,8 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:
     """What a process that was started here does."""
     os.setsid()
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in place.items()}
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in variables.items()}
     # The store is that of the process which started this one.
     os.environ |= {"MASTER_ADDR": ADDRESS, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     for number in ending_signals():

@@ -74,22 +74,23 @@ class ProcessGroup:
         """Whether this process decides and writes."""
         return self.rank == 0
 
-    def whole(self, own: Tensor, count: int) -> Tensor:
-        """The embeddings `(count, d)` of a batch, of which `own` are this process's; only these have a graph.
+    def full_batch(self, local: Tensor, count: int) -> Tensor:
+        """The embeddings `(count, d)` of a batch, of which `local` are this process's; only these have a graph.
 
         In float32, where they are in half precision.
 
-        The loss is computed from all of them by every process. So the gradient of `own` is that of one process with the
+        The loss is computed from all of them by every process. So the gradient of `local` is that of one process with
+        the
         whole batch, and those of the parameters add up to its gradient: they are multiplied by the number of processes
         here, as DistributedDataParallel takes their mean.
         """
         parts = parts_of(count, self.size)
-        own = own if own.dtype == torch.float64 else own.float()
-        all_rows = gather_rows(own.detach(), [part.stop - part.start for part in parts])
-        if own.requires_grad:
-            own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
+        local = local if local.dtype == torch.float64 else local.float()
+        all_rows = gather_rows(local.detach(), [span.stop - span.start for span in parts])
+        if local.requires_grad:
+            local.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
         mine = parts[self.rank]
-        return torch.cat([all_rows[: mine.start], own, all_rows[mine.stop :]])
+        return torch.cat([all_rows[: mine.start], local, all_rows[mine.stop :]])
 
     def embed(self, model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> Floats:
         """Embeddings `(N, d)` as `training.embedding.embed` gives them, of which each process makes its part.
@@ -99,9 +100,9 @@ class ProcessGroup:
         if len(inputs) < self.size:
             return embed(model, inputs, progress)
         parts = parts_of(len(inputs), self.size)
-        own = embed(model, inputs.subset(np.arange(len(inputs))[parts[self.rank]]), progress)
+        local = embed(model, inputs.subset(np.arange(len(inputs))[parts[self.rank]]), progress)
         with lost_peers():
-            rows: Floats = gather_rows(torch.from_numpy(own), [part.stop - part.start for part in parts]).numpy()
+            rows: Floats = gather_rows(torch.from_numpy(local), [chunk.stop - chunk.start for chunk in parts]).numpy()
         return rows
 
     def agree(self, *flags: bool) -> list[bool]:
@@ -111,7 +112,7 @@ class ProcessGroup:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return [bool(value) for value in values.tolist()]
 
-    def tell(self, value: Any = None) -> Any:
+    def broadcast(self, value: Any = None) -> Any:
         """What the main process says, as JSON; every process must call it, the others without a value."""
         return json.loads(self._send(json.dumps(value).encode() if self.main else b""))
 
@@ -125,7 +126,7 @@ class ProcessGroup:
         Raises:
             ValueError: on every process, if not.
         """
-        main = self.tell(text)
+        main = self.broadcast(text)
         (differ,) = self.agree(main != text)
         if differ:
             raise ValueError(
@@ -135,7 +136,7 @@ class ProcessGroup:
 
     def leave(self) -> None:
         """Part from the others, once all have come so far."""
-        self._part()
+        self._disconnect()
         dist.destroy_process_group()
 
     def leave_for_good(self) -> NoReturn:
@@ -143,7 +144,7 @@ class ProcessGroup:
 
         At once: connections that another closes meanwhile may make Gloo abort what Python does at its end.
         """
-        self._part()
+        self._disconnect()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -170,7 +171,7 @@ class ProcessGroup:
                 time.sleep(BEAT / 4)
         return False
 
-    def _part(self) -> None:
+    def _disconnect(self) -> None:
         self.agree(False)
         if self.watch is not None:
             self.watch.end()
@@ -230,7 +231,7 @@ class Watch:
     def __init__(self, rank: int, size: int, store: Store, act: Callable[[str], None]) -> None:
         self._rank, self._store, self._act = rank, store, act
         self._others = [other for other in range(size) if other != rank]
-        self._seen: dict[int, tuple[bytes, float]] = {}
+        self._heartbeats: dict[int, tuple[bytes, float]] = {}
         self._stopped: set[int] = set()  # those that were asked to end, as this one probably is
         self._over = threading.Event()
         self._beats = 0
@@ -277,13 +278,13 @@ class Watch:
                     if note["kind"] == KeyboardInterrupt.__name__:
                         self._stopped.add(other)
                         continue
-                    said = note["text"] if note["user"] else f"{note['kind']} {note['text']}".strip()
-                    return f"process {other} failed: {said.rstrip('.')}"
+                    message = note["text"] if note["user"] else f"{note['kind']} {note['text']}".strip()
+                    return f"process {other} failed: {message.rstrip('.')}"
                 now = time.monotonic()
                 beat = self._store.get(f"alive/{other}") if self._store.check([f"alive/{other}"]) else b""
-                last, since = self._seen.get(other, (None, now))
+                last, since = self._heartbeats.get(other, (None, now))
                 if beat != last:
-                    self._seen[other] = (beat, now)
+                    self._heartbeats[other] = (beat, now)
                 elif now - since > patience:
                     return f"process {other} is gone: it was killed, or is out of reach"
         except RuntimeError:
@@ -313,8 +314,8 @@ def join(member: ProcessRank, device: torch.device, act: Callable[[str], None]) 
             f"all {member.size} processes must meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: "
             f"{' '.join(str(error).split())[:300].rstrip('.')}; start all of them by one torchrun."
         ) from None
-    notes, own_notes = (dist.PrefixStore("trivet", one) for one in (store, store.clone()))  # type: ignore[attr-defined]
+    notes, watch_notes = (dist.PrefixStore("trivet", connection) for connection in (store, store.clone()))  # type: ignore[attr-defined]
     world = ProcessGroup(rank, size, notes)
-    world.watch = Watch(rank, size, own_notes, act)
+    world.watch = Watch(rank, size, watch_notes, act)
     world.agree(False)
     return world

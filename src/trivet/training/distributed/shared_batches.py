@@ -41,7 +41,7 @@ class SharedBatch:
         inputs: a view of it.
         labels: `(N,)` each; small, so they are sent as they are.
         arrivals: the name of where it arrives.
-        place: the sender, and which of its memory this is.
+        slot: the sender, and which of its memory this is.
         known: whether the receiver has the memory: to send it takes longer than all the rest.
     """
 
@@ -52,22 +52,22 @@ class SharedBatch:
         labels: tuple[Tensor, ...],
         *,
         arrivals: str,
-        place: tuple[str, int],
+        slot: tuple[str, int],
         known: bool,
     ) -> None:
         self.memory, self.inputs, self.labels = memory, inputs, labels
-        self.arrivals, self.place, self.known = arrivals, place, known
+        self.arrivals, self.slot, self.known = arrivals, slot, known
 
     def __reduce__(self) -> Rebuild:
-        labels = tuple(one.numpy() for one in self.labels)
+        labels = tuple(column.numpy() for column in self.labels)
         sent = None if self.known else self.memory
         inputs = self.inputs
-        return _arrive, (self.arrivals, self.place, sent, inputs.dtype, inputs.size(), inputs.stride(), labels)
+        return _arrive, (self.arrivals, self.slot, sent, inputs.dtype, inputs.size(), inputs.stride(), labels)
 
 
 def _arrive(
     arrivals: str,
-    place: tuple[str, int],
+    slot: tuple[str, int],
     sent: Tensor | None,
     dtype: torch.dtype,
     size: torch.Size,
@@ -75,13 +75,13 @@ def _arrive(
     labels: tuple[np.ndarray, ...],
 ) -> tuple[Tensor, ...]:
     if sent is not None:
-        _arrivals[arrivals][place] = sent
-    whole = _arrivals[arrivals][place].numpy()
+        _arrivals[arrivals][slot] = sent
+    buffer = _arrivals[arrivals][slot].numpy()
     count = math.prod(size) * dtype.itemsize
-    held = whole[:count]
+    content = buffer[:count]
     # The storage of the inputs holds this array, so the memory is free when the last tensor or view of them is gone.
-    weakref.finalize(held, whole.__setitem__, -1, 0).atexit = False
-    inputs = torch.from_numpy(held).view(dtype).as_strided(size, stride)
+    weakref.finalize(content, buffer.__setitem__, -1, 0).atexit = False
+    inputs = torch.from_numpy(content).view(dtype).as_strided(size, stride)
     return inputs, *map(torch.from_numpy, labels)
 
 
@@ -96,23 +96,23 @@ class BatchMemory:
         self.arrivals, self.sender = arrivals, uuid.uuid4().hex
         self._shared: list[Tensor] = []
 
-    def parcel(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> SharedBatch:
+    def pack(self, inputs: Tensor, labels: tuple[Tensor, ...]) -> SharedBatch:
         """A copy of a batch, of the same strides where the inputs are dense, in memory that nobody reads any more."""
         count = inputs.numel() * inputs.itemsize
-        place, known = self._free(count)
-        memory = self._shared[place]
+        slot, known = self._free(count)
+        memory = self._shared[slot]
         strides = torch.empty_like(inputs, device="meta").stride()
         copied = memory[:count].view(inputs.dtype).as_strided(inputs.size(), strides)
         copied.copy_(inputs)
         memory[-1] = 1
-        return SharedBatch(memory, copied, labels, arrivals=self.arrivals, place=(self.sender, place), known=known)
+        return SharedBatch(memory, copied, labels, arrivals=self.arrivals, slot=(self.sender, slot), known=known)
 
     def _free(self, count: int) -> tuple[int, bool]:
         """The place of memory for `count` bytes and one more, and whether it was there; a free one may be replaced."""
-        free = [place for place, memory in enumerate(self._shared) if memory[-1] == 0]
-        for place in free:
-            if len(self._shared[place]) > count:
-                return place, True
+        free = [slot for slot, memory in enumerate(self._shared) if memory[-1] == 0]
+        for slot in free:
+            if len(self._shared[slot]) > count:
+                return slot, True
         fresh: Tensor = torch.zeros(count + 1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]  # torch has no type for it
         if not free:
             self._shared.append(fresh)

@@ -28,7 +28,7 @@ class WorkerRank:
             LostError: if another process is gone.
         """
         parts, world = self._parts, self._world
-        while (order := world.tell()) is not None:
+        while (order := world.broadcast()) is not None:
             parts.guard.restore(order["guard"])
             parts.clean_as(parts.guard.settings)
             parts.cleaning.restore(order["cleaning"])
@@ -43,4 +43,4 @@ class WorkerRank:
     def _after_step(self) -> None:
         assert self._task is not None
         if self._parts.looks_at(self._task.step):
-            self._parts.choosing.embedded(self._parts.measured, self._world.embed)
+            self._parts.choosing.embed_items(self._parts.measured, self._world.embed)
