@@ -14,10 +14,10 @@ from trivet.commands.demo import page as demo_page
 from trivet.commands.demo.record import DemoRecord
 from trivet.commands.diagnose import page as diagnose_page
 from trivet.commands.evaluate import page as evaluate_page
+from trivet.commands.evaluate.record import ComparisonRecord
 from trivet.commands.forecast import page as forecast_page
 from trivet.commands.train import page as train_page
 from trivet.reports.diagnosis_record import DiagnosisRecord
-from trivet.reports.evaluation_record import ComparisonRecord
 from trivet.reports.forecast_record import ForecastRecord
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import read_run
@@ -32,7 +32,7 @@ def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
-    evaluate_page.write_evaluation_report(complete(ComparisonRecord, record), path)
+    evaluate_page.write_evaluation_report(ComparisonRecord.read(record), path)
 
 
 def write_audit_report(record: Mapping[str, Any], path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from trivet.commands.demo.record import DemoRecord
 from trivet.reports.diagnosis_record import DiagnosisRecord
-from trivet.reports.evaluation_record import ComparisonRecord
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord, read_run
 
@@ -43,7 +42,7 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
     assert read_run(record) == record
 
 
-@pytest.mark.parametrize("kind", [RunRecord, DiagnosisRecord, ComparisonRecord, DemoRecord])
+@pytest.mark.parametrize("kind", [RunRecord, DiagnosisRecord, DemoRecord])
 def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
     once = complete(kind, {})
     assert complete(kind, once) == once

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from trivet.reports.evaluation_record import EvaluationRecord
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, percent
 
@@ -89,67 +86,6 @@ GLOSSARY = (
 
 
 OVERS: tuple[Literal["queries"], Literal["classes"]] = ("queries", "classes")
-
-
-@dataclass(frozen=True)
-class ClassShares:
-    """One measure of each class: embedding -> (name, queries, share), the worst first."""
-
-    measure: str
-    rows: Mapping[int, Sequence[tuple[str, str, float]]]
-    chance: float | None
-
-    @property
-    def count(self) -> int:
-        """Classes of the embedding that has most."""
-        return max(map(len, self.rows.values()))
-
-
-class Shares:
-    """The measures of one embedding at one level."""
-
-    def __init__(self, result: EvaluationRecord, level: str) -> None:
-        self.result = result
-        self.values = result["evaluation"][level]
-        self._macro = result["macro"].get(level, {})
-        self._intervals = result["intervals"].get(level, {})
-        self._macro_intervals = result["macro_intervals"].get(level, {})
-        self.retrieval = [
-            name
-            for name in self.values
-            if (f"chance_{name}" in self.values or name in self._macro)
-            and name not in CLUSTERING
-            and not re.fullmatch(VERIFICATION, name)
-        ]
-
-    def value(self, name: str) -> float | None:
-        """The share, if it was measured."""
-        return finite(self.values.get(name))
-
-    def chance(self, name: str) -> float | None:
-        """Score of an embedding that maps everything to one point."""
-        if name.startswith("tar@far="):
-            return float(name.removeprefix("tar@far="))
-        return finite(self.values.get(f"chance_{name}", CHANCE.get(name)))
-
-    def macro(self, name: str) -> float | None:
-        """The mean of the classes."""
-        return finite(self._macro.get(name))
-
-    def interval(self, name: str, over: str) -> Sequence[float] | None:
-        """The ends of the 95 % interval over "queries" or "classes"."""
-        return interval(self._intervals.get(name, {}).get(over))
-
-    def macro_interval(self, name: str) -> Sequence[float] | None:
-        """The interval of the mean of the classes."""
-        return interval(self._macro_intervals.get(name, {}).get("classes"))
-
-    def widest(self, name: str) -> tuple[str, Sequence[float]] | None:
-        """The interval over classes, or over queries where there is none, and which of them."""
-        for over in ("classes", "queries"):
-            if (ends := self.interval(name, over)) is not None:
-                return over, ends
-        return None
 
 
 def finite(value: object) -> float | None:

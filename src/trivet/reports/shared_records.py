@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-Ends = list[float]
+from trivet.reports.record import Number
+
+Ends = list[Number]
 """The low and the high end of an interval."""
 
-Measures = dict[str, float | str | None]
+Measures = dict[str, bool | Number | str | None]
 """The measures of one label level, by name; "chance_NAME" beside each and "NAME_missing", why there is none."""
 
 Intervals = dict[str, dict[str, Ends | None]]

@@ -24,7 +24,7 @@ from trivet.commands.diagnose.inputs import DiagnosisOptions as Diagnosed
 from trivet.commands.diagnose.inputs import subjects
 from trivet.commands.embed import shards as embed_shards
 from trivet.commands.embed.run import embed_data
-from trivet.commands.evaluate.run import EvaluationOptions, evaluate_file
+from trivet.commands.evaluate.run import evaluate_files
 from trivet.commands.index.run import make_index
 from trivet.commands.main import main
 from trivet.commands.search.run import search_folder
@@ -114,7 +114,8 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
 
     # Each command takes the folder as it takes the file.
     found = [
-        evaluate_file(path, EvaluationOptions(measures=("recall@1", "map"), resamples=0)).record for path in (one, many)
+        evaluate_files([path], measures=("recall@1", "map"), resamples=0)[0].record.as_json(unset=False)
+        for path in (one, many)
     ]
     assert found[0]["evaluation"] == found[1]["evaluation"]
     assert found[1]["protocol"]["queries"] == 250
@@ -402,7 +403,7 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
     shutil.copytree(whole, copy)
     holes(copy)
     with pytest.raises(ValueError, match="must be finite: rows 0, 1"):
-        evaluate_file(copy, EvaluationOptions(measures=("recall@1",), resamples=0))
+        evaluate_files([copy], measures=("recall@1",), resamples=0)
     with pytest.raises(ValueError, match=r"or of shards, with a shards\.json"):
         read_vectors(tmp_path)
 

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trivet.commands.evaluate.differences import compare, summary
-from trivet.commands.evaluate.run import EvaluationOptions, evaluate_file, evaluate_files, evaluate_pair, per_class_csv
+from trivet.commands.evaluate.differences import compare
+from trivet.commands.evaluate.options import _as_json
+from trivet.commands.evaluate.run import Evaluation, evaluate_files, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 from trivet.metrics.folds import class_folds
@@ -21,7 +21,7 @@ from trivet.metrics.rejection import rejection
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 NAMES = ("recall@1", "map@r", "nmi")
-QUICK = EvaluationOptions(measures=NAMES, resamples=50)
+QUICK: dict[str, Any] = {"measures": NAMES, "resamples": 50}
 
 
 def blobs(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -36,10 +36,25 @@ def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
     return path
 
 
+def evaluate_one(path: Path, **options: Any) -> Evaluation:
+    (evaluation,) = evaluate_files([path], **options)
+    return evaluation
+
+
+def record_of(path: Path, **options: Any) -> dict[str, Any]:
+    """The object that `trivet evaluate --json` prints of one file."""
+    return evaluate_one(path, **options).record.as_json(unset=False)
+
+
+def summary(found: Sequence[Evaluation], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that `trivet evaluate --json` prints of several files."""
+    return _as_json([one.record for one in found], compare(found, resamples=options["resamples"], seed=0), None)
+
+
 def test_one_set_equals_the_library(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
-    record = evaluate_file(path, QUICK).record
+    record = record_of(path, **QUICK)
     assert list(record["evaluation"]) == ["coarse", "fine"]
     found = retrieve(points, labels, measures=("recall@1", "map@r"), distance="cosine")
     assert record["evaluation"]["fine"]["map@r"] == pytest.approx(found.mean()["map@r"], rel=1e-12)
@@ -49,7 +64,7 @@ def test_one_set_equals_the_library(tmp_path: Path) -> None:
     assert low <= record["evaluation"]["fine"]["recall@1"] <= high
     assert record["clustering"]["fine"]["clusters"] == 6
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    only = evaluate_file(path, replace(QUICK, levels=("fine",), distance="euclidean")).record
+    only = record_of(path, **QUICK | {"levels": ("fine",), "distance": "euclidean"})
     assert list(only["evaluation"]) == ["fine"]
     assert only["distance"] == "euclidean"
 
@@ -64,10 +79,13 @@ def test_splits_of_one_file_and_two_files_are_the_same_task(tmp_path: Path) -> N
     # The gallery holds some of the queries too; by their ids they are not found.
     held = ~asked | (np.arange(120) < 30)
     gallery = write(tmp_path / "gallery.npz", points[held], label=labels[held], id=ids[held])
-    one = evaluate_file(whole, replace(QUICK, query="test", gallery="train"))
-    two = evaluate_pair(query, gallery, QUICK)
-    assert (one.record["protocol"]["queries"], one.record["protocol"]["gallery"]) == (40, 80)
-    assert two.record["protocol"]["queries_in_gallery"] == 10
+    one = evaluate_one(whole, **QUICK | {"query": "test", "gallery": "train"})
+    two = evaluate_files([], query=str(query), gallery=str(gallery), **QUICK)[0]
+    assert (
+        one.record.as_json(unset=False)["protocol"]["queries"],
+        one.record.as_json(unset=False)["protocol"]["gallery"],
+    ) == (40, 80)
+    assert two.record.as_json(unset=False)["protocol"]["queries_in_gallery"] == 10
     expected = retrieve(
         points[asked],
         labels[asked],
@@ -86,10 +104,10 @@ def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
     names = np.where(labels == 5, "-1", labels.astype(str))
     split = np.where((np.arange(120) < 30) & (labels != 5), "query", "gallery")
     path = write(tmp_path / "a.npz", points, person=names, camera=cameras, split=split)
-    request = replace(QUICK, query="query", gallery="gallery", cameras=True, junk="-1")
-    record = evaluate_file(path, request)
+    request = QUICK | {"query": "query", "gallery": "gallery", "cameras": True, "junk": "-1"}
+    record = evaluate_one(path, **request)
     asked = split == "query"
-    assert record.record["protocol"]["junk"] == int((names[~asked] == "-1").sum()) > 0
+    assert record.record.as_json(unset=False)["protocol"]["junk"] == int((names[~asked] == "-1").sum()) > 0
     expected = retrieve(
         points[asked],
         labels[asked],
@@ -102,17 +120,17 @@ def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
         distance="cosine",
     )
     np.testing.assert_allclose(record.retrieval["person"].values, expected.values, atol=1e-12)
-    within = replace(QUICK, cameras=True)
-    assert evaluate_file(path, within).record["protocol"]["same_camera_left_out"]
+    within = QUICK | {"cameras": True}
+    assert record_of(path, **within)["protocol"]["same_camera_left_out"]
 
 
 def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
     path = write(tmp_path / "a.npz", points, intent=labels, split=split)
-    record = evaluate_file(
-        path, replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean")
-    ).record
+    record = record_of(
+        path, **QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "distance": "euclidean"}
+    )
     asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
     outside = labels[split == "test"] == 3
     expected = rejection(asked, outside, known)
@@ -127,16 +145,16 @@ def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected
     points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
     ids = np.array([f"item {i}" for i in range(120)])
-    request = replace(QUICK, out_of_scope="none", measures=("recall@1",), resamples=0, distance="euclidean")
+    request = QUICK | {"out_of_scope": "none", "measures": ("recall@1",), "resamples": 0, "distance": "euclidean"}
     junk = np.arange(120) % 20 == 7
     if by == "split":
         junk[:] = False
         path = write(tmp_path / "a.npz", points, label=names, id=ids, split=np.full(120, "test"))
-        request = replace(request, query="test", gallery="test")
+        request = request | {"query": "test", "gallery": "test"}
     else:
         every = np.ones(120, dtype=np.bool_)
         path = write(tmp_path / "a.npz", points, label=names, id=ids, is_query=every, is_gallery=every, is_junk=junk)
-    record = evaluate_file(path, request).record
+    record = record_of(path, **request)
     apart = np.linalg.norm(points[:, None].astype(np.float64) - points[None], axis=2)
     np.fill_diagonal(apart, np.inf)
     nearest = apart[:, (names != "none") & ~junk].min(axis=1)
@@ -151,8 +169,14 @@ def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
     path = write(tmp_path / "a.npz", points, intent=labels, split=split)
-    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", distance="euclidean", resamples=0)
-    found = evaluate_file(path, replace(request, junk="2")).record["rejection"]
+    request = QUICK | {
+        "query": "test",
+        "gallery": "train",
+        "out_of_scope": "3",
+        "distance": "euclidean",
+        "resamples": 0,
+    }
+    found = record_of(path, **request | {"junk": "2"})["rejection"]
     asked, known = points[split == "test"], points[(split == "train") & (labels != 3) & (labels != 2)]
     expected = rejection(asked, labels[split == "test"] == 3, known)
     assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
@@ -165,9 +189,9 @@ def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str
     retrieved = np.flatnonzero(labels == 3)[:3] if junk is None else np.flatnonzero(labels == 2)
     split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
     path = write(tmp_path / "a.npz", points, intent=labels, split=split, id=ids)
-    request = replace(QUICK, query="test", gallery="train", out_of_scope="3", junk=junk, resamples=0)
+    request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "junk": junk, "resamples": 0}
     with pytest.raises(ValueError, match="gallery"):
-        evaluate_file(path, request)
+        evaluate_one(path, **request)
 
 
 def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
@@ -175,9 +199,9 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
     names = np.array([f"class {label}" for label in labels])
     path = write(tmp_path / "a.npz", points, intent=names, split=split)
-    request = replace(QUICK, query="test", gallery="train", out_of_scope="class 3", distance="euclidean")
-    evaluated = evaluate_file(path, request)
-    found = evaluated.record["rejection"]
+    request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "class 3", "distance": "euclidean"}
+    evaluated = evaluate_one(path, **request)
+    found = evaluated.record.as_json(unset=False)["rejection"]
     asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
     # Queries in scope first, as they are drawn.
     order = np.argsort(labels[split == "test"] == 3, kind="stable")
@@ -192,8 +216,8 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     per_class_csv([evaluated], tmp_path / "classes.csv")
     rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
     assert [float(row["rejection-auroc"]) for row in rows] == pytest.approx(list(expected.per_class().values()))
-    assert json.loads(json.dumps(evaluated.record, allow_nan=False)) == evaluated.record
-    assert "intervals" not in evaluate_file(path, replace(request, resamples=0)).record["rejection"]
+    assert json.loads(json.dumps(evaluated.record.as_json(), allow_nan=False)) == evaluated.record.as_json()
+    assert "intervals" not in record_of(path, **request | {"resamples": 0})["rejection"]
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -202,23 +226,23 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for folder, rows in (("a", points), ("b", -(points[:, ::-1] ** 2))):
         (tmp_path / folder).mkdir()
         paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
-    request = replace(QUICK, resamples=0, measures=("recall@1",))
-    evaluated = evaluate_files(paths, request)
-    names = [one.record["embeddings"] for one in evaluated]
+    request = QUICK | {"resamples": 0, "measures": ("recall@1",)}
+    evaluated = evaluate_files(paths, **request)
+    names = [one.record.embeddings for one in evaluated]
     assert names == ["a/embeddings.npz", "b/embeddings.npz"]
     (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
     assert (difference["less"], difference["of"]) == tuple(names)
-    cut = evaluate_files(paths, replace(request, prefixes=(2,)))
-    assert [one.record["embeddings"] for one in cut] == [f"{name}, first 2" for name in names]
+    cut = evaluate_files(paths, **request | {"prefixes": (2,)})
+    assert [one.record.embeddings for one in cut] == [f"{name}, first 2" for name in names]
     other = write(tmp_path / "other.npz", points, label=labels)
     for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
-        assert evaluate_files(several, request)[0].record["embeddings"] == "embeddings.npz"
+        assert evaluate_files(several, **request)[0].record.embeddings == "embeddings.npz"
 
 
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, label=labels)
-    found = evaluate_file(path, replace(QUICK, folds=3, distance="euclidean")).record["folds"]["label"]["map@r"]
+    found = record_of(path, **QUICK | {"folds": 3, "distance": "euclidean"})["folds"]["label"]["map@r"]
     expected = [
         retrieve(points[rows], labels[rows], measures=["map@r"]).mean()["map@r"] for rows in class_folds(labels, 3)
     ]
@@ -229,16 +253,16 @@ def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
 def test_a_level_with_too_few_classes_for_the_folds_is_said(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
-    record = evaluate_file(path, replace(QUICK, folds=3)).record
+    record = record_of(path, **QUICK | {"folds": 3})
     assert list(record["folds"]) == ["fine"]
     assert record["folds_missing"] == {"coarse": "3 folds need as many classes: there are 2."}
 
 
 def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
     points, labels = blobs()
-    request = replace(QUICK, resamples=0)
+    request = QUICK | {"resamples": 0}
     paths = [write(tmp_path / f"{name}.npz", points[:, :width], label=labels) for name, width in (("a", 5), ("b", 2))]
-    result = summary([evaluate_file(path, request) for path in paths], request)
+    result = summary([evaluate_one(path, **request) for path in paths], request)
     row = result["differences"]["label"]["map@r"][0]
     assert row["difference"] < 0
     assert row["queries"] is row["classes"] is None
@@ -248,10 +272,10 @@ def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path
 def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
     points, labels = blobs()
     path = write(tmp_path / "a.npz", points, label=labels, id=np.arange(120))
-    some = evaluate_file(path, replace(QUICK, sample=20, seed=3))
+    some = evaluate_one(path, **QUICK | {"sample": 20, "seed": 3})
     assert len(some.retrieval["label"].classes) == len(some.ids if some.ids is not None else []) == 20
-    near = evaluate_file(path, replace(QUICK, approximate="hnsw")).record
-    exact = evaluate_file(path, QUICK).record
+    near = record_of(path, **QUICK | {"approximate": "hnsw"})
+    exact = record_of(path, **QUICK)
     assert near["protocol"]["approximate"]["recall"] == 1
     assert near["evaluation"]["label"]["map@r"] == pytest.approx(exact["evaluation"]["label"]["map@r"], rel=1e-12)
     assert near["evaluation"]["label"]["nmi"] == exact["evaluation"]["label"]["nmi"]
@@ -264,14 +288,16 @@ def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
     order = np.random.default_rng(2).permutation(120)
     a = write(tmp_path / "a.npz", points, label=labels, id=ids)
     b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
-    found = [evaluate_file(path, QUICK) for path in (a, b, a)]
+    found = [evaluate_one(path, **QUICK) for path in (a, b, a)]
     result = summary(found, QUICK)
     rows = result["differences"]["label"]["map@r"]
-    values = [one.record["evaluation"]["label"]["map@r"] for one in found]
+    values = [one.record.as_json(unset=False)["evaluation"]["label"]["map@r"] for one in found]
     assert [row["difference"] for row in rows] == pytest.approx([values[1] - values[0], 0], abs=1e-12)
     assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
     assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
-    assert result == summary([evaluate_file(path, QUICK) for path in (a, b, a)], QUICK) | {"results": result["results"]}
+    assert result == summary([evaluate_one(path, **QUICK) for path in (a, b, a)], QUICK) | {
+        "results": result["results"]
+    }
 
 
 def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> None:
@@ -280,15 +306,15 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
     order = np.random.default_rng(2).permutation(120)
     names = ("nmi", "ami", "nmi+", "roc-auc", "tar@far", "verification-accuracy")
-    request = replace(QUICK, measures=names, nmi_plus=2, resamples=200)
+    request = QUICK | {"measures": names, "nmi_plus": 2, "resamples": 200}
     a = write(tmp_path / "a.npz", points, label=labels, id=ids)
     b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
     c = write(tmp_path / "c.npz", points[order], label=labels[order], id=ids[order])
-    found = [evaluate_file(path, request) for path in (a, b, c)]
+    found = [evaluate_one(path, **request) for path in (a, b, c)]
     result = summary(found, request)
     differences = result["differences"]["label"]
-    values = [one.record["evaluation"]["label"] for one in found]
-    single = found[0].record["intervals"]["label"]
+    values = [one.record.as_json(unset=False)["evaluation"]["label"] for one in found]
+    single = found[0].record.as_json(unset=False)["intervals"]["label"]
     assert differences.keys() == {
         "nmi",
         "ami",
@@ -310,7 +336,9 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     assert differences["nmi"][0]["classes"] == pytest.approx([paired.interval.low, paired.interval.high])
     # Paired: narrower than the two intervals together.
     for over in ("queries", "classes"):
-        widths = [one["intervals"]["label"]["roc-auc"][over] for one in (found[0].record, found[1].record)]
+        widths = [
+            one["intervals"]["label"]["roc-auc"][over] for one in (found[0].record.as_json(), found[1].record.as_json())
+        ]
         low, high = differences["roc-auc"][0][over]
         assert high - low < sum(end[1] - end[0] for end in widths)
     assert single.keys() >= differences.keys()
@@ -320,8 +348,8 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     whole = sum(float(row["nmi"]) * int(row["queries"]) for row in rows[:6]) / 120
     assert whole == pytest.approx(values[0]["nmi"], abs=1e-9)
     macro = [float(row["roc-auc"]) for row in rows[:6]]
-    assert found[0].record["macro"]["label"]["roc-auc"] == pytest.approx(np.mean(macro))
-    low, high = found[0].record["macro_intervals"]["label"]["roc-auc"]["classes"]
+    assert found[0].record.as_json(unset=False)["macro"]["label"]["roc-auc"] == pytest.approx(np.mean(macro))
+    low, high = found[0].record.as_json(unset=False)["macro_intervals"]["label"]["roc-auc"]["classes"]
     assert low < np.mean(macro) < high
 
 
@@ -333,13 +361,13 @@ def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:
     (run / "config.toml").write_text(
         '[data]\nname = "digits"\n[loss]\nname = "triplet"\n[evaluation]\ndistance = "euclidean"\n'
     )
-    record = evaluate_file(run, QUICK).record
+    record = record_of(run, **QUICK)
     assert (record["embeddings"], record["distance"]) == ("run (seen)", "euclidean")
 
 
 def test_a_row_for_each_class(tmp_path: Path) -> None:
     points, labels = blobs()
-    found = evaluate_file(write(tmp_path / "a.npz", points, label=labels), QUICK)
+    found = evaluate_one(write(tmp_path / "a.npz", points, label=labels), **QUICK)
     per_class_csv([found], tmp_path / "classes.csv")
     rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
     assert [row["class"] for row in rows] == [str(label) for label in range(6)]
@@ -372,7 +400,7 @@ def test_bad_input_is_a_stated_error(tmp_path: Path, request_: dict[str, Any], s
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
     path = write(tmp_path / "a.npz", points, label=labels, split=split)
     with pytest.raises(ValueError, match=sentence):
-        evaluate_file(path, replace(QUICK, **request_))
+        evaluate_one(path, **QUICK | request_)
 
 
 @pytest.mark.parametrize(
@@ -391,17 +419,17 @@ def test_only_embeddings_of_the_same_items_are_compared(
     other = change(points, labels, ids)
     a = write(tmp_path / "a.npz", points, label=labels, id=ids)
     b = write(tmp_path / "b.npz", other[0], label=other[1], id=other[2])
-    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    found = [evaluate_one(path, **QUICK) for path in (a, b)]
     with pytest.raises(ValueError, match=sentence):
-        compare(found, QUICK)
+        compare(found, resamples=50, seed=0)
 
 
 def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> None:
     points, labels = blobs()
     a, b = write(tmp_path / "a.npz", points, label=labels), write(tmp_path / "b.npz", points, kind=labels)
-    found = [evaluate_file(path, QUICK) for path in (a, b)]
+    found = [evaluate_one(path, **QUICK) for path in (a, b)]
     with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
-        compare(found, QUICK)
+        compare(found, resamples=50, seed=0)
 
 
 def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_path: Path) -> None:
@@ -409,11 +437,11 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
     query, gallery = tmp_path / "query.npz", tmp_path / "gallery.npz"
     np.savez(query, embeddings=np.repeat(points, 2, axis=0), person=np.repeat(np.arange(30), 2))
     np.savez(gallery, embeddings=points, person=np.arange(30), path=[f"{i}.png" for i in range(30)])
-    found = evaluate_pair(query, gallery, QUICK)
+    found = evaluate_files([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert list(found.levels) == ["person"]
-    assert found.record["evaluation"]["person"]["recall@1"] == 1.0
+    assert found.record.as_json(unset=False)["evaluation"]["person"]["recall@1"] == 1.0
     with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
-        evaluate_pair(gallery, gallery, QUICK)
+        evaluate_files([], query=str(gallery), gallery=str(gallery), **QUICK)[0]
 
 
 def test_files_of_other_items_are_refused_before_any_is_evaluated(
@@ -426,18 +454,18 @@ def test_files_of_other_items_are_refused_before_any_is_evaluated(
         "must have the same labels: label differs": write(tmp_path / "c.npz", points, label=labels[::-1]),
         "must share a label level": write(tmp_path / "d.npz", points, kind=labels),
     }
-    monkeypatch.setattr("trivet.commands.evaluate.run._evaluate", lambda *rest: pytest.fail("evaluated"))
+    monkeypatch.setattr("trivet.commands.evaluate.run._evaluate", lambda *rest, **options: pytest.fail("evaluated"))
     for sentence, other in others.items():
         with pytest.raises(ValueError, match=sentence):
-            evaluate_files([first, other], QUICK)
+            evaluate_files([first, other], **QUICK)
 
 
 def test_labels_that_are_all_different_are_warned_of(tmp_path: Path) -> None:
     points, _ = blobs(20)
     path = write(tmp_path / "a.npz", points, label=np.arange(20))
-    (warning,) = evaluate_file(path, replace(QUICK, levels=("label",), measures=("recall@1",))).record["warnings"]
+    (warning,) = record_of(path, **QUICK | {"levels": ("label",), "measures": ("recall@1",)})["warnings"]
     assert warning.startswith("label has a class of its own for each item, so no neighbour is right")
     split = np.array(["test"] * 5 + ["train"] * 15)
     path = write(tmp_path / "b.npz", points, label=np.arange(20) % 15, split=split)  # one for each class of a gallery
-    request = replace(QUICK, levels=("label",), query="test", gallery="train", measures=("recall@1",))
-    assert evaluate_file(path, request).record["warnings"] == []
+    request = QUICK | {"levels": ("label",), "query": "test", "gallery": "train", "measures": ("recall@1",)}
+    assert record_of(path, **request)["warnings"] == []

@@ -7,44 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.evaluate.run import Evaluation, EvaluationOptions
+from trivet.commands.evaluate.record import DifferenceRecord, Differences
+from trivet.commands.evaluate.run import Evaluation
 from trivet.commands.evaluate.same_items import same_labels, same_queries, share_a_level
 from trivet.metrics.intervals import Difference, Over, interval_json, paired_difference
 
 
-def summary(evaluations: Sequence[Evaluation], request: EvaluationOptions) -> dict[str, Any]:
-    """The record of one embedding; of several, `{"results": [...], "differences": {...}}`."""
-    if len(evaluations) == 1:
-        return dict(evaluations[0].record)
-    return {"results": [evaluated.record for evaluated in evaluations], "differences": compare(evaluations, request)}
-
-
-def compare(evaluations: Sequence[Evaluation], request: EvaluationOptions) -> dict[str, Any]:
+def compare(evaluations: Sequence[Evaluation], *, resamples: int, seed: int) -> Differences:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
     The same queries are drawn for both ("paired"), so what they find equally hard cancels.
+
+    Args:
+        resamples: of the bootstrap; 0 for no intervals.
 
     Raises:
         ValueError: if the embeddings are not of the same queries.
     """
     first = evaluations[0]
-    differences: dict[str, Any] = {}
+    differences: Differences = {}
     for other in evaluations[1:]:
         share_a_level(_names(first, other), list(first.levels), list(other.levels))
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
-            for name, by_over in _compared(first, other, level, request).items():
-                rows.setdefault(name, []).append(
-                    _difference(first, other, by_over, with_intervals=bool(request.resamples))
-                )
+            for name, by_over in _compared(first, other, level, resamples or 1, seed).items():
+                rows.setdefault(name, []).append(_difference(first, other, by_over, with_intervals=bool(resamples)))
     return {level: differences[level] for level in first.levels if differences.get(level)}
 
 
 def _compared(
-    first: Evaluation, other: Evaluation, level: str, request: EvaluationOptions
+    first: Evaluation, other: Evaluation, level: str, resamples: int, seed: int
 ) -> dict[str, dict[Over, Difference]]:
-    """Measure -> over -> the mean of the other less that of the first, under the same draws."""
-    resamples, seed = request.resamples or 1, request.seed  # one gives the difference itself; its interval is not shown
+    """Measure -> over -> the mean of the other less that of the first, under the same draws; at least one."""
     differences: dict[str, dict[Over, Difference]] = {}
 
     def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
@@ -89,18 +83,17 @@ def _compared(
 
 
 def _names(first: Evaluation, other: Evaluation) -> tuple[str, str]:
-    return first.record["embeddings"], other.record["embeddings"]
+    return first.record.embeddings, other.record.embeddings
 
 
 def _difference(
     first: Evaluation, other: Evaluation, by_over: Mapping[Over, Difference], *, with_intervals: bool
-) -> dict[str, Any]:
-    return {
-        "of": other.record["embeddings"],
-        "less": first.record["embeddings"],
-        "difference": _finite(next(iter(by_over.values())).value),
-        **{over: interval_json(paired.interval) if with_intervals else None for over, paired in by_over.items()},
+) -> DifferenceRecord:
+    ends: dict[str, Any] = {
+        over: interval_json(paired.interval) if with_intervals else None for over, paired in by_over.items()
     }
+    difference = _finite(next(iter(by_over.values())).value)
+    return DifferenceRecord(of=other.record.embeddings, less=first.record.embeddings, difference=difference, **ends)
 
 
 def _finite(value: float) -> float | None:

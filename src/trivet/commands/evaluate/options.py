@@ -26,7 +26,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
-    from trivet.reports.evaluation_record import EvaluationRecord
+    from trivet.commands.evaluate.record import DifferenceRecord, Differences, EvaluationRecord
 
 CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
 OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
@@ -129,52 +129,47 @@ def evaluate(
         refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
     recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, exact=False)}
     check_written(context, *([] if paths else [query, gallery]), recognised=recognised)
-    from dataclasses import replace
-
     with show_progress("loading the evaluation"):
-        from trivet.commands.evaluate import run as files  # here: it loads the evaluation
-        from trivet.commands.evaluate.differences import summary
-        from trivet.metrics import ALL
+        from trivet.commands.evaluate.differences import compare
+        from trivet.commands.evaluate.run import evaluate_files, meet_processes, per_class_csv, write_report
+        from trivet.metrics import ALL  # here: it loads the evaluation
 
-    request = files.EvaluationOptions(
-        levels=tuple(labels) if labels else None,
-        table=table,
-        split=split,
-        query=query if paths else None,
-        gallery=gallery if paths else None,
-        cameras=cameras,
-        junk=junk,
-        out_of_scope=out_of_scope,
-        measures=tuple(names) or ALL,
-        distance=distance,
-        without_positive=without_positive,
-        nmi_plus=nmi_plus,
-        folds=folds,
-        sample=sample,
-        prefixes=_lengths(prefixes),
-        approximate=approximate,
-        resamples=resamples,
-        seed=seed,
-    )
-    with files.processes() as (rank, count), show_progress("evaluation", show=not rank):
-        if count > 1:
-            request = replace(files.only_retrieval(request) if rank else request, distributed=True)
-        if paths:
-            results = files.evaluate_files(paths, request)
-        else:
-            results = [files.evaluate_pair(Path(query or ""), Path(gallery or ""), request)]
+    with meet_processes() as (rank, processes), show_progress("evaluation", show=not rank):
+        results = evaluate_files(
+            paths,
+            levels=labels,
+            table=table,
+            split=split,
+            query=query,
+            gallery=gallery,
+            cameras=cameras,
+            junk=junk,
+            out_of_scope=out_of_scope,
+            measures=names or ALL,
+            distance=distance,
+            without_positive=without_positive,
+            nmi_plus=nmi_plus,
+            folds=folds,
+            sample=sample,
+            prefixes=_lengths(prefixes),
+            approximate=approximate,
+            resamples=resamples,
+            seed=seed,
+            rank=rank,
+            processes=processes,
+        )
     if rank:
         return 0
-    result = summary(results, request) | {"command": command_line()}
+    records = [result.record for result in results]
+    differences = compare(results, resamples=resamples, seed=seed)
     if per_class is not None:
-        files.per_class_csv(results, per_class)
+        per_class_csv(results, per_class)
     if report is not None:
-        files.write_report(result, results, report)
-        result["report"] = str(report)
+        write_report(results, differences, report, command=command_line())
     if json:
-        print_json(result)
+        print_json(_as_json(records, differences, report))
     else:
-        print_evaluation(result)
+        print_evaluation(records, differences, report)
     return 0
 
 
@@ -185,61 +180,68 @@ def _lengths(prefixes: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, numbers)))
 
 
-def print_evaluation(result: Mapping[str, Any]) -> None:
-    """The evaluation of one or more files as tables on standard output, shares in per cent."""
-    from trivet.reports.evaluation_record import EvaluationRecord
-    from trivet.reports.from_json import complete  # here: `--help` needs no records
+def _as_json(records: list[EvaluationRecord], differences: Differences, report: Path | None) -> dict[str, Any]:
+    """The record of one embedding, or those of several with their differences."""
+    results = [record.as_json(unset=False) for record in records]
+    result = results[0]
+    if len(results) > 1:
+        rows = {
+            level: {name: [row.as_json(unset=False) for row in rows] for name, rows in measures.items()}
+            for level, measures in differences.items()
+        }
+        result = {"results": results, "differences": rows}
+    return result | {"command": command_line()} | ({} if report is None else {"report": str(report)})
 
-    records = [complete(EvaluationRecord, result_of) for result_of in result.get("results", [result])]
+
+def print_evaluation(records: list[EvaluationRecord], differences: Differences, report: Path | None) -> None:
+    """The evaluation of one or more files as tables on standard output, shares in per cent."""
     for record in records:
-        for warning in record["warnings"]:
-            print_text(f"Warning: {record['embeddings']}: {warning}", bold=True)
-    for level in dict.fromkeys(level for record in records for level in record["evaluation"]):
+        for warning in record.warnings:
+            print_text(f"Warning: {record.embeddings}: {warning}", bold=True)
+    for level in dict.fromkeys(level for record in records for level in record.evaluation):
         for record in records:
-            if level in record["evaluation"]:
+            if level in record.evaluation:
                 _print_measures(record, level)
-        if differences := result.get("differences", {}).get(level):
-            _print_differences(level, differences)
+        if level in differences:
+            _print_differences(level, differences[level])
     for record in records:
         for line in _notes(record):
-            print_text(f"{record['embeddings']}: {line}")
-    if "report" in result:
-        echo(f"Report: {result['report']}")
+            print_text(f"{record.embeddings}: {line}")
+    if report is not None:
+        echo(f"Report: {report}")
 
 
 def _print_measures(record: EvaluationRecord, level: str) -> None:
-    values, macro = record["evaluation"][level], record["macro"].get(level, {})
-    intervals = record["intervals"].get(level, {})
-    rows = []
-    for name in _named_measures(values):
-        ends = intervals.get(name, {})
-        chance = values.get(f"chance_{name}", _chance(name))
-        row = (values[name], ends.get("queries"), ends.get("classes"), macro.get(name), chance)
-        rows.append((name, *map(per_cent, row)))
+    from trivet.commands.evaluate.record import Shares  # here: `--help` needs no records
+
+    shares = Shares(record, level)
     print_table(
-        f"{record['embeddings']}, {level}: {counted(values['classes'], 'class')}, "
-        f"{counted(values['items'], 'item')}; per cent",
+        f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), 'class')}, "
+        f"{counted(int(shares.values['items'] or 0), 'item')}; per cent",
         ("measure",),
         ("value", "95 %, queries", "95 %, classes", "mean of classes", "chance"),
-        rows,
+        [
+            (
+                name,
+                per_cent(shares.value(name)),
+                per_cent(shares.interval(name, "queries")),
+                per_cent(shares.interval(name, "classes")),
+                per_cent(shares.macro(name)),
+                per_cent(shares.chance(name)),
+            )
+            for name in _named_measures(shares.values)
+        ],
     )
 
 
-def _chance(measure: str) -> float | None:
-    """Score of an embedding without knowledge of the classes, where that does not depend on the data."""
-    if measure.startswith("tar@far="):
-        return float(measure.removeprefix("tar@far="))
-    return {"ami": 0.0, "roc-auc": 0.5, "verification-accuracy": 0.5}.get(measure)
-
-
-def _print_differences(level: str, differences: Mapping[str, Any]) -> None:
+def _print_differences(level: str, differences: Mapping[str, list[DifferenceRecord]]) -> None:
     first = next(iter(differences.values()))
     print_table(
-        f"{level}: difference from {first[0]['less']}; points, paired",
+        f"{level}: difference from {first[0].less}; points, paired",
         ("measure", "embeddings"),
         ("difference", "95 %, queries", "95 %, classes"),
         [
-            (name, row["of"], *(per_cent(row[key]) for key in ("difference", "queries", "classes")))
+            (name, row.of, *map(per_cent, (row.difference, row.queries, row.classes)))
             for name, rows in differences.items()
             for row in rows
         ],
@@ -259,46 +261,44 @@ def _named_measures(values: Mapping[str, Any]) -> list[str]:
 
 def _notes(record: EvaluationRecord) -> list[str]:
     """Notes without which the tables cannot be understood."""
-    protocol, notes = record["protocol"], []
-    kind = "each item against the others" if protocol["kind"] == "self-retrieval" else "queries against a gallery"
-    notes.append(f"{kind}: {protocol['queries']} in {protocol['gallery']}, {record['distance']} distance")
-    for level, values in record["evaluation"].items():
-        if alone := values.get("without_positive"):
-            treated = (
-                ("counts as a miss" if alone == 1 else "count as misses")
-                if protocol["without_positive"] == "miss"
-                else f"{'is' if alone == 1 else 'are'} excluded"
-            )
+    protocol, notes = record.protocol, []
+    kind = "each item against the others" if protocol.kind == "self-retrieval" else "queries against a gallery"
+    notes.append(f"{kind}: {protocol.queries} in {protocol.gallery}, {record.distance} distance")
+    for level, values in record.evaluation.items():
+        if alone := int(values.get("without_positive") or 0):
+            treated = "counts as a miss" if alone == 1 else "count as misses"
+            if protocol.without_positive != "miss":
+                treated = f"{'is' if alone == 1 else 'are'} excluded"
             has = "has" if alone == 1 else "have"
             notes.append(f"{level}: {counted(alone, 'query')} {has} no positive and {treated}")
         notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
-    if protocol["junk"] is not None:
-        notes.append(f"{counted(protocol['junk'], 'junk item')} excluded from the gallery")
-    if index := protocol["approximate"]:
+    if protocol.junk is not None:
+        notes.append(f"{counted(protocol.junk, 'junk item')} excluded from the gallery")
+    if index := protocol.approximate:
         notes.append(
-            f"approximate search ({index['kind']}): recall@{index['recall_at']} {per_cent(index['recall'])} % "
+            f"approximate search ({index.kind}): recall@{index.recall_at} {per_cent(index.recall)} % "
             "relative to exact search"
         )
-    for level, measures in record["folds"].items():
+    for level, measures in record.folds.items():
         for name, fold in measures.items():
-            mean, interval = per_cent(fold["mean"]), per_cent(fold["interval"])
-            notes.append(f"{level}, {name} over {len(fold['values'])} folds: {mean} ({interval})")
-    notes += [f"{level}: no folds: {reason}" for level, reason in record["folds_missing"].items()]
-    if rejection := record["rejection"]:
-        drawn, macro = rejection["intervals"], rejection["macro"].get("auroc")
+            mean, interval = per_cent(fold.mean), per_cent(fold.interval)
+            notes.append(f"{level}, {name} over {len(fold.values)} folds: {mean} ({interval})")
+    notes += [f"{level}: no folds: {reason}" for level, reason in record.folds_missing.items()]
+    if rejection := record.rejection:
+        macro = rejection.macro.get("auroc")
         both = {
             name: "".join(
                 f" (95 % over {over} {per_cent(interval)})"
-                for over, interval in drawn.get(name, {}).items()
+                for over, interval in rejection.intervals.get(name, {}).items()
                 if interval
             )
             for name in ("auroc", "fpr_at_95_tpr")
         }
         notes.append(
-            f"rejection of {counted(rejection['out_of_scope'], 'query')} out of scope: AUROC "
-            f"{per_cent(rejection['auroc'])} %{both['auroc']}"
+            f"rejection of {counted(rejection.out_of_scope or 0, 'query')} out of scope: AUROC "
+            f"{per_cent(rejection.auroc)} %{both['auroc']}"
             f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
-            f"{per_cent(rejection['fpr_at_95_tpr'])} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
-            f"95 % of the {rejection['in_scope']} in scope"
+            f"{per_cent(rejection.fpr_at_95_tpr)} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
+            f"95 % of the {rejection.in_scope} in scope"
         )
     return notes

@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from trivet.commands.evaluate.plots import class_dots, class_histogram, dots, forest, key, recall_curve, rows_height
-from trivet.reports.evaluation_record import (
+from trivet.commands.evaluate.record import (
+    ClassShares,
     ClusteringRecord,
     ComparisonRecord,
     DifferenceRecord,
     EvaluationRecord,
     ProtocolRecord,
     RejectionRecord,
+    Shares,
 )
-from trivet.reports.from_json import complete
 from trivet.reports.items import is_number
 from trivet.reports.measures import (
     CLUSTERING,
     GLOSSARY,
     OVERS,
     VERIFICATION,
-    ClassShares,
-    Shares,
     between,
     by_chance,
     finite,
@@ -48,30 +47,28 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    results = record["results"]
+    results = record.results
     labels = _labels(results)
     figures: list[dict[str, Any]] = []
     levels = [
-        _level(level, record, labels, figures) for level in together(list(result["evaluation"]) for result in results)
+        _level(level, record, labels, figures) for level in together(list(result.evaluation) for result in results)
     ]
-    measures = {name for result in results for values in result["evaluation"].values() for name in values}
+    measures = {name for result in results for values in result.evaluation.values() for name in values}
     context = {
         "record": {
-            "command": record["command"],
-            "trivet": results[0]["trivet"] if results else "",
-            "created": results[0]["created"] if results else "",
+            "command": record.command,
+            "trivet": results[0].trivet if results else "",
+            "created": results[0].created if results else "",
         },
         "labels": labels,
-        "warnings": [
-            (label, text) for label, result in zip(labels, results, strict=True) for text in result["warnings"]
-        ],
+        "warnings": [(label, text) for label, result in zip(labels, results, strict=True) for text in result.warnings],
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
         "rejection": [
             _rejection(label, rejection)
             for label, result in zip(labels, results, strict=True)
-            if (rejection := result["rejection"])
+            if (rejection := result.rejection)
         ],
         "glossary": [
             (name, meaning)
@@ -84,7 +81,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
 
 def _labels(results: Sequence[EvaluationRecord]) -> list[str]:
     """The names of the embeddings, told apart where two files have one name."""
-    names = [result["embeddings"] or "unnamed embedding" for result in results]
+    names = [result.embeddings or "unnamed embedding" for result in results]
     return [
         name if names.count(name) == 1 else f"{name} ({names[:position].count(name) + 1})"
         for position, name in enumerate(names)
@@ -93,42 +90,42 @@ def _labels(results: Sequence[EvaluationRecord]) -> list[str]:
 
 def _protocol(result: EvaluationRecord) -> str:
     """The protocol in words: queries, gallery, and exclusions."""
-    protocol, items = result["protocol"], result["items"]
-    queries, gallery = protocol["queries"], protocol["gallery"]
-    distance = result["distance"] or "an unknown"
-    sentences = [f"{_many(result['dimension'], 'dimension')}, compared by {distance} distance."]
-    if protocol["kind"] == "self-retrieval":
+    protocol, items = result.protocol, result.items
+    queries, gallery = protocol.queries, protocol.gallery
+    distance = result.distance or "an unknown"
+    sentences = [f"{_many(result.dimension, 'dimension')}, compared by {distance} distance."]
+    if protocol.kind == "self-retrieval":
         sentences = [f"{_many(items, 'item')} of {sentences[0]}"]
         subject = "Each item" if queries == items else f"Each of {number(queries)} random items"
         sentences.append(f"{subject} is a query against the {f'{number(gallery - 1)} ' if gallery else ''}others.")
-    elif protocol["kind"] == "query-gallery":
+    elif protocol.kind == "query-gallery":
         sentences.append(f"{_many(queries, 'query')} against a gallery of {_many(gallery, 'item')}.")
-        if both := protocol["queries_in_gallery"]:
+        if both := protocol.queries_in_gallery:
             sentences.append(f"{_many(both, 'query')} {_are(both)} in the gallery too; none retrieves itself.")
     else:
         sentences.append("The record does not state the protocol.")
-    if scope := result["rejection"]:
-        more = scope["out_of_scope"] or 0
+    if scope := result.rejection:
+        more = scope.out_of_scope or 0
         sentences.append(
             f"{number(more)} more {noun(more, 'query')} {_are(more)} out of scope and used for rejection only."
         )
-    if protocol["junk"] is not None:
-        junk = protocol["junk"]
+    if protocol.junk is not None:
+        junk = protocol.junk
         sentences.append(f"{_many(junk, 'junk item')} {_are(junk)} excluded from the gallery.")
-    if protocol["same_camera_left_out"]:
+    if protocol.same_camera_left_out:
         sentences.append("Items of the query's class from the same camera are excluded.")
-    sentences += _without_positive(result["evaluation"], protocol)
-    if index := protocol["approximate"]:
-        parameters = ", ".join(f"{name} {setting}" for name, setting in index["parameters"].items())
+    sentences += _without_positive(result.evaluation, protocol)
+    if index := protocol.approximate:
+        parameters = ", ".join(f"{name} {setting}" for name, setting in index.parameters.items())
         sentences.append(
-            f"The search is approximate, by {index['kind']}{f' ({parameters})' if parameters else ''}: it finds "
-            f"{percent(index['recall'])}\u00a0% of the {index['recall_at']} nearest items, measured on "
-            f"{_many(index['recall_queries'], 'query')}."
+            f"The search is approximate, by {index.kind}{f' ({parameters})' if parameters else ''}: it finds "
+            f"{percent(index.recall)}\u00a0% of the {index.recall_at} nearest items, measured on "
+            f"{_many(index.recall_queries, 'query')}."
         )
-    version = f" with Trivet {result['trivet']}" if result["trivet"] else ""
-    took = f" in {duration(result['seconds'])}" if result["seconds"] is not None else ""
-    if result["created"]:
-        sentences.append(f"Measured {moment(result['created'])}{version}{took}.")
+    version = f" with Trivet {result.trivet}" if result.trivet else ""
+    took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
+    if result.created:
+        sentences.append(f"Measured {moment(result.created)}{version}{took}.")
     return " ".join(sentences)
 
 
@@ -136,7 +133,7 @@ def _without_positive(levels: Levels, protocol: ProtocolRecord) -> list[str]:
     counts = {level: count for level, values in levels.items() if is_number(count := values.get("without_positive"))}
     if counts and not any(counts.values()):
         return ["Every query has a positive."]
-    drop = protocol["without_positive"] == "drop"
+    drop = protocol.without_positive == "drop"
     return [
         f"By {level}, 1 query has no positive and {'is excluded' if drop else 'counts as a miss'}."
         if round(count) == 1
@@ -159,10 +156,8 @@ def _level(
     level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Contents of the page for a level; its plots are added to `figures`."""
-    measured = {
-        e: result["evaluation"][level] for e, result in enumerate(record["results"]) if level in result["evaluation"]
-    }
-    shares = {e: Shares(record["results"][e], level) for e in measured}
+    measured = {e: result.evaluation[level] for e, result in enumerate(record.results) if level in result.evaluation}
+    shares = {e: Shares(record.results[e], level) for e in measured}
     retrieval = together(row_of.retrieval for row_of in shares.values())
     clustering = [name for name in CLUSTERING if any(name in values for values in measured.values())]
     verification = together(
@@ -217,7 +212,7 @@ def _level(
             (
                 named(name),
                 [
-                    (labels[of], points(row["difference"]), *(between(row[over], points) for over in OVERS))
+                    (labels[of], points(row.difference), *(between(row.over(over), points) for over in OVERS))
                     for of, row in rows
                 ],
             )
@@ -230,13 +225,10 @@ def _level(
         "verification_table": [_table_row(name, shares, labels) for name in verification],
         "folds": _folds(level, shares, labels),
         "foldless": [
-            (labels[e], reason) for e, row_of in shares.items() if (reason := row_of.result["folds_missing"].get(level))
+            (labels[e], reason) for e, row_of in shares.items() if (reason := row_of.result.folds_missing.get(level))
         ],
         "missing": [
-            (labels[e], named(name.removesuffix("_missing")), str(reason))
-            for e, values in measured.items()
-            for name, reason in values.items()
-            if name.endswith("_missing")
+            (labels[e], named(name), reason) for e, values in shares.items() for name, reason in values.missing.items()
         ],
         "figures": drawn,
         "extremes": _extremes(classes, labels) if classes and classes.count > _MOST_DRAWN else [],
@@ -315,10 +307,8 @@ def _differences(
     """Measure -> the embedding and its difference to the first."""
     others = [e for e in shares if e > 0]
     return {
-        name: [
-            (e, row) for e, row in zip(others, rows, strict=False) if row["of"] == record["results"][e]["embeddings"]
-        ]
-        for name, rows in record["differences"].get(level, {}).items()
+        name: [(e, row) for e, row in zip(others, rows, strict=False) if row.of == record.results[e].embeddings]
+        for name, rows in record.differences.get(level, {}).items()
     }
 
 
@@ -326,7 +316,7 @@ def _compared(name: str, rows: Sequence[tuple[int, DifferenceRecord]], labels: S
     """Sentences on which embedding is better, and whether the paired interval excludes 0."""
     sentences = []
     for of, row in rows:
-        difference = finite(row["difference"])
+        difference = finite(row.difference)
         if difference is None:
             continue
         if abs(difference) <= _SAME:
@@ -337,7 +327,7 @@ def _compared(name: str, rows: Sequence[tuple[int, DifferenceRecord]], labels: S
         ends = {
             over: sorted(sign * end for end in known)
             for over in reversed(OVERS)
-            if (known := interval(row[over])) is not None
+            if (known := interval(row.over(over))) is not None
         }
         if not ends:
             sentences.append(f"{sentence}; the record has no interval for this difference.")
@@ -385,11 +375,11 @@ def _clustering(
         return None
     rows = []
     for e, shares_of in shares.items():
-        means = complete(ClusteringRecord, shares_of.result["clustering"].get(level, {}))
-        cells = [number(means["clusters"]), number(means["clusters_in_use"])]
+        means = shares_of.result.clustering.get(level, ClusteringRecord())
+        cells = [number(means.clusters), number(means.clusters_in_use)]
         cells += [_counted(shares_of.values.get("nmi+_clusters"))] if "nmi+" in names else []
-        cells += [MISSING if means["inertia"] is None else f"{means['inertia']:.4g}", number(means["restarts"])]
-        rows.append((labels[e], [*cells, duration(means["seconds"])]))
+        cells += [MISSING if means.inertia is None else f"{means.inertia:.4g}", number(means.restarts)]
+        rows.append((labels[e], [*cells, duration(means.seconds)]))
     columns = ["clusters", "in use", *(["clusters of NMI+"] if "nmi+" in names else [])]
     return {"columns": [*columns, "inertia", "restarts", "k-means took"], "rows": rows}
 
@@ -410,32 +400,32 @@ def _verification(shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[s
 
 def _rejection(label: str, rejection: RejectionRecord) -> dict[str, Any]:
     def row(title: str, share: float | None, name: str, chance: str) -> list[str]:
-        ends = (between(rejection["intervals"].get(name, {}).get(over)) for over in OVERS)
-        macro = between(rejection["macro_intervals"].get(name, {}).get("classes"))
-        return [title, percent(share), *ends, percent(rejection["macro"].get(name)), macro, chance]
+        ends = (between(rejection.intervals.get(name, {}).get(over)) for over in OVERS)
+        macro = between(rejection.macro_intervals.get(name, {}).get("classes"))
+        return [title, percent(share), *ends, percent(rejection.macro.get(name)), macro, chance]
 
     return {
         "label": label,
-        "in_scope": rejection["in_scope"],
-        "out_of_scope": rejection["out_of_scope"],
+        "in_scope": rejection.in_scope,
+        "out_of_scope": rejection.out_of_scope,
         "rows": [
-            row("AUROC", rejection["auroc"], "auroc", "50.0"),
-            row("accepted", rejection["fpr_at_95_tpr"], "fpr_at_95_tpr", "95.0"),
+            row("AUROC", rejection.auroc, "auroc", "50.0"),
+            row("accepted", rejection.fpr_at_95_tpr, "fpr_at_95_tpr", "95.0"),
         ],
     }
 
 
 def _folds(level: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[dict[str, Any]]:
-    folds = {e: shares_of.result["folds"].get(level, {}) for e, shares_of in shares.items()}
+    folds = {e: shares_of.result.folds.get(level, {}) for e, shares_of in shares.items()}
     return [
         {
             "measure": named(name),
             "rows": [
                 (
                     labels[e],
-                    percent(measures[name]["mean"]),
-                    between(measures[name]["interval"]),
-                    ", ".join(percent(value) for value in measures[name]["values"]),
+                    percent(measures[name].mean),
+                    between(measures[name].interval),
+                    ", ".join(percent(value) for value in measures[name].values),
                 )
                 for e, measures in folds.items()
                 if name in measures
@@ -449,7 +439,7 @@ def _classes(
     level: str, record: ComparisonRecord, shares: Mapping[int, Shares], measures: Sequence[str]
 ) -> ClassShares | None:
     """The classes of each embedding with a value, the worst first."""
-    per_class, rows = record["per_class"], {}
+    per_class, rows = record.per_class, {}
     for e in shares if measures else ():
         rows_of = per_class[e].get(level, []) if e < len(per_class) else []
         values = [

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from trivet.reports.evaluation_record import DifferenceRecord
-from trivet.reports.measures import OVERS, ClassShares, Shares, between, by_chance, finite, interval, named, together
+from trivet.commands.evaluate.record import ClassShares, DifferenceRecord, Shares
+from trivet.reports.measures import OVERS, between, by_chance, finite, interval, named, together
 from trivet.reports.page import percent, points
 
 # Those of plots.js: a colour, a symbol and a dash tell an embedding apart, each without the others.
@@ -238,15 +238,15 @@ def forest(differences: Mapping[str, Sequence[tuple[int, DifferenceRecord]]], la
             if of == e
         ]
         for over, line in _lines(e):
-            traces.append(_segments([(y, interval(difference[over])) for _, y, difference in rows_of], line))
+            traces.append(_segments([(y, interval(difference.over(over))) for _, y, difference in rows_of], line))
         hover = []
         for name, _, difference in rows_of:
             lines = [f"{_plain(labels[e], 60)} less {_plain(labels[0], 60)}"]
-            lines += [f"{_drawn(name)}: {points(finite(difference['difference']))}"]
-            lines += [f"95 %, {over}: {between(difference[over], points)}" for over in OVERS]
+            lines += [f"{_drawn(name)}: {points(finite(difference.difference))}"]
+            lines += [f"95 %, {over}: {between(difference.over(over), points)}" for over in OVERS]
             hover.append("<br>".join(lines))
         traces.append(
-            _marks(e, labels[e], [(_cent(finite(difference["difference"])), y) for _, y, difference in rows_of], hover)
+            _marks(e, labels[e], [(_cent(finite(difference.difference)), y) for _, y, difference in rows_of], hover)
         )
     drawn = [0.0, *(x for trace in traces for x in trace["x"] if x is not None)]
     room = 0.05 * (max(drawn) - min(drawn)) + 0.1

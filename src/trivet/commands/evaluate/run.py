@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +16,22 @@ import torch
 
 import trivet
 from trivet.commands.evaluate.page import write_evaluation_report
+from trivet.commands.evaluate.record import (
+    Approximation,
+    ClusteringRecord,
+    ComparisonRecord,
+    Differences,
+    EvaluationRecord,
+    FoldsRecord,
+    ProtocolRecord,
+    RejectionRecord,
+)
 from trivet.commands.evaluate.same_items import check_same_items, self_rows
+from trivet.commands.inputs import run_distance
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors, class_numbers
-from trivet.io.overwrite_guard import PER_CLASS, is_run_folder
+from trivet.io.overwrite_guard import PER_CLASS
 from trivet.io.read_embeddings import read_vectors
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
@@ -31,61 +42,17 @@ from trivet.metrics.points import Metric
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive
 from trivet.metrics.tie_expectations import FULL_RANKING
-from trivet.reports.evaluation_record import ComparisonRecord
-from trivet.reports.from_json import complete
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
-from trivet.training.run_folder import RunFolder
 
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """Options of the evaluation of each file.
-
-    Attributes:
-        levels: label levels; None for all there are.
-        table: the csv file of an npy file.
-        split: the rows of that split only; of a run, the split whose embeddings are read.
-        query, gallery: names of two splits of one file: the first is asked, the second retrieved.
-        cameras: leave out items of the query's class and camera.
-        junk: class of the first level whose gallery items are neither right nor wrong.
-        out_of_scope: class of the first level whose queries belong to no class of the gallery.
-        measures: see `trivet.metrics.evaluate`.
-        distance: None for that of the run the embeddings are of, "cosine" for a file, and for prefixes.
-        folds: evaluate retrieval within each of so many class-disjoint parts too; 0 for none.
-        sample: ask so many random items only; 0 for all.
-        prefixes: evaluate the first so many numbers of each embedding, for each of these side by side; none for whole
-            embeddings.
-        approximate: rank by an approximate index.
-        resamples: of the bootstrap; 0 for no intervals.
-    """
-
-    levels: tuple[str, ...] | None = None
-    table: Path | None = None
-    split: str | None = None
-    query: str | None = None
-    gallery: str | None = None
-    cameras: bool = False
-    junk: str | None = None
-    out_of_scope: str | None = None
-    measures: tuple[str, ...] = ALL
-    distance: Metric | None = None
-    without_positive: WithoutPositive = "miss"
-    nmi_plus: int = 10
-    folds: int = 0
-    sample: int = 0
-    prefixes: tuple[int, ...] = ()
-    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None
-    resamples: int = 1000
-    seed: int = 0
-    distributed: bool = False
+AVERAGES: tuple[Average, Average] = ("micro", "macro")
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A record, as JSON, and the values of each query behind it."""
+    """A record, and the values of each query behind it."""
 
-    record: dict[str, Any]
+    record: EvaluationRecord
     retrieval: dict[str, Retrieval]
     ids: np.ndarray | None  # of the queries
     levels: dict[str, LevelResult]  # with the names of the classes as labels
@@ -96,38 +63,110 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class _Sets:
+    """Queries and gallery of one embedding.
+
+    Attributes:
+        gallery: None if each query retrieves from all others.
+        distance: how they are compared.
+        cameras: leave out gallery items of the query's class and camera.
+        junk: number of gallery items that the file marks as junk, and that are left out.
+        rejected: queries out of scope.
+    """
+
     name: str
     queries: Vectors
     gallery: Vectors | None
-    rejected: Vectors | None  # queries out of scope
-    junk: int | None = None  # gallery items that were left out, as the file marks them
+    distance: Metric
+    cameras: bool = False
+    junk: int | None = None
+    rejected: Vectors | None = None
 
 
-def evaluate_file(path: Path, request: EvaluationOptions) -> Evaluation:
-    """Evaluate the embeddings of a file or a run folder.
-
-    Raises:
-        ValueError: if the file cannot be used, or what is asked does not fit it.
-    """
-    (evaluated,) = evaluate_files([path], request)
-    return evaluated
-
-
-def evaluate_files(paths: Sequence[Path], request: EvaluationOptions) -> list[Evaluation]:
+def evaluate_files(
+    paths: Sequence[Path],
+    *,
+    levels: Sequence[str] | None = None,
+    table: Path | None = None,
+    split: str | None = None,
+    query: str | None = None,
+    gallery: str | None = None,
+    cameras: bool = False,
+    junk: str | None = None,
+    out_of_scope: str | None = None,
+    measures: Sequence[str] = ALL,
+    distance: Metric | None = None,
+    without_positive: WithoutPositive = "miss",
+    nmi_plus: int = 10,
+    folds: int = 0,
+    sample: int = 0,
+    prefixes: Sequence[int] = (),
+    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    rank: int = 0,
+    processes: int = 1,
+) -> list[Evaluation]:
     """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
 
+    Args:
+        paths: none to evaluate the file `query` against the file `gallery`; a query does not retrieve the item of its
+            id.
+        levels: label levels; None for all there are.
+        table: the csv file of an npy file.
+        split: the rows of that split only; of a run, the split whose embeddings are read.
+        query, gallery: names of two splits of one file: the first are the queries, the second is retrieved from.
+        cameras: leave out items of the query's class and camera.
+        junk: class of the first level whose gallery items are neither right nor wrong.
+        out_of_scope: class of the first level whose queries belong to no class of the gallery.
+        measures: see `trivet.metrics.evaluate`.
+        distance: None for that of the run the embeddings are of, "cosine" for a file, and for prefixes.
+        without_positive: of a query without a positive, see `trivet.metrics.evaluate`.
+        nmi_plus: clusters per class in NMI+.
+        folds: evaluate retrieval within each of so many class-disjoint folds too; 0 for none.
+        sample: number of random queries; 0 for all.
+        prefixes: evaluate the first so many numbers of each embedding, for each of these side by side; none for
+            complete embeddings.
+        approximate: rank by an approximate index.
+        resamples: of the bootstrap; 0 for no intervals.
+        seed: of k-means, pairs, folds, samples and bootstrap.
+        rank, processes: of torchrun; a process of another rank than 0 only retrieves.
+
     Raises:
-        ValueError: if a file cannot be used, what is asked does not fit it, or the files cannot be compared.
+        ValueError: if a file cannot be used, an option does not fit it, or the files cannot be compared.
     """
-    sets = [_sets(path, request) for path in paths]
-    names = _distinct_names(paths, [sets_of.name for sets_of, _ in sets])
-    named = [(replace(sets_of, name=name), each) for (sets_of, each), name in zip(sets, names, strict=True)]
-    requested = [cut for sets_of, each in named for cut in _cut(sets_of, each)]
-    if len(requested) > 1:
-        first, *others = ((sets_of.name, _scoped(sets_of, each).queries) for sets_of, each in requested)
-        for other in others:
-            check_same_items(first, other)
-    return [_evaluate(sets_of, each) for sets_of, each in requested]
+    if rank:
+        measures, folds, resamples = _ranking(measures), 0, 0
+    if (query is None) != (gallery is None):
+        raise ValueError("--query and --gallery go together: got one of them; give both.")
+    if not paths and prefixes:
+        raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
+    if query is not None and gallery is not None and not paths:
+        read = [_read_pair(Path(query), Path(gallery), levels, table, split, distance, cameras=cameras)]
+    else:
+        read = [
+            _read(
+                path, levels, table, split, query, gallery,
+                distance=distance or ("cosine" if prefixes else run_distance(path)),  # a prefix has no unit length
+                cameras=cameras,
+            )
+            for path in paths
+        ]  # fmt: skip
+        names = _distinct_names(paths, [sets.name for sets in read])
+        read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
+    all_sets = [_in_scope(cut, out_of_scope) for sets in read for cut in _cut(sets, prefixes)]
+    for other in all_sets[1:]:
+        check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
+    return [
+        _evaluate(
+            sets, junk=junk, measures=measures, without_positive=without_positive, nmi_plus=nmi_plus, folds=folds,
+            sample=sample, approximate=approximate, resamples=resamples, seed=seed, distributed=processes > 1,
+        )
+        for sets in all_sets
+    ]  # fmt: skip
+
+
+def _ranking(measures: Iterable[str]) -> list[str]:
+    return [name for name in measures if name not in (*CLUSTERING, *VERIFICATION)]
 
 
 def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
@@ -143,10 +182,10 @@ def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
     ]
 
 
-def _cut(sets: _Sets, request: EvaluationOptions) -> Iterator[tuple[_Sets, EvaluationOptions]]:
-    """Whole embeddings, or each prefix of them that is asked for."""
+def _cut(sets: _Sets, prefixes: Sequence[int]) -> Iterator[_Sets]:
+    """Complete embeddings, or each prefix of them."""
     length = sets.queries.embeddings.shape[1]
-    for prefix in request.prefixes:
+    for prefix in prefixes:
         if not 1 <= prefix <= length:
             raise ValueError(
                 f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
@@ -156,60 +195,60 @@ def _cut(sets: _Sets, request: EvaluationOptions) -> Iterator[tuple[_Sets, Evalu
             for vectors in (sets.queries, sets.gallery)
         )
         assert queries is not None
-        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery), request
-    if not request.prefixes:
-        yield sets, request
+        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery)
+    if not prefixes:
+        yield sets
 
 
-def _sets(path: Path, request: EvaluationOptions) -> tuple[_Sets, EvaluationOptions]:
-    distance = request.distance or ("cosine" if request.prefixes else _distance_of(path))  # a prefix has no unit length
-    request = replace(request, distance=distance)
-    if (request.query is None) != (request.gallery is None):
-        raise ValueError("--query and --gallery go together: got one of them; give both.")
-    if request.query is None:
-        vectors = read_vectors(path, levels=request.levels, table=request.table, split=request.split)
-        if vectors.protocol is None:
-            return _Sets(vectors.name, vectors, None, None), request
-        return _as_marked(vectors, request)
-    if request.split is not None:
-        raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
-    queries = read_vectors(path, levels=request.levels, table=request.table, split=request.query)
-    gallery = read_vectors(path, levels=request.levels, table=request.table, split=request.gallery)
-    return _Sets(path.name, queries, gallery, None), request
-
-
-def _as_marked(vectors: Vectors, request: EvaluationOptions) -> tuple[_Sets, EvaluationOptions]:
-    """The queries and the gallery that the file marks, without junk; cameras count if the file names them."""
+def _read(
+    path: Path,
+    levels: Sequence[str] | None,
+    table: Path | None,
+    split: str | None,
+    query: str | None,
+    gallery: str | None,
+    *,
+    distance: Metric,
+    cameras: bool,
+) -> _Sets:
+    """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
+    if query is not None:
+        if split is not None:
+            raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
+        queries, retrieved = (read_vectors(path, levels=levels, table=table, split=name) for name in (query, gallery))
+        return _Sets(path.name, queries, retrieved, distance, cameras)
+    vectors = read_vectors(path, levels=levels, table=table, split=split)
     protocol = vectors.protocol
-    assert protocol is not None
-    queries, gallery = vectors.select(protocol.query), vectors.select(protocol.retrieved)
-    if vectors.ids is None:  # then the row tells that a query is in the gallery itself
-        queries, gallery = (
-            replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, gallery)
-        )
+    if protocol is None:
+        return _Sets(vectors.name, vectors, None, distance, cameras)
+    queries, retrieved = vectors.select(protocol.query), vectors.select(protocol.retrieved)
+    if vectors.ids is None:  # then the row identifies a query that is in the gallery itself
+        queries, retrieved = (replace(part, ids=part.rows.astype(np.str_)) for part in (queries, retrieved))
     junk = protocol.counts()["junk"] or None
-    return _Sets(vectors.name, queries, gallery, None, junk), replace(request, cameras=protocol.cameras is not None)
+    return _Sets(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
 
 
-def evaluate_pair(query: Path, gallery: Path, request: EvaluationOptions) -> Evaluation:
-    """Evaluate the embeddings of one file against those of another; a query does not retrieve the item of its id.
-
-    Raises:
-        ValueError: as `evaluate_file`.
-    """
-    if request.prefixes:
-        raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
-    request = replace(request, distance=request.distance or _distance_of(query))
-    queries = read_vectors(query, levels=request.levels, table=request.table, split=request.split)
-    others = read_vectors(gallery, levels=request.levels)
-    if request.levels is None:
+def _read_pair(
+    query: Path,
+    gallery: Path,
+    levels: Sequence[str] | None,
+    table: Path | None,
+    split: str | None,
+    distance: Metric | None,
+    *,
+    cameras: bool,
+) -> _Sets:
+    """The queries of one file and the gallery of another."""
+    queries = read_vectors(query, levels=levels, table=table, split=split)
+    others = read_vectors(gallery, levels=levels)
+    if levels is None:
         # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
         levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
         if lacking := [level for level in levels if level in queries.passed_over]:
-            queries = read_vectors(query, levels=levels, table=request.table, split=request.split)
+            queries = read_vectors(query, levels=levels, table=table, split=split)
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels)
-    return _evaluate(_Sets(f"{query.name} in {gallery.name}", queries, others, None), request)
+    return _Sets(f"{query.name} in {gallery.name}", queries, others, distance or run_distance(query), cameras)
 
 
 def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
@@ -219,7 +258,7 @@ def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
         OSError: if the file cannot be written.
     """
     rows = [
-        (evaluated.record["embeddings"], level, row)
+        (evaluated.record.embeddings, level, row)
         for evaluated in evaluations
         for level in evaluated.levels
         for row in class_rows(evaluated, level)
@@ -255,10 +294,161 @@ def class_rows(evaluated: Evaluation, level: str) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
+def _evaluate(
+    sets: _Sets,
+    *,
+    junk: str | None,
+    measures: Sequence[str],
+    without_positive: WithoutPositive,
+    nmi_plus: int,
+    folds: int,
+    sample: int,
+    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None,
+    resamples: int,
+    seed: int,
+    distributed: bool,
+) -> Evaluation:
     began = time.perf_counter()
-    assert request.distance is not None
-    sets = _scoped(sets, request)
+    queries, gallery = sets.queries, sets.gallery
+    labels, gallery_labels, names = _number_classes(sets)
+    too_few = {level: len(names[level]) for level in labels if len(names[level]) < folds}
+    if folds and len(too_few) == len(labels):
+        level, count = max(too_few.items(), key=lambda pair: pair[1])
+        raise ValueError(
+            f"--folds must be at most the number of classes: got {folds} for {count} at level {level}; use fewer."
+        )
+    protocol = ProtocolRecord(
+        kind="self-retrieval" if gallery is None else "query-gallery",
+        queries=sample or len(queries),
+        gallery=len(queries if gallery is None else gallery),
+        without_positive=without_positive,
+        same_camera_left_out=sets.cameras,
+    )
+    options: dict[str, Any] = {}
+    if gallery is not None:
+        rows = self_rows(queries, gallery)
+        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
+        options |= {} if rows is None else {"self_rows": rows}
+        protocol.queries_in_gallery = 0 if rows is None else int((rows >= 0).sum())
+        protocol.junk = sets.junk
+    if sets.cameras:
+        options |= _cameras(sets)
+    if junk is not None:
+        options["junk"] = _junk(sets, junk)
+        protocol.junk = int(options["junk"].sum())
+    if sample:
+        options["sample"] = _sampled(sets, sample, seed)
+    record = EvaluationRecord(
+        warnings=void(
+            {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
+            len(queries) - 1 if gallery is None else len(gallery),
+            measures,
+        ),
+        trivet=trivet.__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        embeddings=sets.name,
+        items=len(queries),
+        dimension=int(queries.embeddings.shape[1]),
+        distance=sets.distance,
+        protocol=protocol,
+        resamples=resamples,
+        seed=seed,
+    )
+    options |= {"distance": sets.distance, "without_positive": without_positive, "seed": seed}
+    approximated: dict[str, Retrieval] = {}
+    exact = list(measures)
+    if approximate is not None:
+        ranking = [name for name in _ranking(measures) if name not in FULL_RANKING]
+        done = retrieve_approximately(queries.embeddings, labels, kind=approximate, measures=ranking, **options)
+        approximated, exact = done.levels, [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
+        protocol.approximate = Approximation(
+            kind=done.index.kind,
+            parameters=dict(done.index.parameters),
+            neighbours=done.listed,
+            recall=done.index.recall,
+            recall_at=done.index.recall_at,
+            recall_queries=done.index.recall_queries,
+        )
+    if exact:
+        results = evaluate(
+            queries.embeddings,
+            labels,
+            measures=exact,
+            nmi_plus_multiple=nmi_plus,
+            distributed=distributed,
+            **options,
+        )
+    else:
+        results = {
+            level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
+            for level, numbers in labels.items()
+        }
+    results = {
+        level: replace(
+            result,
+            retrieval=approximated.get(level, result.retrieval),
+            labels=np.array(names[level])[np.unique(labels[level])],
+        )
+        for level, result in results.items()
+    }
+    record.evaluation = {level: result.as_json() for level, result in results.items()}
+    if any(result.mean() for result in results.values()):
+        record.macro = {level: result.mean("macro") for level, result in results.items()}
+        if resamples:
+            record.intervals, record.macro_intervals = (
+                {
+                    level: intervals_json(result.intervals(average, resamples=resamples, seed=seed))
+                    for level, result in results.items()
+                }
+                for average in steps(AVERAGES, "intervals")
+            )
+    record.clustering = {
+        level: ClusteringRecord(
+            clusters=means.clusters,
+            clusters_in_use=means.clusters_in_use,
+            inertia=means.inertia,
+            restarts=means.restarts,
+            seconds=round(means.seconds, 3),
+        )
+        for level, result in results.items()
+        if (means := result.clustering) is not None
+    }
+    if folds:
+        record.folds = {
+            level: _folds(queries, level, classes, folds, _ranking(measures), sets.distance, without_positive, seed)
+            for level, classes in labels.items()
+            if level not in too_few
+        }
+        if too_few:
+            record.folds_missing = {
+                level: f"{folds} folds need as many classes: there are {n}." for level, n in too_few.items()
+            }
+    rejected = None
+    if sets.rejected is not None and gallery is not None:
+        level = next(iter(labels))
+        known = gallery.select(~options["junk"]) if junk is not None else gallery
+        rejected = _reject(sets, known, labels[level], names[level])
+        record.rejection = _rejection_record(rejected, resamples, seed)
+    record.seconds = round(time.perf_counter() - began, 3)
+    return Evaluation(
+        record=record,
+        retrieval={
+            level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
+            for level, result in results.items()
+            if result.retrieval is not None
+        },
+        ids=queries.ids[options["sample"]] if sample and queries.ids is not None else queries.ids,
+        levels=results,
+        names={level: np.array(names[level])[numbers] for level, numbers in labels.items()},
+        item_ids=queries.ids,
+        rejected=rejected,
+    )
+
+
+def _number_classes(
+    sets: _Sets,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Level -> the class numbers of the queries, those of the gallery (nothing without one), and the class names."""
     queries, gallery = sets.queries, sets.gallery
     if not queries.labels:
         raise ValueError(
@@ -277,193 +467,57 @@ def _evaluate(sets: _Sets, request: EvaluationOptions) -> Evaluation:
         labels[level] = numbers[0]
         if gallery is not None:
             gallery_labels[level] = numbers[1]
-    too_few = {level: len(names[level]) for level in labels if len(names[level]) < request.folds}
-    if request.folds and len(too_few) == len(labels):
-        level, count = max(too_few.items(), key=lambda pair: pair[1])
-        raise ValueError(
-            f"--folds must be at most the number of classes: got {request.folds} for {count} at level {level}; use "
-            "fewer."
-        )
-    protocol: dict[str, Any] = {
-        "kind": "self-retrieval" if gallery is None else "query-gallery",
-        "queries": request.sample or len(queries),
-        "gallery": len(queries if gallery is None else gallery),
-        "without_positive": request.without_positive,
-        "same_camera_left_out": request.cameras,
-    }
-    options: dict[str, Any] = {}
-    if gallery is not None:
-        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
-        rows_of_queries = self_rows(queries, gallery)
-        options |= {} if rows_of_queries is None else {"self_rows": rows_of_queries}
-        protocol["queries_in_gallery"] = 0 if rows_of_queries is None else int((rows_of_queries >= 0).sum())
-        protocol["junk"] = sets.junk
-    if request.cameras:
-        options |= _cameras(sets)
-    if request.junk is not None:
-        options["junk"] = _junk(sets, request.junk)
-        protocol["junk"] = int(options["junk"].sum())
-    if request.sample:
-        options["sample"] = _sampled(sets, request)
-    searched = gallery_labels or labels
-    warnings = void(
-        {level: len(np.unique(numbers)) for level, numbers in searched.items()},
-        len(queries) - 1 if gallery is None else len(gallery),
-        request.measures,
+    return labels, gallery_labels, names
+
+
+def _reject(sets: _Sets, known: Vectors, labels: np.ndarray, names: Sequence[str]) -> Rejection:
+    """The rejection of queries out of scope by their distance to the known items."""
+    queries, rejected = sets.queries, sets.rejected
+    assert rejected is not None
+    of_queries, of_rejected = (self_rows(vectors, known) for vectors in (queries, rejected))
+    result = rejection(
+        np.concatenate([queries.embeddings, rejected.embeddings]),
+        np.arange(len(queries) + len(rejected)) >= len(queries),
+        known.embeddings,
+        labels=np.concatenate([labels, np.zeros(len(rejected), np.int64)]),
+        self_rows=None if of_queries is None or of_rejected is None else np.concatenate([of_queries, of_rejected]),
+        distance=sets.distance,
     )
-    record: dict[str, Any] = {
-        "warnings": warnings,
-        "trivet": trivet.__version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "embeddings": sets.name,
-        "items": len(queries),
-        "dimension": int(queries.embeddings.shape[1]),
-        "distance": request.distance,
-        "protocol": protocol,
-        "resamples": request.resamples,
-        "seed": request.seed,
-    }
-    measures = request.measures
-    approximate: dict[str, Retrieval] = {}
-    if request.approximate is not None:
-        ranking = [name for name in measures if name not in (*CLUSTERING, *VERIFICATION)]
-        done = retrieve_approximately(
-            queries.embeddings,
-            labels,
-            kind=request.approximate,
-            measures=[name for name in ranking if name not in FULL_RANKING],
-            distance=request.distance,
-            without_positive=request.without_positive,
-            seed=request.seed,
-            **options,
-        )
-        approximate = done.levels
-        protocol["approximate"] = {
-            "kind": done.index.kind,
-            "parameters": dict(done.index.parameters),
-            "neighbours": done.listed,
-            "recall": done.index.recall,
-            "recall_at": done.index.recall_at,
-            "recall_queries": done.index.recall_queries,
-        }
-        measures = tuple(name for name in measures if name not in ranking)
-    results: dict[str, LevelResult] = {}
-    if measures:
-        results = evaluate(
-            queries.embeddings,
-            labels,
-            measures=measures,
-            nmi_plus_multiple=request.nmi_plus,
-            distance=request.distance,
-            without_positive=request.without_positive,
-            seed=request.seed,
-            distributed=request.distributed,
-            **options,
-        )
-    else:
-        results = {
-            level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
-            for level, numbers in labels.items()
-        }
-    results = {
-        level: replace(
-            result,
-            retrieval=approximate.get(level, result.retrieval),
-            labels=np.array(names[level])[np.unique(labels[level])],
-        )
-        for level, result in results.items()
-    }
-    retrieval = {
-        level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
-        for level, result in results.items()
-        if result.retrieval is not None
-    }
-    record["evaluation"] = {level: result.as_json() for level, result in results.items()}
-    if any(result.mean() for result in results.values()):
-        record["macro"] = {level: result.mean("macro") for level, result in results.items()}
-        if request.resamples:
-            averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-            for key, average in steps(averages.items(), "intervals"):
-                record[key] = {
-                    level: intervals_json(result.intervals(average, resamples=request.resamples, seed=request.seed))
-                    for level, result in results.items()
-                }
-    record["clustering"] = {
-        level: {
-            "clusters": result_of.clusters,
-            "clusters_in_use": result_of.clusters_in_use,
-            "inertia": result_of.inertia,
-            "restarts": result_of.restarts,
-            "seconds": round(result_of.seconds, 3),
-        }
-        for level, result in results.items()
-        if (result_of := result.clustering) is not None
-    }
-    if request.folds:
-        enough = {level: classes for level, classes in labels.items() if level not in too_few}
-        record["folds"] = _folds(queries, enough, request)
-        reasons = {level: f"{request.folds} folds need as many classes: there are {n}." for level, n in too_few.items()}
-        record |= {"folds_missing": reasons} if reasons else {}
-    rejected = None
-    if sets.rejected is not None and gallery is not None:
-        level = next(iter(labels))
-        outside = np.arange(len(queries) + len(sets.rejected)) >= len(queries)
-        known = gallery.select(~options["junk"]) if request.junk is not None else gallery
-        of_queries, of_rejected = (self_rows(vectors, known) for vectors in (queries, sets.rejected))
-        rejected = rejection(
-            np.concatenate([queries.embeddings, sets.rejected.embeddings]),
-            outside,
-            known.embeddings,
-            labels=np.concatenate([labels[level], np.zeros(len(sets.rejected), np.int64)]),
-            self_rows=None if of_queries is None or of_rejected is None else np.concatenate([of_queries, of_rejected]),
-            distance=request.distance,
-        )
-        assert rejected.scores is not None
-        assert rejected.scores.labels is not None
-        named = replace(rejected.scores, labels=np.array(names[level])[rejected.scores.labels])
-        rejected = replace(rejected, scores=named)
-        record["rejection"] = _rejection(rejected, request)
-    record["seconds"] = round(time.perf_counter() - began, 3)
-    ids = queries.ids
-    if request.sample and ids is not None:
-        ids = ids[options["sample"]]
-    classes = {level: np.array(names[level])[numbers] for level, numbers in labels.items()}
-    return Evaluation(record, retrieval, ids, results, classes, queries.ids, rejected)
+    assert result.scores is not None
+    assert result.scores.labels is not None
+    return replace(result, scores=replace(result.scores, labels=np.array(names)[result.scores.labels]))
 
 
-def _rejection(measured: Rejection, request: EvaluationOptions) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "auroc": measured.auroc,
-        "fpr_at_95_tpr": measured.fpr_at_95_tpr,
-        "in_scope": measured.in_scope,
-        "out_of_scope": measured.out_of_scope,
-        "macro": {"auroc": measured.macro},
-    }
-    if request.resamples:
-        averages: dict[str, Average] = {"intervals": "micro", "macro_intervals": "macro"}
-        for key, average in steps(averages.items(), "intervals"):
-            record[key] = intervals_json(measured.intervals(average, resamples=request.resamples, seed=request.seed))
+def _rejection_record(measured: Rejection, resamples: int, seed: int) -> RejectionRecord:
+    record = RejectionRecord(
+        auroc=measured.auroc,
+        fpr_at_95_tpr=measured.fpr_at_95_tpr,
+        in_scope=measured.in_scope,
+        out_of_scope=measured.out_of_scope,
+        macro={"auroc": measured.macro},
+    )
+    if resamples:
+        record.intervals, record.macro_intervals = (
+            intervals_json(measured.intervals(average, resamples=resamples, seed=seed))
+            for average in steps(AVERAGES, "intervals")
+        )
     return record
 
 
-def _distance_of(path: Path) -> Metric:
-    return RunFolder.open(path).config().evaluation.distance if is_run_folder(path) else "cosine"
-
-
-def _scoped(sets: _Sets, request: EvaluationOptions) -> _Sets:
+def _in_scope(sets: _Sets, out_of_scope: str | None) -> _Sets:
     """Separate the queries that are out of scope, and remove such items from the gallery."""
-    if request.out_of_scope is None:
+    if out_of_scope is None:
         return sets
     if sets.gallery is None:
         raise ValueError("--out-of-scope needs a gallery of the known classes: give --query and --gallery.")
     level = next(iter(sets.queries.labels))
-    outside = sets.queries.labels[level] == request.out_of_scope
+    outside = sets.queries.labels[level] == out_of_scope
     if outside.all() or not outside.any():
         raise ValueError(
             f"--out-of-scope must be the {level} of some queries, but not of all: {int(outside.sum())} of "
-            f"{len(outside)} have {request.out_of_scope!r}."
+            f"{len(outside)} have {out_of_scope!r}."
         )
-    known = sets.gallery.labels[level] != request.out_of_scope
+    known = sets.gallery.labels[level] != out_of_scope
     queries, rejected = sets.queries.select(~outside), sets.queries.select(outside)
     return replace(sets, queries=queries, gallery=sets.gallery.select(known), rejected=rejected)
 
@@ -488,41 +542,46 @@ def _junk(sets: _Sets, name: str) -> np.ndarray:
     return junk
 
 
-def _sampled(sets: _Sets, request: EvaluationOptions) -> np.ndarray:
+def _sampled(sets: _Sets, sample: int, seed: int) -> np.ndarray:
     if sets.gallery is not None:
         raise ValueError("--sample draws queries from one set: leave it out with --query and --gallery.")
-    if request.sample > len(sets.queries):
-        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {request.sample}.")
-    rows = np.random.default_rng(request.seed).permutation(len(sets.queries))[: request.sample]
-    return np.sort(rows)
+    if sample > len(sets.queries):
+        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {sample}.")
+    return np.sort(np.random.default_rng(seed).permutation(len(sets.queries))[:sample])
 
 
-def _folds(queries: Vectors, labels: Mapping[str, np.ndarray], request: EvaluationOptions) -> dict[str, Any]:
-    """Retrieval within each of the class-disjoint parts, their mean and its Student-t interval."""
-    names = [name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION)]
-    by_level: dict[str, Any] = {}
-    for level, classes in labels.items():
-        values = []
-        for rows in class_folds(classes, request.folds, seed=request.seed):
-            result = evaluate(
-                queries.embeddings[rows],
-                {level: classes[rows]},
-                measures=names,
-                distance=request.distance or "cosine",
-                without_positive=request.without_positive,
-            )[level]
-            assert result.retrieval is not None
-            values.append(result.retrieval.mean())
-        by_level[level] = {}
-        for name in names:
-            shares = [value[name] for value in values]
-            mean, interval = across_folds(shares)
-            by_level[level][name] = {"mean": mean, "interval": interval_json(interval), "values": shares}
-    return by_level
+def _folds(
+    queries: Vectors,
+    level: str,
+    classes: np.ndarray,
+    folds: int,
+    measures: Sequence[str],
+    distance: Metric,
+    without_positive: WithoutPositive,
+    seed: int,
+) -> dict[str, FoldsRecord]:
+    """Retrieval within each of the class-disjoint folds, their mean and its Student-t interval."""
+    values: list[dict[str, float]] = []
+    for rows in class_folds(classes, folds, seed=seed):
+        result = evaluate(
+            queries.embeddings[rows],
+            {level: classes[rows]},
+            measures=measures,
+            distance=distance,
+            without_positive=without_positive,
+        )[level]
+        assert result.retrieval is not None
+        values.append(result.retrieval.mean())
+    records = {}
+    for name in measures:
+        shares = [value[name] for value in values]
+        mean, interval = across_folds(shares)
+        records[name] = FoldsRecord(mean=mean, interval=interval_json(interval), values=shares)
+    return records
 
 
 @contextmanager
-def processes() -> Iterator[tuple[int, int]]:
+def meet_processes() -> Iterator[tuple[int, int]]:
     """Meet the other processes of torchrun, if it started this one: rank and number of processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield 0, 1
@@ -534,18 +593,16 @@ def processes() -> Iterator[tuple[int, int]]:
         torch.distributed.destroy_process_group()
 
 
-def write_report(result: Mapping[str, Any], evaluations: Sequence[Evaluation], path: Path) -> None:
-    """Write the page of what `differences.summary` returned, with the classes one by one.
+def write_report(evaluations: Sequence[Evaluation], differences: Differences, path: Path, *, command: str = "") -> None:
+    """Write the page of evaluated embeddings and their differences, with the classes one by one.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    classes = [{level: class_rows(each, level) for level in each.levels} for each in evaluations]
-    page = {"results": [each.record for each in evaluations], **result, "per_class": classes}
-    write_evaluation_report(complete(ComparisonRecord, page), path)
-
-
-def only_retrieval(request: EvaluationOptions) -> EvaluationOptions:
-    """Options of a helper process, which only retrieves."""
-    ranking = tuple(name for name in request.measures if name not in (*CLUSTERING, *VERIFICATION))
-    return replace(request, measures=ranking, folds=0, resamples=0)
+    record = ComparisonRecord(
+        results=[each.record for each in evaluations],
+        differences=differences,
+        per_class=[{level: class_rows(each, level) for level in each.levels} for each in evaluations],
+        command=command,
+    )
+    write_evaluation_report(record, path)

@@ -1,0 +1,188 @@
+"""The record of `trivet evaluate` for embeddings in files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trivet.metrics.intervals import Over
+from trivet.reports.measures import CHANCE, CLUSTERING, VERIFICATION, finite, interval
+from trivet.reports.record import Number, Record
+from trivet.reports.shared_records import Ends, Intervals, Levels
+
+
+class Approximation(Record):
+    """An approximate search and its recall of the exact one."""
+
+    kind: str = ""
+    parameters: dict[str, Number] = {}
+    neighbours: int | None = None
+    recall: Number | None = None
+    recall_at: int | None = None
+    recall_queries: int | None = None
+
+
+class ProtocolRecord(Record):
+    """Queries, gallery and exclusions: `kind` is "self-retrieval" or "query-gallery"."""
+
+    kind: str = ""
+    queries: int | None = None
+    gallery: int | None = None
+    without_positive: str = ""
+    same_camera_left_out: bool | None = None
+    queries_in_gallery: int | None = None
+    junk: int | None = None
+    approximate: Approximation | None = None
+
+
+class ClusteringRecord(Record):
+    """The k-means behind NMI and AMI."""
+
+    clusters: int | None = None
+    clusters_in_use: int | None = None
+    inertia: Number | None = None
+    restarts: int | None = None
+    seconds: Number | None = None
+
+
+class FoldsRecord(Record):
+    """A measure in folds that share no class: the mean with its Student-t interval, and the values."""
+
+    mean: Number | None = None
+    interval: Ends | None = None
+    values: list[Number] = []
+
+
+class RejectionRecord(Record):
+    """Detection of queries of no known class."""
+
+    auroc: Number | None = None
+    fpr_at_95_tpr: Number | None = None
+    in_scope: int | None = None
+    out_of_scope: int | None = None
+    macro: dict[str, Number | None] = {}
+    intervals: Intervals = {}
+    macro_intervals: Intervals = {}
+
+
+class EvaluationRecord(Record):
+    """Evaluation of one embedding; everything by label level but the rejection."""
+
+    warnings: list[str] = []
+    trivet: str = ""
+    created: str = ""
+    embeddings: str = ""
+    items: int | None = None
+    dimension: int | None = None
+    distance: str = ""
+    protocol: ProtocolRecord = ProtocolRecord()
+    resamples: int | None = None
+    seed: int | None = None
+    evaluation: Levels = {}
+    macro: dict[str, dict[str, Number | None]] = {}
+    intervals: dict[str, Intervals] = {}
+    macro_intervals: dict[str, Intervals] = {}
+    clustering: dict[str, ClusteringRecord] = {}
+    folds: dict[str, dict[str, FoldsRecord]] = {}
+    folds_missing: dict[str, str] = {}
+    rejection: RejectionRecord | None = None
+    seconds: Number | None = None
+
+
+class DifferenceRecord(Record):
+    """A measure of an embedding less that of the first, on the same queries, with paired intervals."""
+
+    of: str = ""
+    less: str = ""
+    difference: Number | None = None
+    queries: Ends | None = None
+    classes: Ends | None = None
+
+    def over(self, over: Over) -> Sequence[float] | None:
+        """The ends of the interval over "queries" or "classes"."""
+        return interval(self.queries if over == "queries" else self.classes)
+
+
+ClassRow = dict[str, Number | str | None]
+"""The "class", the number of its "queries", and its measures."""
+
+Differences = dict[str, dict[str, list[DifferenceRecord]]]
+"""Label level -> measure -> a row for each embedding but the first."""
+
+
+class ComparisonRecord(Record):
+    """One embedding, or several side by side."""
+
+    results: list[EvaluationRecord] = []
+    differences: Differences = {}
+    per_class: list[dict[str, list[ClassRow]]] = []
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class ClassShares:
+    """One measure of each class: embedding -> (name, queries, share), the worst first."""
+
+    measure: str
+    rows: Mapping[int, Sequence[tuple[str, str, float]]]
+    chance: float | None
+
+    @property
+    def count(self) -> int:
+        """Classes of the embedding that has most."""
+        return max(map(len, self.rows.values()))
+
+
+class Shares:
+    """The measures of one embedding at one level."""
+
+    def __init__(self, result: EvaluationRecord, level: str) -> None:
+        self.result = result
+        self.values = result.evaluation[level]
+        self._macro = result.macro.get(level, {})
+        self._intervals = result.intervals.get(level, {})
+        self._macro_intervals = result.macro_intervals.get(level, {})
+        self.retrieval = [
+            name
+            for name in self.values
+            if (f"chance_{name}" in self.values or name in self._macro)
+            and name not in CLUSTERING
+            and not re.fullmatch(VERIFICATION, name)
+        ]
+
+    def value(self, name: str) -> float | None:
+        """The share, if it was measured."""
+        return finite(self.values.get(name))
+
+    def chance(self, name: str) -> float | None:
+        """Score of an embedding that maps everything to one point."""
+        if name.startswith("tar@far="):
+            return float(name.removeprefix("tar@far="))
+        return finite(self.values.get(f"chance_{name}", CHANCE.get(name)))
+
+    def macro(self, name: str) -> float | None:
+        """The mean of the classes."""
+        return finite(self._macro.get(name))
+
+    def interval(self, name: str, over: str) -> Sequence[float] | None:
+        """The ends of the 95 % interval over "queries" or "classes"."""
+        return interval(self._intervals.get(name, {}).get(over))
+
+    def macro_interval(self, name: str) -> Sequence[float] | None:
+        """The interval of the mean of the classes."""
+        return interval(self._macro_intervals.get(name, {}).get("classes"))
+
+    def widest(self, name: str) -> tuple[str, Sequence[float]] | None:
+        """The interval over classes, or over queries where there is none, and which of them."""
+        for over in ("classes", "queries"):
+            if (ends := self.interval(name, over)) is not None:
+                return over, ends
+        return None
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Measure -> why it was not measured."""
+        return {
+            name.removesuffix("_missing"): str(why) for name, why in self.values.items() if name.endswith("_missing")
+        }
