@@ -88,7 +88,7 @@ def one_thread() -> dict[str, str]:
 def make(items: int, folder: Path) -> None:
     """`vectors.npy` with `vectors.csv`, a run whose model is a linear head, and queries."""
     from trivet.models.config import ModelConfig
-    from trivet.models.embedder import build
+    from trivet.models.networks import build
     from trivet.models.store import save
     from trivet.training.config import RunConfig
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trivet.datasets import DATA_SETS, DataConfig, DigitsConfig
+from trivet.datasets import DataConfig, DigitsConfig
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,6 @@ from trivet.datasets import DATA_SETS, DataConfig, DigitsConfig
 def test_settings_that_cannot_work_or_do_nothing_are_errors(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataConfig.parse(values, source="data")
-
-
-@pytest.mark.parametrize("name", ["digits", "mnist", "fashion-mnist", "omniglot"])
-def test_settings_that_were_once_written_with_all_keys_are_read(name: str) -> None:
-    """Before each data set had settings of its own, a run wrote those of folders too, at their defaults."""
-    once = {"augment": "none", "fold": 0, "split": "auto", "holdout": 0.2, "seed": 0}
-    once |= {"allow_corrupt": 0.01, "memory_gb": 4.0}
-    config = DataConfig.parse({"name": name, **once}, source="config.toml")
-    assert config == DATA_SETS[name].config()
-    assert not set(config.model_dump()) & {"split", "holdout", "seed", "allow_corrupt", "memory_gb", "root", "levels"}
-    with pytest.raises(ValueError, match=r'seed is for name = "folder" or .* only: remove it for'):
-        DataConfig.parse({"name": name, **once, "seed": 1}, source="config.toml")
 
 
 def test_written_settings_read_back() -> None:

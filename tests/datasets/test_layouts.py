@@ -344,7 +344,7 @@ class TestRealLists:
         identities = np.array(protocol.identities)
         told = [name.split("_") for name in protocol.files]
         assert len(set(identities)) == 1467
-        assert not set(identities[protocol.subsets["train"]]) & set(identities[protocol.parts["query"]])
+        assert not set(identities[protocol.subsets["train"]]) & set(identities[protocol.subsets["query"]])
         assert set(protocol.cameras.tolist()) == {1, 2}
         assert [int(camera) for _, _, camera, _ in told] == protocol.cameras.tolist()
 

@@ -185,7 +185,7 @@ def changed(column: str, row: int, value: Any) -> dict[str, Any]:
         ({}, {"levels": ["clas"]}, r"each label level must be a column: .* has no 'clas'; did you mean 'class'"),
         ({}, {"image": "pth"}, r"the images must be a column: .* has no 'pth'; did you mean 'path'"),
         ({}, {"levels": ["path"]}, "must be a different column from the images: got 'path'"),
-        ({}, {"levels": ["id"]}, "levels must be different columns, and none of id, split"),
+        ({}, {"levels": ["id"]}, "levels must not be named id, split"),
         ({}, {"box": ["group", "class", "group", "class"]}, "the column 'group' of .* must hold numbers"),
         ({}, {"root": "absent"}, "data.root must be a folder: absent is none"),
         ({}, {"box_form": "size"}, "box_form is used with box only"),

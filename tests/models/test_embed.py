@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +59,6 @@ def test_images_are_prepared_as_for_the_run(resize: int | None, tmp_path: Path) 
     assert loaded.embed(arrays) == pytest.approx(expected[[1, 3]], abs=1e-6)
     assert model.train().embed(files).dtype == np.float32
     assert model.training
-
-
-def test_what_a_run_resizes_to_is_found_where_its_model_does_not_say_it(tmp_path: Path) -> None:
-    stored(tmp_path / "model", COLOURS, resize=23)
-    file = tmp_path / "model" / "model.json"
-    values = json.loads(file.read_text())
-    assert values.pop("resize") == 23
-    file.write_text(json.dumps(values))
-    (tmp_path / "config.toml").write_text("[data]\nresize = 31\n")
-    assert load_model(tmp_path).resize == load_model(str(tmp_path / "model")).resize == 31
-    file.write_text(json.dumps(values | {"resize": 12}))
-    with pytest.raises(ValueError, match="resize is 12, no shorter side of an image"):
-        load_model(tmp_path)
 
 
 def test_vectors_are_embedded_as_they_are(tmp_path: Path) -> None:

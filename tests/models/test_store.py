@@ -71,7 +71,16 @@ def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: p
         ("model.json", b'{"model": {}}', "must describe a Trivet model: KeyError: 'input_shape'"),
         ("model.json", b'{"model": {}, "input_shape": [1, "x", 2]}', "must be a whole number"),
         ("model.json", b'{"model": {}, "input_shape": [1, 0, 2]}', "not sizes"),
-        ("model.json", b'{"model": {"name": "conv9"}, "input_shape": [1, 12, 12]}', "model.json: name = 'conv9'"),
+        (
+            "model.json",
+            b'{"model": {"name": "conv9"}, "input_shape": [1, 12, 12], "resize": null}',
+            "model.json: name = 'conv9'",
+        ),
+        (
+            "model.json",
+            b'{"model": {}, "input_shape": [1, 20, 20], "resize": 12}',
+            "resize is 12, no shorter side of an image",
+        ),
         ("model.safetensors", b"", "must hold the weights"),
         ("model.safetensors", b"broken" * 100, "must hold the weights"),
     ],

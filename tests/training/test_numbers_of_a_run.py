@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from trivet.commands.main import main
 from trivet.models.config import ModelConfig
-from trivet.models.embedder import build
+from trivet.models.networks import build
 from trivet.models.store import save
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import Metrics

@@ -1,8 +1,8 @@
 """Data sets: items with labels at one or more levels, split into what is trained on and what is evaluated."""
 
 from trivet.datasets.augment import Augment, augmentation
-from trivet.datasets.catalogue import DATA_SETS, load, load_file, settings_for
-from trivet.datasets.config import DataConfig
+from trivet.datasets.catalogue import load, load_file, settings_for
+from trivet.datasets.config import DATA_SETS, DataConfig
 from trivet.datasets.data_root import find_root
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
 from trivet.datasets.digits import DigitsConfig

@@ -12,17 +12,10 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing
 from trivet.datasets.mat import Mat
-from trivet.datasets.published_layouts import SPLIT, BoxedConfig, Facts, OrPublished, find_published, load_published
+from trivet.datasets.published_layouts import SPLIT, BoxedConfig, OrPublished, find_published, load_published
 
-FACTS = Facts(
-    "cars196",
-    "https://ai.stanford.edu/~jkrause/cars/car_dataset.html (research use)",
-    folders=("cars196", "cars196-devkit", "stanford_cars", "CARS196"),
-    level="class",
-    counts={"": (16_185, 196)},
-)
+SOURCE = "https://ai.stanford.edu/~jkrause/cars/car_dataset.html"
 ALL = "cars_annos.mat"
 TRAIN, TEST, WITHOUT = "cars_train_annos.mat", "cars_test_annos_withlabels.mat", "cars_test_annos.mat"
 META = "cars_meta.mat"
@@ -42,21 +35,18 @@ def load_cars196(config: Cars196Config, data_root: Path, progress: Progress | No
     Trained on: the first half of the classes by their number, 1-98; "unseen": the others, 99-196.
     """
     files = f"{ALL}, or {TRAIN} and {TEST}"
-    tree = find_published(FACTS, config, data_root, files, lambda tree: tree.has(ALL) or _devkit(tree) is not None)
+    tree = find_published(config, data_root, files, lambda tree: tree.has(ALL) or _devkit(tree) is not None)
     paths, classes, boxes, testing, names = read_annotations(tree)
-    listing = Listing(
-        name="cars196",
-        location=tree.root,
-        sources=[tree.source(path) for path in paths],
-        ids=tuple(paths),
-        labels={"class": classes},
-        names={"class": names},
-        subsets={}
-        if config.split != "published"
-        else {"train": np.flatnonzero(~testing), "test": np.flatnonzero(testing)},
+    subsets = {"train": np.flatnonzero(~testing), "test": np.flatnonzero(testing)}
+    return load_published(
+        config,
+        progress,
+        tree,
+        paths,
+        {"class": (classes, names)},
+        subsets=subsets if config.split == "published" else None,
         boxes=boxes if config.boxes else None,
     )
-    return load_published(FACTS, config, listing, progress)
 
 
 def read_annotations(tree: Tree) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
@@ -74,7 +64,7 @@ def read_annotations(tree: Tree) -> tuple[list[str], np.ndarray, np.ndarray, np.
         if test is None:
             raise ValueError(
                 f"cars196 needs the classes of its test images: {tree.source(kit + WITHOUT)} has none; get {TEST} from "
-                f"{FACTS.published.split()[0]} too, or {ALL}, which has all."
+                f"{SOURCE} too, or {ALL}, which has all."
             )
         mats = [Mat(tree, kit + TRAIN), Mat(tree, test)]
         folders, names_of = ["cars_train/", "cars_test/"], Mat(tree, kit + META)
@@ -105,7 +95,8 @@ ENTRY = DatasetEntry(
     load_cars196,
     description="16,185 cars of 196 models, with boxes",
     levels=("class",),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
+    published=f"{SOURCE} (research use)",
+    folders=("cars196", "cars196-devkit", "stanford_cars", "CARS196"),
+    counts={"": {"": (16_185, 196)}},
     files=(ALL, "car_ims"),
 )

@@ -1,4 +1,4 @@
-"""The data sets by name: looked up, loaded, listed."""
+"""The table of the data sets, and how one of them is loaded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trivet.config.base import nearest
-from trivet.config.plugins import is_reference
 from trivet.datasets import (
     cars196,
     cifar,
@@ -27,7 +25,7 @@ from trivet.datasets import (
     texts,
     vectors,
 )
-from trivet.datasets.config import DataConfig, DatasetEntry, ImagesConfig, with_validation_fold
+from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_validation_fold
 from trivet.datasets.data_root import find_root
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
@@ -37,39 +35,29 @@ from trivet.datasets.label_noise import add_noise
 from trivet.io.label_decisions import read_decisions
 from trivet.models import Tokenize
 
-DATA_SETS: dict[str, DatasetEntry] = {
-    "digits": digits.ENTRY,
-    "mnist": mnist.MNIST,
-    "fashion-mnist": mnist.FASHION_MNIST,
-    "omniglot": omniglot.ENTRY,
-    "cifar10": cifar.CIFAR10_ENTRY,
-    "cifar100": cifar.CIFAR100_ENTRY,
-    "cub": cub.ENTRY,
-    "cars196": cars196.ENTRY,
-    "sop": sop.ENTRY,
-    "in-shop": in_shop.ENTRY,
-    "market1501": market1501.ENTRY,
-    "cuhk03": cuhk03.ENTRY,
-    "flowers102": flowers102.ENTRY,
-    "inaturalist": inaturalist.ENTRY,
-    "folder": folder.ENTRY,
-    "table": table.ENTRY,
-    "vectors": vectors.ENTRY,
-    "texts": texts.ENTRY,
-}
-
-
-def entry(name: str) -> DatasetEntry:
-    """The entry of a data set, by its name or by a reference to a function outside Trivet.
-
-    Raises:
-        ValueError: if there is none, or the function cannot be used.
-    """
-    if is_reference(name):
-        return custom.entry(name)
-    if name not in DATA_SETS:
-        raise ValueError(f"there is no data set {name!r}; {nearest(name, DATA_SETS)}")
-    return DATA_SETS[name]
+DATA_SETS.update(
+    {
+        "digits": digits.ENTRY,
+        "mnist": mnist.MNIST,
+        "fashion-mnist": mnist.FASHION_MNIST,
+        "omniglot": omniglot.ENTRY,
+        "cifar10": cifar.CIFAR10_ENTRY,
+        "cifar100": cifar.CIFAR100_ENTRY,
+        "cub": cub.ENTRY,
+        "cars196": cars196.ENTRY,
+        "sop": sop.ENTRY,
+        "in-shop": in_shop.ENTRY,
+        "market1501": market1501.ENTRY,
+        "cuhk03": cuhk03.ENTRY,
+        "flowers102": flowers102.ENTRY,
+        "inaturalist": inaturalist.ENTRY,
+        "folder": folder.ENTRY,
+        "table": table.ENTRY,
+        "vectors": vectors.ENTRY,
+        "texts": texts.ENTRY,
+    }
+)
+DATA_SETS.outside = custom.entry
 
 
 def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
@@ -79,7 +67,7 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
         ValueError: if they cannot have it.
     """
     values: dict[str, Any] = {"name": name}
-    if issubclass(entry(name).config, ImagesConfig):
+    if issubclass(DATA_SETS.entry(name).config, ImagesConfig):
         values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
     return DataConfig.parse(values, source=f"{name} as this network takes it")
 
@@ -136,7 +124,7 @@ def load(
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     if tokenize is None:
-        splits = entry(config.name).load(config, find_root(data_root), progress)
+        splits = DATA_SETS.entry(config.name).load(config, find_root(data_root), progress)
     elif isinstance(config, texts.TextsConfig):
         splits = texts.load_tokens(config, tokenize)
     else:

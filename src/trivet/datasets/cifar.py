@@ -18,12 +18,11 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry, Side
 from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
 from trivet.datasets.image_decoding import Progress, Source
-from trivet.datasets.image_files import Listing
 from trivet.datasets.published_layouts import (
     IMAGES,
     LEVEL,
     SPLIT,
-    Facts,
+    Levels,
     PublishedConfig,
     find_published,
     load_published,
@@ -32,20 +31,6 @@ from trivet.datasets.splitting import Split
 from trivet.io.npz_files import read_integers
 
 WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
-CIFAR10 = Facts(
-    "cifar10",
-    WHERE,
-    folders=("cifar10", "cifar-n"),
-    level="class",
-    counts={"train": (50_000, 10), "test": (10_000, 10)},
-)
-CIFAR100 = Facts(
-    "cifar100",
-    WHERE,
-    folders=("cifar100",),
-    level="fine",
-    counts={"train": (50_000, 100), "test": (10_000, 100)},
-)
 NAMES = ("coarse_label_names.txt", "fine_label_names.txt")  # of CIFAR-100
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {
@@ -133,8 +118,7 @@ class _Images(NamedTuple):
     sources: Sequence[Source]
     ids: tuple[str, ...]
     training: np.ndarray
-    labels: dict[str, np.ndarray]
-    names: dict[str, tuple[str, ...]]
+    levels: Levels
     published: np.ndarray
 
 
@@ -145,31 +129,20 @@ def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) 
     `config.level` = "worse", say, the training labels of the level "class" are those of people; what is evaluated has
     the published ones.
     """
-    facts = CIFAR10 if config.name == "cifar10" else CIFAR100
     folder, train, test = BATCHES[config.name]
 
     def complete(tree: Tree) -> bool:
         return all(map(tree.has, (*train, test))) or (config.name == "cifar10" and _has_folders(tree))
 
-    tree = find_published(facts, config, data_root, f"{folder}/ ({train[0]}, ..., {test})", complete)
+    tree = find_published(config, data_root, f"{folder}/ ({train[0]}, ..., {test})", complete)
     images = _binary(tree, config.name) if tree.has(test) else _folders(tree)
     level = choose_level(config.level, LEVELS[config.name])
     human = HUMAN_LEVELS[config.name].get(level)
-    labels, names = dict(images.labels), dict(images.names)
+    levels = dict(images.levels)
     if human is not None:
-        human_labels = _human_labels(config, data_root, tree, images, *human)
-        labels, names = {**labels, level: human_labels}, {**names, level: names[human[2]]}
+        levels[level] = (_human_labels(config, data_root, tree, images, *human), levels[human[2]][1])
     subsets = {"train": np.flatnonzero(images.training), "test": np.flatnonzero(~images.training)}
-    listing = Listing(
-        name=config.name,
-        location=tree.root,
-        sources=images.sources,
-        ids=images.ids,
-        labels=labels,
-        names=names,
-        subsets=subsets if config.split == "auto" else {},
-    )
-    splits = load_published(facts, config, listing, progress, subsets)
+    splits = load_published(config, progress, tree, images.ids, levels, sources=images.sources, subsets=subsets)
     if not tree.has(test):
         splits = replace(splits, warnings=(*splits.warnings, ENCODED))
     return splits if human is None else _as_noise(splits, level, human[2])
@@ -195,11 +168,11 @@ def _binary(tree: Tree, name: str) -> _Images:
         names: dict[str, tuple[str, ...]] = {"class": CLASSES}
     else:
         names = {level: tuple(tree.text(f"{level}_label_names.txt").split()) for level in ("coarse", "fine")}
-    labels = {level: every[:, column].astype(np.int64) for column, level in enumerate(names)}
-    for level, values in labels.items():
-        if values.max() >= len(names[level]):
+    levels = {level: (every[:, i].astype(np.int64), classes) for i, (level, classes) in enumerate(names.items())}
+    for labels, classes in levels.values():
+        if labels.max() >= len(classes):
             raise ValueError(
-                f"{tree.root} must hold labels from 0 to {len(names[level]) - 1}: it has {values.max()}; get it again."
+                f"{tree.root} must hold labels from 0 to {len(classes) - 1}: it has {labels.max()}; get it again."
             )
     index = np.where(training, np.arange(len(training)), -1)
     numbers = np.where(training, np.arange(len(training)), np.arange(len(training)) - int(training.sum()))
@@ -207,7 +180,7 @@ def _binary(tree: Tree, name: str) -> _Images:
         f"{'train' if is_train else 'test'}/{number:05d}"
         for is_train, number in zip(training, numbers.tolist(), strict=True)
     )
-    return _Images(list(pixels), ids, training, labels, names, index)
+    return _Images(list(pixels), ids, training, levels, index)
 
 
 def _has_folders(tree: Tree) -> bool:
@@ -232,9 +205,7 @@ def _folders(tree: Tree) -> _Images:
     labels = np.array([CLASSES.index(path.split("/")[1]) for path in paths], np.int64)
     training = np.array([path.startswith("train/") for path in paths])
     index = np.array([indices.get(path, -1) for path in paths], np.int64)
-    return _Images(
-        [tree.source(path) for path in paths], tuple(paths), training, {"class": labels}, {"class": CLASSES}, index
-    )
+    return _Images([tree.source(path) for path in paths], tuple(paths), training, {"class": (labels, CLASSES)}, index)
 
 
 def _human_labels(
@@ -252,7 +223,8 @@ def _human_labels(
             "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
         )
     people, published = read_integers(path, (array, clean))
-    labels = images.labels[level].copy()
+    published_labels, classes = images.levels[level]
+    labels = published_labels.copy()
     index = images.published[images.training]
     if people.shape != published.shape or index.min(initial=0) < 0 or index.max(initial=-1) >= len(people):
         raise ValueError(
@@ -264,8 +236,8 @@ def _human_labels(
             f"{path} must be in the order of the images: {clean} differs from the labels of {tree.root}; use the order "
             "of the published files."
         )
-    if people.min() < 0 or people.max() >= len(images.names[level]):
-        raise ValueError(f"{array} of {path} must lie in 0 to {len(images.names[level]) - 1}; save it again.")
+    if people.min() < 0 or people.max() >= len(classes):
+        raise ValueError(f"{array} of {path} must lie in 0 to {len(classes) - 1}; save it again.")
     labels[images.training] = people[index]
     return labels
 
@@ -304,7 +276,8 @@ CIFAR10_ENTRY = DatasetEntry(
     description="60,000 images of 32x32 pixels in 10 classes, also with human labels",
     levels=("class",),
     published=WHERE,
-    counts={"": CIFAR10.counts},
+    folders=("cifar10", "cifar-n"),
+    counts={"": {"train": (50_000, 10), "test": (10_000, 10)}},
     files=(BATCHES["cifar10"][0],),
     fetch=partial(_fetch, "cifar10"),
 )
@@ -314,7 +287,8 @@ CIFAR100_ENTRY = DatasetEntry(
     description="60,000 images of 32x32 pixels in 100 classes, also with human labels",
     levels=("coarse", "fine"),
     published=WHERE,
-    counts={"": CIFAR100.counts},
+    folders=("cifar100",),
+    counts={"": {"train": (50_000, 100), "test": (10_000, 100)}},
     files=(BATCHES["cifar100"][0],),
     fetch=partial(_fetch, "cifar100"),
 )

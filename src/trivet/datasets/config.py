@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from trivet.config.base import NamedConfig
-from trivet.config.plugins import is_reference
+from trivet.config.registry import Registry
 from trivet.datasets.dataset import (
     Splits,
     check_disjoint,
@@ -24,6 +24,36 @@ from trivet.datasets.label_noise import NoiseConfig, superclass
 
 Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square images in pixels.")]
 Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
+
+
+class DatasetEntry(NamedTuple):
+    """A data set.
+
+    Attributes:
+        config: its settings.
+        load: settings, the folder of data sets and what is called with progress -> the data; see `catalogue.load`.
+        description: what it holds, in a few words.
+        levels: its label levels, coarse first; empty where the data decide.
+        published: where it comes from and under which licence; empty for data of one's own.
+        folders: what its folder below that of the data sets may be called.
+        counts: version -> subset -> images and classes as they were published, where these are checked; the version ""
+            is the only one, the subset "" the whole set.
+        files: the files it needs, in a folder of its name.
+        fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
+    """
+
+    config: type[DataConfig]
+    load: Callable[[Any, Path, Progress | None], Splits]
+    description: str
+    levels: tuple[str, ...] = ()
+    published: str = ""
+    folders: tuple[str, ...] = ()
+    counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
+    files: tuple[str, ...] = ()
+    fetch: Callable[[Path], Path] | None = None
+
+
+DATA_SETS: Registry[DatasetEntry] = Registry("data set")  # `catalogue` fills it
 
 
 class DataConfig(NamedConfig):
@@ -77,23 +107,18 @@ class DataConfig(NamedConfig):
     @classmethod
     def names(cls) -> Collection[str]:
         """The names of the data sets of Trivet."""
-        from trivet.datasets.catalogue import DATA_SETS  # here: every data set has settings
-
         return DATA_SETS
 
     @classmethod
     def named(cls, name: str) -> type[DataConfig] | None:
         """The settings of a data set."""
-        from trivet.datasets.catalogue import DATA_SETS, entry
-
-        return entry(name).config if name in DATA_SETS or is_reference(name) else None
+        entry = DATA_SETS.find(name)
+        return None if entry is None else entry.config
 
     @property
     def label_levels(self) -> tuple[str, ...] | None:
         """The label levels, coarse first, where they are known before the data are read."""
-        from trivet.datasets.catalogue import entry
-
-        return entry(self.name).levels or None
+        return DATA_SETS.entry(self.name).levels or None
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:
@@ -119,23 +144,15 @@ class DataConfig(NamedConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_unused(cls, values: Any) -> Any:
-        """Without what only other data sets have, if it is at its default: settings were once written with all."""
-        from trivet.datasets.catalogue import DATA_SETS
-
-        if not isinstance(values, dict):
-            return values
-        used = dict(values)
-        for key in values.keys() - cls.model_fields:
-            fields = {name: data_set.config.model_fields.get(key) for name, data_set in DATA_SETS.items()}
-            owners = {name: field.default for name, field in fields.items() if field is not None}
-            if values[key] in owners.values():
-                del used[key]
-            elif owners:
+    def _refuse_foreign(cls, values: Any) -> Any:
+        """Refuse a setting of other data sets, by the names of those that have it."""
+        for key in values.keys() - cls.model_fields if isinstance(values, dict) else ():
+            owners = [name for name, entry in DATA_SETS.items() if key in entry.config.model_fields]
+            if owners:
                 names = " or ".join(f'"{name}"' for name in sorted(owners, key="folder".__ne__)[:3])
                 names += ", for instance," if len(owners) > 3 else ""
                 raise ValueError(f"{key} is for name = {names} only: remove it for {values.get('name')}.")
-        return used
+        return values
 
     @property
     def changes_images(self) -> bool:
@@ -186,31 +203,6 @@ class PooledConfig(ImagesConfig):
                 f"image_size must divide {self.side} for {self.name}: got {self.image_size}; use one of {sizes}."
             )
         return self
-
-
-class DatasetEntry(NamedTuple):
-    """A data set.
-
-    Attributes:
-        config: its settings.
-        load: settings, the folder of data sets and what is called with progress -> the data; see `catalogue.load`.
-        description: what it holds, in a few words.
-        levels: its label levels, coarse first; empty where the data decide.
-        published: where it comes from and under which licence; empty for data of one's own.
-        counts: version -> part -> images and classes as they were published, where these are checked; the version "" is
-            the only one.
-        files: the files it needs, in a folder of its name.
-        fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
-    """
-
-    config: type[DataConfig]
-    load: Callable[[Any, Path, Progress | None], Splits]
-    description: str
-    levels: tuple[str, ...] = ()
-    published: str = ""
-    counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
-    files: tuple[str, ...] = ()
-    fetch: Callable[[Path], Path] | None = None
 
 
 def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:

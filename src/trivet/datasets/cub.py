@@ -13,11 +13,10 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.image_files import numbered
 from trivet.datasets.published_layouts import (
     SPLIT,
     BoxedConfig,
-    Facts,
     OrPublished,
     by_id,
     find_published,
@@ -25,13 +24,6 @@ from trivet.datasets.published_layouts import (
     numbers,
 )
 
-FACTS = Facts(
-    "cub",
-    "https://www.vision.caltech.edu/datasets/cub_200_2011/ (non-commercial research and education)",
-    folders=("cub", "CUB_200_2011"),
-    level="class",
-    counts={"": (11_788, 200)},
-)
 LISTS = ("images.txt", "image_class_labels.txt")
 PARENTS, NODES = "cub_flat.parent-child.txt", "classes_flat.txt"
 
@@ -57,45 +49,41 @@ def load_cub(config: CubConfig, data_root: Path, progress: Progress | None) -> S
 
     Trained on: the first half of the classes by number, 1-100; "unseen": the others, 101-200.
     """
-    tree = find_published(FACTS, config, data_root, " and ".join(LISTS), lambda tree: all(map(tree.has, LISTS)))
+    tree = find_published(config, data_root, " and ".join(LISTS), lambda tree: all(map(tree.has, LISTS)))
     images = tree.rows(LISTS[0], 2)
     ids = [id for id, _ in images]
     class_ids = [row[0] for row in by_id(tree.rows(LISTS[1], 2), ids, LISTS[1])]
     named = dict(tree.rows("classes.txt", 2)) if tree.has("classes.txt") else {}
     order = sorted(set(class_ids), key=lambda id: (len(id), id))
     classes = [named.get(id, id) for id in class_ids]
-    labels, names = numbered(classes, [named.get(id, id) for id in order])
-    levels, level_names = {"class": labels}, {"class": names}
+    levels = {"class": numbered(classes, [named.get(id, id) for id in order])}
     if config.hierarchy:
         above = _hierarchy(tree, data_root)
         for depth, level in reversed(list(enumerate(("order", "family")))):
             texts = [above[id][depth] if id in above else "" for id in class_ids]
             if "" in texts:
                 raise ValueError(f"{PARENTS} must hold each class: {classes[texts.index('')]} has no {level} in it.")
-            labels, names = numbered(texts)
-            levels, level_names = {level: labels, **levels}, {level: names, **level_names}
+            levels = {level: numbered(texts), **levels}
     subsets: dict[str, np.ndarray] = {}
     if config.split == "published":
-        training = numbers(
-            by_id(tree.rows("train_test_split.txt", 2), ids, "train_test_split.txt"), "train_test_split.txt"
-        )
-        subsets = {"train": np.flatnonzero(training[:, 0] == 1), "test": np.flatnonzero(training[:, 0] != 1)}
-    listing = Listing(
-        name="cub",
-        location=tree.root,
+        file = "train_test_split.txt"
+        training = numbers(by_id(tree.rows(file, 2), ids, file), file)[:, 0] == 1
+        subsets = {"train": np.flatnonzero(training), "test": np.flatnonzero(~training)}
+    return load_published(
+        config,
+        progress,
+        tree,
+        [path for _, path in images],
+        levels,
         sources=[tree.source(f"images/{path}") for _, path in images],
-        ids=tuple(path for _, path in images),
-        labels=levels,
-        names=level_names,
         subsets=subsets,
         boxes=_boxes(tree, ids) if config.boxes else None,
     )
-    return load_published(FACTS, config, listing, progress)
 
 
 def _boxes(tree: Tree, ids: Sequence[str]) -> np.ndarray:
     file = "bounding_boxes.txt"  # image, left, upper, width, height
-    boxes = numbers(by_id((row for row in tree.rows(file, 5)), ids, file), file)
+    boxes = numbers(by_id(tree.rows(file, 5), ids, file), file)
     boxes[:, 2:] += boxes[:, :2]
     return boxes
 
@@ -128,7 +116,8 @@ ENTRY = DatasetEntry(
     load_cub,
     description="11,788 birds of 200 species, with boxes",
     levels=("class",),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
+    published="https://www.vision.caltech.edu/datasets/cub_200_2011/ (non-commercial research and education)",
+    folders=("cub", "CUB_200_2011"),
+    counts={"": {"": (11_788, 200)}},
     files=("images.txt", "image_class_labels.txt", "classes.txt", "images"),
 )

@@ -12,19 +12,11 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.image_files import numbered
 from trivet.datasets.mat import Mat
-from trivet.datasets.published_layouts import LEVEL, Facts, QueryGalleryConfig, find_published, load_published
+from trivet.datasets.published_layouts import LEVEL, QueryGalleryConfig, find_published, load_published
 from trivet.io.query_gallery import QueryGallery
 
-PUBLISHED = (
-    "https://www.ee.cuhk.edu.hk/~xgwang/CUHK_identification.html, lists from "
-    "https://github.com/zhunzhong07/person-re-ranking (research use)"
-)
-COUNTS = {
-    "detected": {"train": (7_365, 767), "query": (1_400, 700), "gallery": (5_332, 700)},
-    "labeled": {"train": (7_368, 767), "query": (1_400, 700), "gallery": (5_328, 700)},
-}
 RAW = "cuhk-03.mat"
 
 
@@ -34,6 +26,10 @@ class Cuhk03Config(QueryGalleryConfig):
     name: Literal["cuhk03"] = "cuhk03"
     level: str | None = Field("identity", description=LEVEL)
     people: Literal["detected", "labeled"] = Field("detected", description="Boxes found by a detector, or by hand.")
+
+    @property
+    def published_version(self) -> str:
+        return self.people
 
 
 class SplitLists(NamedTuple):
@@ -53,28 +49,24 @@ def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None
     """
     file = f"cuhk03_new_protocol_config_{config.people}.mat"
     folder = f"images_{config.people}"
-    facts = Facts("cuhk03", PUBLISHED, ("cuhk03", "CUHK03", "reid-lists/cuhk03"), "identity", COUNTS[config.people])
-    tree = find_published(facts, config, data_root, f"{file} and {folder}/", lambda tree: tree.has(file))
+    tree = find_published(config, data_root, f"{file} and {folder}/", lambda tree: tree.has(file))
     files, people, cameras, subsets = read_protocol(tree, file)
     if not tree.has(f"{folder}/{files[0]}") and tree.has(RAW):
         raise ValueError(
             f"cuhk03 needs its images as files, such as {folder}/{files[0]}: {tree.source(RAW)} holds them in a "
             f"mat file of version 7.3, which is not read; save each as a file in {folder}/ first."
         )
-    identities, names = numbered(people, sorted(set(people), key=int))
-    test = np.concatenate([subsets["query"], subsets["gallery"]])
     query, gallery = (np.isin(np.arange(len(files)), subsets[subset]) for subset in ("query", "gallery"))
-    listing = Listing(
-        name="cuhk03",
-        location=tree.root,
+    return load_published(
+        config,
+        progress,
+        tree,
+        files,
+        {"identity": numbered(people, sorted(set(people), key=int))},
         sources=[tree.source(f"{folder}/{name}") for name in files],
-        ids=tuple(files),
-        labels={"identity": identities},
-        names={"identity": names},
-        subsets={"train": subsets["train"], "test": test},
+        subsets={"train": subsets["train"], "test": np.concatenate([subsets["query"], subsets["gallery"]])},
         protocol=QueryGallery(query, gallery, np.zeros(len(files), bool), cameras),
     )
-    return load_published(facts, config, listing, progress, subsets)
 
 
 def read_protocol(tree: Tree, file: str) -> SplitLists:
@@ -100,7 +92,12 @@ ENTRY = DatasetEntry(
     load_cuhk03,
     description="14,097 images of 1,467 people, with queries and cameras",
     levels=("identity",),
-    published=PUBLISHED,
-    counts=COUNTS,
+    published="https://www.ee.cuhk.edu.hk/~xgwang/CUHK_identification.html, lists from "
+    "https://github.com/zhunzhong07/person-re-ranking (research use)",
+    folders=("cuhk03", "CUHK03", "reid-lists/cuhk03"),
+    counts={
+        "detected": {"train": (7_365, 767), "query": (1_400, 700), "gallery": (5_332, 700)},
+        "labeled": {"train": (7_368, 767), "query": (1_400, 700), "gallery": (5_328, 700)},
+    },
     files=("cuhk03_new_protocol_config_detected.mat", "images_detected"),
 )

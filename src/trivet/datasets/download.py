@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trivet.datasets.catalogue import entry
+from trivet.datasets.config import DATA_SETS
 from trivet.datasets.data_root import find_root
 from trivet.io.atomic_files import scratch_folder
 
@@ -20,7 +20,7 @@ def download(name: str, data_root: Path | None) -> Path | None:
     Raises:
         ValueError: if there is no such data set, or it cannot be had; nothing half-written is left.
     """
-    dataset = entry(name)
+    dataset = DATA_SETS.entry(name)
     if not dataset.published:
         raise ValueError(f'"{name}" is your own data: there is nothing to download; say where they are in [data].')
     if not dataset.files:

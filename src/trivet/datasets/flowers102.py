@@ -12,17 +12,10 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.image_files import numbered
 from trivet.datasets.mat import Mat
-from trivet.datasets.published_layouts import SPLIT, Facts, OrPublished, PublishedConfig, find_published, load_published
+from trivet.datasets.published_layouts import SPLIT, OrPublished, PublishedConfig, find_published, load_published
 
-FACTS = Facts(
-    "flowers102",
-    "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ (terms not stated)",
-    folders=("flowers102", "flowers-102", "oxford-flowers-102"),
-    level="class",
-    counts={"": (8_189, 102)},
-)
 LABELS, SUBSETS = "imagelabels.mat", "setid.mat"
 LISTS = {"train": "trnid", "test": "tstid", "val": "valid"}
 
@@ -42,20 +35,12 @@ def load_flowers102(config: Flowers102Config, data_root: Path, progress: Progres
     Trained on: the first half of the classes by number, 1-51; "unseen": the others, 52-102. With split = "published"
     10 images of every class; "seen": its test images; "val": its validation images.
     """
-    tree = find_published(FACTS, config, data_root, f"{LABELS} and jpg/", lambda tree: tree.has(LABELS))
+    tree = find_published(config, data_root, f"{LABELS} and jpg/", lambda tree: tree.has(LABELS))
     numbers = Mat(tree, LABELS).integers("labels")
-    labels, names = numbered([str(number) for number in numbers.tolist()], [str(value) for value in np.unique(numbers)])
-    files = [f"jpg/image_{number:05d}.jpg" for number in range(1, len(labels) + 1)]
-    listing = Listing(
-        name="flowers102",
-        location=tree.root,
-        sources=[tree.source(file) for file in files],
-        ids=tuple(files),
-        labels={"class": labels},
-        names={"class": names},
-        subsets=read_subsets(tree, len(files)) if config.split == "published" else {},
-    )
-    return load_published(FACTS, config, listing, progress)
+    classes = numbered([str(number) for number in numbers.tolist()], [str(value) for value in np.unique(numbers)])
+    files = [f"jpg/image_{number:05d}.jpg" for number in range(1, len(numbers) + 1)]
+    subsets = read_subsets(tree, len(files)) if config.split == "published" else None
+    return load_published(config, progress, tree, files, {"class": classes}, subsets=subsets)
 
 
 def read_subsets(tree: Tree, count: int) -> dict[str, np.ndarray]:
@@ -80,8 +65,9 @@ ENTRY = DatasetEntry(
     load_flowers102,
     description="8,189 flowers of 102 kinds",
     levels=("class",),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
+    published="https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ (terms not stated)",
+    folders=("flowers102", "flowers-102", "oxford-flowers-102"),
+    counts={"": {"": (8_189, 102)}},
     files=("jpg", LABELS, SUBSETS),
     fetch=_fetch,
 )

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Skipped, Splits
 from trivet.datasets.image_decoding import Frame, Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import Split
+from trivet.datasets.splitting import LevelsConfig, Split
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
-RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 
 
-class FolderConfig(ImageFilesConfig):
+class FolderConfig(LevelsConfig, ImageFilesConfig):
     """Your own images."""
 
     name: Literal["folder"] = "folder"
@@ -36,25 +35,9 @@ class FolderConfig(ImageFilesConfig):
         "class-disjoint.",
     )
 
-    @property
-    def label_levels(self) -> tuple[str, ...] | None:
-        """The names of the levels, where they are set."""
-        return self.levels
-
     def path_of(self, id: str) -> Path:
         """The file of an image."""
         return self.root / id
-
-    @model_validator(mode="after")
-    def _check_levels(self) -> Self:
-        if self.levels is not None and (len(set(self.levels)) != len(self.levels) or not all(self.levels)):
-            raise ValueError(f"levels must be different, non-empty names: got {list(self.levels)}; rename them.")
-        if clash := [name for name in self.levels or () if name in RESERVED_LEVELS]:
-            raise ValueError(
-                f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
-                f"got {clash[0]!r}; rename it."
-            )
-        return self
 
 
 def load_folder(config: FolderConfig, data_root: Path, progress: Progress | None) -> Splits:

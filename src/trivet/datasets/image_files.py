@@ -14,11 +14,11 @@ from trivet.datasets.config import Channels, ImagesConfig, Side, with_validation
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, choose_level
 from trivet.datasets.image_decoding import Frame, Progress, Source
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import make_splits, split_items
+from trivet.datasets.splitting import SplitConfig, make_splits, split_items
 from trivet.io.query_gallery import QueryGallery
 
 
-class ImageFilesConfig(ImagesConfig):
+class ImageFilesConfig(SplitConfig, ImagesConfig):
     """Settings of a data set of image files with labels."""
 
     image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
@@ -31,9 +31,6 @@ class ImageFilesConfig(ImagesConfig):
         "than the shape asks for.",
     )
     channels: Channels = 3
-    split: str = "auto"  # narrowed to what each data set offers
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which images split = "in-class" holds out.')
     allow_corrupt: float = Field(
         0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
     )
@@ -60,14 +57,6 @@ class ImageFilesConfig(ImagesConfig):
             raise ValueError(
                 f"resize must be at least the shorter side of image_size, {least}: got {self.resize}; raise it."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_holdout(self) -> Self:
-        fields = type(self).model_fields
-        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
-        if unused and self.split != "in-class":
-            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
         return self
 
 

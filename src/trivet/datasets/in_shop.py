@@ -12,10 +12,9 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
+from trivet.datasets.image_files import numbered
 from trivet.datasets.published_layouts import (
     LEVEL,
-    Facts,
     QueryGalleryConfig,
     by_id,
     find_published,
@@ -24,13 +23,6 @@ from trivet.datasets.published_layouts import (
 )
 from trivet.io.query_gallery import QueryGallery
 
-FACTS = Facts(
-    "in-shop",
-    "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (non-commercial research)",
-    folders=("in-shop", "In-shop", "InShop", "In-shop Clothes Retrieval Benchmark", "In_shop"),
-    level="item",
-    counts={"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)},
-)
 PARTITION, BOXES = "list_eval_partition.txt", "list_bbox_inshop.txt"
 
 
@@ -47,35 +39,28 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
 
     Trained on: its part train; "unseen": its queries, which retrieve from its gallery.
     """
-    tree = find_published(FACTS, config, data_root, PARTITION, lambda tree: _file(tree, PARTITION) is not None)
+    tree = find_published(config, data_root, PARTITION, lambda tree: _file(tree, PARTITION) is not None)
     rows = _rows(tree, PARTITION, 3)
     paths, status = [row[0] for row in rows], np.array([row[2] for row in rows], np.str_)
-    unknown = sorted(set(status.tolist()) - set(FACTS.counts))
+    unknown = sorted(set(status.tolist()) - {"train", "query", "gallery"})
     if unknown:
         raise ValueError(f"{PARTITION} must say train, query or gallery of each image: it has {unknown[0]!r}.")
-    items, names = numbered([row[1] for row in rows])
-    categories, category_names = numbered([_category(path) for path in paths])
     boxes = None
     if config.boxes:
         listed = _rows(tree, BOXES, 7)  # image, clothes type, pose type, then the edges
         boxes = numbers((row[2:] for row in by_id(listed, paths, BOXES)), BOXES)
         boxes[:, :2] -= 1  # pixels are counted from 1
-    folder = (
-        next((folder_name for folder_name in ("", "Img/") if tree.has(folder_name + paths[0])), "") if paths else ""
-    )
-    listing = Listing(
-        name="in-shop",
-        location=tree.root,
+    folder = next((name for name in ("", "Img/") if paths and tree.has(name + paths[0])), "")
+    return load_published(
+        config,
+        progress,
+        tree,
+        paths,
+        {"category": numbered([_category(path) for path in paths]), "item": numbered([row[1] for row in rows])},
         sources=[tree.source(folder + path) for path in paths],
-        ids=tuple(paths),
-        labels={"category": categories, "item": items},
-        names={"category": category_names, "item": names},
         subsets={"train": np.flatnonzero(status == "train"), "test": np.flatnonzero(status != "train")},
         protocol=QueryGallery(status == "query", status == "gallery", np.zeros(len(status), bool)),
         boxes=boxes,
-    )
-    return load_published(
-        FACTS, config, listing, progress, {subset: np.flatnonzero(status == subset) for subset in FACTS.counts}
     )
 
 
@@ -122,7 +107,8 @@ ENTRY = DatasetEntry(
     load_in_shop,
     description="52,712 photographs of 7,982 clothes, with queries and boxes",
     levels=("category", "item"),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
+    published="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (non-commercial research)",
+    folders=("in-shop", "In-shop", "InShop", "In-shop Clothes Retrieval Benchmark", "In_shop"),
+    counts={"": {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}},
     files=(PARTITION, "img"),
 )

@@ -14,26 +14,17 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
-from trivet.datasets.published_layouts import LEVEL, SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.datasets.image_files import numbered
+from trivet.datasets.published_layouts import LEVEL, SPLIT, Levels, PublishedConfig, find_published, load_published
 from trivet.datasets.splitting import Split
 from trivet.runtime.safe_read import parse_json
 
-PUBLISHED = "https://github.com/visipedia/inat_comp (non-commercial research and education)"
-FOLDERS = ("inaturalist", "inat", "iNaturalist")
 FILES = {
     "2017": ("train2017.json", "val2017.json"),
     "2018": ("train2018.json", "val2018.json"),
     "2019": ("train2019.json", "val2019.json"),
     "2021": ("train.json", "val.json"),
     "2021-mini": ("train_mini.json", "val.json"),
-}
-COUNTS = {
-    "2017": {"train": (579_184, 5_089), "test": (95_986, 5_089)},
-    "2018": {"train": (437_513, 8_142), "test": (24_426, 8_142)},
-    "2019": {"train": (265_213, 1_010), "test": (3_030, 1_010)},
-    "2021": {"train": (2_686_843, 10_000), "test": (100_000, 10_000)},
-    "2021-mini": {"train": (500_000, 10_000), "test": (100_000, 10_000)},
 }
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 TAXONOMY = "categories.json"  # of 2018, whose lists name no ranks
@@ -51,7 +42,11 @@ class INaturalistConfig(PublishedConfig):
 
     @property
     def label_levels(self) -> None:
-        """The lists decide: the ranks that they name."""
+        """None: the lists decide, by the ranks that they name."""
+
+    @property
+    def published_version(self) -> str:
+        return self.version
 
 
 def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progress | None) -> Splits:
@@ -61,31 +56,16 @@ def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progr
     supercategory > species, or species. Trained on: the training list; "seen": the validation list.
     """
     files = FILES[config.version]
-    facts = Facts("inaturalist", PUBLISHED, FOLDERS, "species", COUNTS[config.version])
-    tree = find_published(facts, config, data_root, " and ".join(files), lambda tree: all(map(tree.has, files)))
+    tree = find_published(config, data_root, " and ".join(files), lambda tree: all(map(tree.has, files)))
     lists = [_read(tree, file) for file in files]
-    paths, categories, sizes = [], [], []
-    for file, values in zip(files, lists, strict=True):
-        listed = _images(values, file)
-        paths += [path for path, _ in listed]
-        categories += [category for _, category in listed]
-        sizes.append(len(listed))
+    images = [_images(values, file) for file, values in zip(files, lists, strict=True)]
+    paths, categories = ([row[column] for rows in images for row in rows] for column in (0, 1))
     taxa = _taxa(tree, lists[0])
-    lacking = next((category for category in categories if category not in taxa), None)
-    if lacking is not None:
-        raise ValueError(f"{files[0]} must name each category: it has no {lacking!r}; get the files of one year.")
-    labels, names = _levels(taxa, categories)
-    subsets = {"train": np.arange(sizes[0]), "test": np.arange(sizes[0], sizes[0] + sizes[1])}
-    listing = Listing(
-        name="inaturalist",
-        location=tree.root,
-        sources=[tree.source(path) for path in paths],
-        ids=tuple(paths),
-        labels=labels,
-        names=names,
-        subsets=subsets if config.split == "auto" else {},
-    )
-    return load_published(facts, config, listing, progress, subsets)
+    missing = next((category for category in categories if category not in taxa), None)
+    if missing is not None:
+        raise ValueError(f"{files[0]} must name each category: it has no {missing!r}; get the files of one year.")
+    subsets = {"train": np.arange(len(images[0])), "test": np.arange(len(images[0]), len(paths))}
+    return load_published(config, progress, tree, paths, _levels(taxa, categories), subsets=subsets)
 
 
 def _read(tree: Tree, file: str) -> Mapping[str, Any]:
@@ -127,22 +107,18 @@ def _taxa(tree: Tree, values: Mapping[str, Any]) -> dict[Any, tuple[tuple[str, s
         ) from None
 
 
-def _levels(
-    taxa: Mapping[Any, tuple[tuple[str, str], ...]], categories: Sequence[Any]
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+def _levels(taxa: Mapping[Any, tuple[tuple[str, str], ...]], categories: Sequence[Any]) -> Levels:
     """Labels and names of each level; taxa of one name, such as genera in two kingdoms, are told by their parents."""
-    labels, names = {}, {}
+    levels = {}
     for depth, (level, _) in enumerate(next(iter(taxa.values()), ())):
         lineages = {category: tuple(name for _, name in lineage[: depth + 1]) for category, lineage in taxa.items()}
-        homonyms = {
-            name for name, count in Counter(lineage[-1] for lineage in set(lineages.values())).items() if count > 1
-        }
+        counts = Counter(lineage[-1] for lineage in set(lineages.values()))
         titles = {
-            category: "/".join(lineage) if lineage[-1] in homonyms else lineage[-1]
+            category: "/".join(lineage) if counts[lineage[-1]] > 1 else lineage[-1]
             for category, lineage in lineages.items()
         }
-        labels[level], names[level] = numbered([titles[category] for category in categories])
-    return labels, names
+        levels[level] = numbered([titles[category] for category in categories])
+    return levels
 
 
 ENTRY = DatasetEntry(
@@ -150,7 +126,14 @@ ENTRY = DatasetEntry(
     load_inaturalist,
     description="461,939 photographs of 8,142 species (2018), and other years",
     levels=(*RANKS, "species"),
-    published=PUBLISHED,
-    counts=COUNTS,
+    published="https://github.com/visipedia/inat_comp (non-commercial research and education)",
+    folders=("inaturalist", "inat", "iNaturalist"),
+    counts={
+        "2017": {"train": (579_184, 5_089), "test": (95_986, 5_089)},
+        "2018": {"train": (437_513, 8_142), "test": (24_426, 8_142)},
+        "2019": {"train": (265_213, 1_010), "test": (3_030, 1_010)},
+        "2021": {"train": (2_686_843, 10_000), "test": (100_000, 10_000)},
+        "2021-mini": {"train": (500_000, 10_000), "test": (100_000, 10_000)},
+    },
     files=(*FILES["2018"], "train_val2018"),
 )

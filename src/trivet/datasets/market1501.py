@@ -14,18 +14,11 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
-from trivet.datasets.published_layouts import IMAGES, LEVEL, Facts, QueryGalleryConfig, find_published, load_published
+from trivet.datasets.image_files import numbered
+from trivet.datasets.published_layouts import IMAGES, LEVEL, QueryGalleryConfig, find_published, load_published
 from trivet.io.query_gallery import QueryGallery
 
-FACTS = Facts(
-    "market1501",
-    "https://zheng-lab.cecs.anu.edu.au/Project/project_reid.html (research use)",
-    folders=("market1501", "Market-1501-v15.09.15", "Market-1501"),
-    level="identity",
-    counts={"train": (12_936, 751), "query": (3_368, 750), "gallery": (19_732, 752)},
-)
-FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
+FOLDERS = ("bounding_box_train", "query", "bounding_box_test")  # trained on, queries, gallery
 NAME = re.compile(r"(-1|[0-9]+)_c([0-9]+)s[0-9]+_.*", re.DOTALL)
 JUNK = "-1"
 
@@ -43,30 +36,25 @@ def load_market1501(config: Market1501Config, data_root: Path, progress: Progres
     Trained on: `bounding_box_train/`; "unseen": `query/`, which retrieves from `bounding_box_test/`, but none of its
     own identity and camera. The identity 0000 are distractors, -1 is junk.
     """
-    folders = tuple(FOLDERS.values())
 
     def complete(tree: Tree) -> bool:
-        return all(tree.names(folder, IMAGES) for folder in folders)
+        return all(tree.names(folder, IMAGES) for folder in FOLDERS)
 
-    tree = find_published(FACTS, config, data_root, ", ".join(f"{folder}/" for folder in folders), complete)
-    files = {subset: tree.names(folder, IMAGES) for subset, folder in FOLDERS.items()}
-    paths = [f"{FOLDERS[subset]}/{name}" for subset, names in files.items() for name in names]
-    subset = np.repeat(np.arange(3), [len(names) for names in files.values()])
-    people, cameras = parse_names([path.split("/")[1] for path in paths])
-    identities, names = numbered(people)
+    tree = find_published(config, data_root, ", ".join(f"{folder}/" for folder in FOLDERS), complete)
+    paths = [[f"{folder}/{name}" for name in tree.names(folder, IMAGES)] for folder in FOLDERS]
+    subset = np.repeat(np.arange(3), [len(names) for names in paths])
+    ids = [path for names in paths for path in names]
+    people, cameras = parse_names([path.split("/")[1] for path in ids])
     junk = np.array([person == JUNK for person in people])
-    listing = Listing(
-        name="market1501",
-        location=tree.root,
-        sources=[tree.source(path) for path in paths],
-        ids=tuple(paths),
-        labels={"identity": identities},
-        names={"identity": names},
+    return load_published(
+        config,
+        progress,
+        tree,
+        ids,
+        {"identity": numbered(people)},
         subsets={"train": np.flatnonzero(subset == 0), "test": np.flatnonzero(subset > 0)},
         protocol=QueryGallery(subset == 1, subset == 2, junk, cameras),
     )
-    counted = {name: np.flatnonzero(subset == number) for number, name in enumerate(files)}
-    return load_published(FACTS, config, listing, progress, counted)
 
 
 def parse_names(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -93,7 +81,8 @@ ENTRY = DatasetEntry(
     load_market1501,
     description="32,668 images of 1,501 people, with queries and cameras",
     levels=("identity",),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
-    files=tuple(FOLDERS.values()),
+    published="https://zheng-lab.cecs.anu.edu.au/Project/project_reid.html (research use)",
+    folders=("market1501", "Market-1501-v15.09.15", "Market-1501"),
+    counts={"": {"train": (12_936, 751), "query": (3_368, 750), "gallery": (19_732, 752)}},
+    files=FOLDERS,
 )

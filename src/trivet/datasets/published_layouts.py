@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +11,11 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree, find_tree
+from trivet.datasets.config import DATA_SETS
 from trivet.datasets.dataset import Splits
-from trivet.datasets.image_decoding import Progress
+from trivet.datasets.image_decoding import Progress, Source
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
+from trivet.io.query_gallery import QueryGallery
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp")
 OrPublished = Literal["auto", "published", "class-disjoint", "in-class"]
@@ -22,6 +24,7 @@ SPLIT = (
     "auto: the split of the papers, see the table. class-disjoint: the first half of the classes in the published "
     "order is trained on, the rest is unseen. in-class: a share of every class is held out."
 )
+Levels = Mapping[str, tuple[np.ndarray, tuple[str, ...]]]  # level -> labels `(N,)` and class names, coarse first
 
 
 class PublishedConfig(ImageFilesConfig):
@@ -33,6 +36,11 @@ class PublishedConfig(ImageFilesConfig):
         description="The folder or zip file of the published files; by default it is looked for in the folder of the "
         "data sets.",
     )
+
+    @property
+    def published_version(self) -> str:
+        """The version of the data set, as in the published counts."""
+        return ""
 
 
 class BoxedConfig(PublishedConfig):
@@ -47,28 +55,7 @@ class QueryGalleryConfig(PublishedConfig):
     split: Literal["auto"] = Field("auto", description="The published one; data.folds validates within its classes.")
 
 
-@dataclass(frozen=True)
-class Facts:
-    """A data set as it was published.
-
-    Attributes:
-        name: in the settings.
-        published: where, and under which terms.
-        folders: what its folder below that of the data sets may be called.
-        level: the label level whose classes are counted.
-        counts: part -> images and classes; the part "" is the whole set.
-    """
-
-    name: str
-    published: str
-    folders: tuple[str, ...]
-    level: str
-    counts: Mapping[str, tuple[int, int]]
-
-
-def find_published(
-    facts: Facts, config: PublishedConfig, data_root: Path, files: str, matches: Callable[[Tree], bool]
-) -> Tree:
+def find_published(config: PublishedConfig, data_root: Path, files: str, matches: Callable[[Tree], bool]) -> Tree:
     """The folder or zip file of a published set.
 
     Args:
@@ -77,46 +64,70 @@ def find_published(
     Raises:
         ValueError: if there is none, in a sentence that says where the set is published.
     """
-    bases = [data_root / folder for folder in facts.folders] if config.root is None else [config.root]
+    entry = DATA_SETS[config.name]
+    bases = [data_root / folder for folder in entry.folders] if config.root is None else [config.root]
     tree = find_tree(bases, matches)
     if tree is None:
         raise ValueError(
-            f"{facts.name} needs {files}: not found in {' or '.join(map(str, bases))}; get the set from "
-            f"{facts.published} and put its files there, or say with data.root where they are."
+            f"{config.name} needs {files}: not found in {' or '.join(map(str, bases))}; get the set from "
+            f"{entry.published} and put its files there, or say with data.root where they are."
         )
     return tree
 
 
 def load_published(
-    facts: Facts,
     config: PublishedConfig,
-    listing: Listing,
     progress: Progress | None,
-    counted: Mapping[str, np.ndarray] | None = None,
+    tree: Tree,
+    ids: Sequence[str],
+    levels: Levels,
+    *,
+    sources: Sequence[Source] | None = None,
+    subsets: Mapping[str, np.ndarray] | None = None,
+    protocol: QueryGallery | None = None,
+    boxes: np.ndarray | None = None,
 ) -> Splits:
     """The images of a published list, with what was found and, where it is not what was published, a warning.
 
     Args:
-        counted: part of `facts.counts` -> the positions of its items; None where the whole set is counted.
+        ids: of the N images.
+        sources: their files; None where the ids are their names in the tree.
+        subsets: "train", "test", "val" -> the positions of its images; used where the split is the published one.
+        protocol: of the subset "test".
+        boxes: `(N, 4)`, what each image is cut to.
     """
-    classes = listing.labels[facts.level]
-    counted = {"": np.arange(len(classes))} if counted is None else counted
-    here = {subset: (len(index), len(np.unique(classes[index]))) for subset, index in counted.items()}
-    assert set(here) == set(facts.counts)
-    check_there(listing, facts.published)
+    entry, subsets = DATA_SETS[config.name], subsets or {}
+    listing = Listing(
+        name=config.name,
+        location=tree.root,
+        sources=[tree.source(id) for id in ids] if sources is None else sources,
+        ids=tuple(ids),
+        labels={level: labels for level, (labels, _) in levels.items()},
+        names={level: names for level, (_, names) in levels.items()},
+        subsets=subsets if config.split in ("auto", "published") else {},
+        protocol=protocol,
+        boxes=boxes,
+    )
+    published = entry.counts[config.published_version]
+    if protocol is not None:
+        subsets = {**subsets, "query": np.flatnonzero(protocol.query), "gallery": np.flatnonzero(protocol.gallery)}
+    classes = listing.labels[type(config).model_fields["level"].default]
+    counted = {subset: classes[subsets[subset]] if subset else classes for subset in published}
+    here = {subset: (len(labels), len(np.unique(labels))) for subset, labels in counted.items()}
+    check_there(listing, entry.published)
     splits = load_listing(config, listing, progress)
     summary = counts_text(here)
-    if here == facts.counts:
-        return replace(splits, summary=f"{facts.name}: {summary}, as published.")
+    if here == published:
+        return replace(splits, summary=f"{config.name}: {summary}, as published.")
     warning = (
-        f"{facts.name} is not the published set: {summary}, where {counts_text(facts.counts)} were published. Its "
+        f"{config.name} is not the published set: {summary}, where {counts_text(published)} were published. Its "
         "results cannot be compared with those of papers."
     )
-    return replace(splits, summary=f"{facts.name}: {summary}.", warnings=(warning,))
+    return replace(splits, summary=f"{config.name}: {summary}.", warnings=(warning,))
 
 
 def counts_text(counts: Mapping[str, tuple[int, int]]) -> str:
-    """Images and classes of each part, in words."""
+    """Images and classes of each subset, in words."""
     return "; ".join(
         f"{subset}{' ' if subset else ''}{images:,} images of {classes:,} classes"
         for subset, (images, classes) in counts.items()
@@ -130,9 +141,9 @@ def by_id(rows: Iterable[Sequence[str]], ids: Sequence[str], file: str) -> list[
         ValueError: if an id has none.
     """
     values = {row[0]: row[1:] for row in rows}
-    lacking = next((id for id in ids if id not in values), None)
-    if lacking is not None:
-        raise ValueError(f"{file} must have a line for each image: that of image {lacking} is missing; get it again.")
+    missing = next((id for id in ids if id not in values), None)
+    if missing is not None:
+        raise ValueError(f"{file} must have a line for each image: that of image {missing} is missing; get it again.")
     return [values[id] for id in ids]
 
 

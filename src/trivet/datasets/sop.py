@@ -12,22 +12,15 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import Listing, numbered
-from trivet.datasets.published_layouts import SPLIT, Facts, PublishedConfig, find_published, load_published
+from trivet.datasets.image_files import numbered
+from trivet.datasets.published_layouts import SPLIT, PublishedConfig, find_published, load_published
 from trivet.datasets.splitting import Split
 
-FACTS = Facts(
-    "sop",
-    "https://cvgl.stanford.edu/projects/lifted_struct/ (research use)",
-    folders=("sop", "Stanford_Online_Products"),
-    level="class",
-    counts={"train": (59_551, 11_318), "test": (60_502, 11_316)},
-)
 KINDS = (
     *("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle"),
     *("lamp", "mug", "sofa", "stapler", "table", "toaster"),
 )
-LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
+LISTS = ("Ebay_train.txt", "Ebay_test.txt")
 
 
 class SopConfig(PublishedConfig):
@@ -42,26 +35,14 @@ def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> S
 
     Trained on: the training list; "unseen": the test list, which has other classes.
     """
-    files = tuple(LISTS.values())
-    tree = find_published(FACTS, config, data_root, " and ".join(files), lambda tree: all(map(tree.has, files)))
-    listed = {subset: _rows(tree, file) for subset, file in LISTS.items()}
-    rows = [row for subset in listed.values() for row in subset]
-    supers, super_names = numbered([row[3].split("/")[0].removesuffix("_final") for row in rows])
-    classes, class_names = numbered(
-        [row[1] for row in rows], sorted({row[1] for row in rows}, key=lambda id: (len(id), id))
-    )
-    train = len(listed["train"])
-    subsets = {"train": np.arange(train), "test": np.arange(train, len(rows))}
-    listing = Listing(
-        name="sop",
-        location=tree.root,
-        sources=[tree.source(row[3]) for row in rows],
-        ids=tuple(row[3] for row in rows),
-        labels={"super-class": supers, "class": classes},
-        names={"super-class": super_names, "class": class_names},
-        subsets=subsets if config.split == "auto" else {},
-    )
-    return load_published(FACTS, config, listing, progress, subsets)
+    tree = find_published(config, data_root, " and ".join(LISTS), lambda tree: all(map(tree.has, LISTS)))
+    train, test = (_rows(tree, file) for file in LISTS)
+    rows = [*train, *test]
+    supers = numbered([row[3].split("/")[0].removesuffix("_final") for row in rows])
+    classes = numbered([row[1] for row in rows], sorted({row[1] for row in rows}, key=lambda id: (len(id), id)))
+    subsets = {"train": np.arange(len(train)), "test": np.arange(len(train), len(rows))}
+    levels = {"super-class": supers, "class": classes}
+    return load_published(config, progress, tree, [row[3] for row in rows], levels, subsets=subsets)
 
 
 def _rows(tree: Tree, file: str) -> list[list[str]]:
@@ -78,7 +59,8 @@ ENTRY = DatasetEntry(
     load_sop,
     description="120,053 photographs of 22,634 products",
     levels=("super-class", "class"),
-    published=FACTS.published,
-    counts={"": FACTS.counts},
-    files=("Ebay_train.txt", "Ebay_test.txt", *(f"{kind}_final" for kind in KINDS)),
+    published="https://cvgl.stanford.edu/projects/lifted_struct/ (research use)",
+    folders=("sop", "Stanford_Online_Products"),
+    counts={"": {"train": (59_551, 11_318), "test": (60_502, 11_316)}},
+    files=(*LISTS, *(f"{kind}_final" for kind in KINDS)),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -17,15 +17,53 @@ Split = Literal["auto", "class-disjoint", "in-class"]
 
 TRAIN, TEST, VAL = "train", "test", "val"
 VALIDATION = (VAL, "valid", "validation", "dev")  # what a column may call a part for validation
-RESERVED_LEVELS = ("id", "split", "embedding")  # the other columns of a table of embeddings
 LISTED = 3  # names that a message lists
 
 
-class ListedConfig(DataConfig):
+class SplitConfig(DataConfig):
+    """Settings of labelled items that are split as their source says, else as these settings say."""
+
+    split: str = "auto"  # narrowed to what each data set offers
+    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
+    seed: int = Field(0, ge=0, description='Decides which items split = "in-class" holds out.')
+
+    @model_validator(mode="after")
+    def _check_holdout(self) -> Self:
+        fields = type(self).model_fields
+        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
+        if unused and self.split != "in-class":
+            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
+        return self
+
+
+class LevelsConfig(SplitConfig):
+    """Settings of items whose label levels can be named."""
+
+    levels: tuple[str, ...] | None = None
+    reserved: ClassVar[tuple[str, ...]] = ("id", "split", "embedding")  # the other columns of a table of embeddings
+
+    @property
+    def label_levels(self) -> tuple[str, ...] | None:
+        """The names of the levels, where they are set."""
+        return self.levels
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        levels = self.levels
+        if levels is not None and (len(set(levels)) != len(levels) or not levels or not all(levels)):
+            raise ValueError(f"levels must be different, non-empty names: got {list(levels)}; rename them.")
+        if clash := [name for name in levels or () if name in self.reserved]:
+            raise ValueError(
+                f"levels must not be named {', '.join(self.reserved)}, which are columns of the embeddings: "
+                f"got {clash[0]!r}; rename it."
+            )
+        return self
+
+
+class ListedConfig(LevelsConfig):
     """Settings of vectors or texts that one file lists."""
 
     path: Path
-
     levels: tuple[str, ...] | None = Field(
         None,
         description="The columns that are label levels, coarse first. Default: those that hold texts or integers, the "
@@ -37,29 +75,6 @@ class ListedConfig(DataConfig):
         "column class-disjoint. class-disjoint: the first half of the classes in sorted order is trained on, the rest "
         "is unseen. in-class: a share of every class is held out. With a column split these two only check it.",
     )
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which items split = "in-class" holds out.')
-
-    @property
-    def label_levels(self) -> tuple[str, ...] | None:
-        """The names of the levels, where they are set."""
-        return self.levels
-
-    @model_validator(mode="after")
-    def _check_listed(self) -> Self:
-        levels = self.levels
-        if levels is not None and (len(set(levels)) != len(levels) or not levels or not all(levels)):
-            raise ValueError(f"levels must be different, non-empty names: got {list(levels)}; rename them.")
-        if clash := [name for name in levels or () if name in RESERVED_LEVELS]:
-            raise ValueError(
-                f"levels must not be named {', '.join(RESERVED_LEVELS)}, which are columns of the embeddings: "
-                f"got {clash[0]!r}; rename it."
-            )
-        fields = type(self).model_fields
-        unused = [key for key in ("holdout", "seed") if getattr(self, key) != fields[key].default]
-        if unused and self.split != "in-class":
-            raise ValueError(f'{unused[0]} is used by split = "in-class" only: remove it, or set that split.')
-        return self
 
 
 def split_items(

@@ -19,7 +19,7 @@ from trivet.datasets.dataset import Dataset, Skipped, Splits
 from trivet.datasets.image_decoding import Frame, Progress, Source
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import Split, column_subsets
+from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_numbers, select_rows
 from trivet.io.table import DataTable, open_rows
@@ -29,7 +29,7 @@ LABEL = ("label", "class")
 LISTED = 8
 
 
-class TableConfig(ImageFilesConfig):
+class TableConfig(LevelsConfig, ImageFilesConfig):
     """A table of images."""
 
     name: Literal["table"] = "table"
@@ -44,7 +44,7 @@ class TableConfig(ImageFilesConfig):
     )
     root: Path | None = Field(None, description="The folder that the paths start from; by default that of the table.")
     levels: tuple[str, ...] | None = Field(
-        None, min_length=1, description="The columns that are label levels, coarse first. Default: label, or class."
+        None, description="The columns that are label levels, coarse first. Default: label, or class."
     )
     split: Split = Field(
         "auto",
@@ -59,19 +59,10 @@ class TableConfig(ImageFilesConfig):
         "corners", description="corners: left, upper, right, lower. size: left, upper, width, height."
     )
 
-    @property
-    def label_levels(self) -> tuple[str, ...] | None:
-        """The names of the levels, where they are set."""
-        return self.levels
+    reserved = (*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING)
 
     @model_validator(mode="after")
-    def _check_levels(self) -> Self:
-        levels = self.levels or ()
-        reserved = (*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING)
-        if clash := [name for name in levels if name in reserved or levels.count(name) > 1]:
-            raise ValueError(
-                f"levels must be different columns, and none of {', '.join(reserved)}: got {clash[0]!r}; choose others."
-            )
+    def _check_box(self) -> Self:
         if self.box_form != "corners" and self.box is None:
             raise ValueError("box_form is used with box only: remove it, or name the columns of the box.")
         return self

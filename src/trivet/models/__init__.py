@@ -1,7 +1,9 @@
 """Networks: images or texts in, `(N, d)` embeddings out."""
 
-from trivet.models.config import BackboneConfig, ModelConfig
-from trivet.models.embedder import Embedder, build
+from trivet.models.backbones import BackboneConfig
+from trivet.models.config import ModelConfig
+from trivet.models.embedder import Embedder
+from trivet.models.networks import build
 from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
 from trivet.models.text_folder import resolved_text

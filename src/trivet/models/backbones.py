@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import torch
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from trivet.models.config import TIMM, TORCHVISION, BackboneConfig
+from trivet.models.config import TIMM, TORCHVISION, ModelConfig
+from trivet.models.embedder import Embedder, image_shape
+from trivet.models.heads import HeadName, make_head
 from trivet.models.weights import fill, load_weights
 
 # Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
@@ -20,6 +24,114 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the mean and deviatio
 HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
 GEM_POWER, GEM_FLOOR = 3.0, 1e-6
+
+
+PoolingName = Literal["avg", "max", "gem"]
+
+
+class BackboneConfig(ModelConfig):
+    """A network of timm or torchvision without its classifier, and a last layer on its features.
+
+    Without a last layer, `embedding_dim` is the number of features; it may be left out.
+
+    Raises:
+        ValueError: if there is no such network, there are two kinds of weights, or nothing is left to learn.
+
+    Source:
+        Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, for "gem".
+    """
+
+    is_backbone = True
+
+    weights: Path | None = Field(
+        None,
+        description="A file of weights to start from: safetensors, or one of torch that holds tensors only. They are "
+        "matched by name, ignoring a prefix that all share; those of a classifier are left out.",
+    )
+    head: HeadName = Field(
+        "linear",
+        description="The last layer. linear: on pretrained features it begins as the projection that keeps most of "
+        "them, else at random. residual: that projection, which stays, and a learned change. mlp: two layers, begun at "
+        "random. none: embeddings are the features.",
+    )
+    pooling: PoolingName | None = Field(
+        None,
+        description="How a feature map becomes one vector: its mean, its maximum, or the generalised mean, whose power "
+        "is learned and begins at 3. Default: as in the network.",
+    )
+    freeze: Literal["none", "stem", "all"] | Annotated[int, Field(ge=1, le=1000)] = Field(
+        "none",
+        description="What is not trained: the first layer, the whole backbone, or a number: the first layer and so "
+        "many stages after it.",
+    )
+    batch_norm: Literal["train", "frozen"] | None = Field(
+        None,
+        description="frozen: batch norm keeps the statistics it begins with, and uses them in training too; its scale "
+        "and shift are learned. Default: frozen where weights are pretrained.",
+    )
+
+    @property
+    def begins_trained(self) -> bool:
+        """True if the backbone has weights that were trained elsewhere."""
+        return self.pretrained or self.weights is not None
+
+    @property
+    def freezes_batch_norm(self) -> bool:
+        """True if batch norm keeps its statistics in training."""
+        return self.batch_norm == "frozen" if self.batch_norm is not None else self.begins_trained
+
+    def stored(self) -> ModelConfig:
+        """Settings of a network that continues this one, whose weights are at hand."""
+        norm = "frozen" if self.freezes_batch_norm else "train"
+        return self.model_copy(update={"pretrained": False, "weights": None, "batch_norm": norm})
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _stages(cls, value: Any) -> Any:
+        if value in ("none", "stem", "all") or (type(value) is int and value >= 1):
+            return value
+        raise ValueError(f'it must be "none", "stem", "all" or a number of stages from 1 on: got {value!r}.')
+
+    @model_validator(mode="before")
+    @classmethod
+    def _width(cls, values: Any) -> Any:
+        """Without a last layer, an embedding is as long as the features."""
+        if not isinstance(values, Mapping) or values.get("head") != "none" or "embedding_dim" in values:
+            return values
+        check_backbone_name(values.get("name", ""))
+        return {**values, "embedding_dim": num_features(values["name"])}
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if not self.name.startswith((TIMM, TORCHVISION)):
+            raise ValueError(f"name must be timm:NAME or torchvision:NAME for a backbone: got {self.name!r}.")
+        check_backbone_name(self.name)
+        if self.pretrained and self.weights is not None:
+            raise ValueError("a backbone has one start: set pretrained = true or weights = FILE, not both.")
+        if self.freeze == "all" and self.head == "none":
+            raise ValueError('freeze = "all" with head = "none" leaves nothing to learn: use head = "linear".')
+        return self
+
+
+def check_backbone_name(name: str) -> None:
+    """Raises ValueError, with the nearest names, if the library has no such network."""
+    library, _, network_name = name.partition(":")
+    if f"{library}:" == TIMM:
+        import timm  # here: it takes seconds to load, and most models need none of it
+
+        if timm.is_model(network_name):
+            return
+        known, listed = timm.list_models(), "import timm; print(timm.list_models('*net*'))"
+    else:
+        from torchvision import models
+
+        known = models.list_models(module=models)
+        if network_name in known:
+            return
+        listed = "from torchvision import models as m; print(m.list_models(module=m))"
+    close = difflib.get_close_matches(network_name, known, n=3, cutoff=0.5)
+    guess = f"did you mean {' or '.join(close)}? " if close else ""
+    raise ValueError(f'{library} has no model {network_name!r}; {guess}List them with: python -c "{listed}".')
 
 
 class Backbone(NamedTuple):
@@ -111,6 +223,23 @@ def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> 
         *_colours(mean, std, channels=input_shape[0], trained=config.begins_trained),
         tuple(still),
         () if note is None else (note,),
+    )
+
+
+def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embedder:
+    """The network of the settings with its last layer; see `make_backbone`."""
+    made = make_backbone(config, image_shape(config.name, input_shape))
+    head = make_head(config.head, made.features, config.embedding_dim, as_features=config.begins_trained)
+    return Embedder(
+        nn.Sequential(made.network, head),
+        input_shape=input_shape,
+        normalize=config.normalize,
+        mean=made.mean,
+        std=made.std,
+        on_backbone=True,
+        channels_last=True,
+        still=made.still,
+        notes=made.notes,
     )
 
 

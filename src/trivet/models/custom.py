@@ -9,18 +9,10 @@ from torch import nn
 
 from trivet.config.base import added_settings, derived_settings
 from trivet.config.plugins import python_object
-from trivet.models.config import ModelConfig
+from trivet.models.config import ModelConfig, NetworkEntry
+from trivet.models.embedder import Embedder
 
 SUPPLIED = ("input_shape", "embedding_dim")
-
-
-def settings(reference: str) -> type[ModelConfig]:
-    """The settings of the network that a reference names: the parameters of its class are settings, too.
-
-    Raises:
-        ValueError: if it cannot be imported, or is no class derived from `torch.nn.Module`.
-    """
-    return _settings(reference, python_object(reference, kind="models", base=nn.Module))
 
 
 @cache  # one class for one reference, so that equal settings are equal
@@ -28,7 +20,16 @@ def _settings(reference: str, network: type[nn.Module]) -> type[ModelConfig]:
     return derived_settings(network, ModelConfig, exclude=SUPPLIED, types={"name": str}, name=reference)
 
 
-def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:
+def entry(reference: str) -> NetworkEntry:
+    """The network that a reference names: the parameters of its class are settings, too.
+
+    Raises:
+        ValueError: if it cannot be imported, or is no class derived from `torch.nn.Module`.
+    """
+    return NetworkEntry(_settings(reference, python_object(reference, kind="models", base=nn.Module)), build_custom)
+
+
+def build_custom(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
     """The network, which is made with `input_shape` and `embedding_dim` and maps `(B, *input_shape)` to `(B, d)`.
 
     Raises:
@@ -52,4 +53,4 @@ def body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Module:
             f"{config.name} must map inputs (B, {', '.join(map(str, input_shape))}) to embeddings (B, "
             f"{config.embedding_dim}): two gave {shape}; end it with a layer of embedding_dim outputs."
         )
-    return made.train()
+    return Embedder(made, input_shape=input_shape, normalize=config.normalize)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Self, cast
 
 import numpy as np
@@ -10,14 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trivet.config.plugins import is_reference
 from trivet.distances import unit_rows
-from trivet.models import custom
-from trivet.models.config import WIDTHS, BackboneConfig, ModelConfig
-from trivet.models.heads import Projection, Residual, make_head
+from trivet.models.heads import Projection, Residual
 from trivet.models.inputs import Items, as_inputs
 from trivet.models.pixels import in_unit_range
-from trivet.models.text_settings import TextNetworkConfig
 
 
 class Embedder(nn.Module):
@@ -151,83 +146,11 @@ class Embedder(nn.Module):
         return as_inputs(items, self.input_shape, self.resize)
 
 
-def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:
-    """A new network for inputs of a shape, (C, H, W) for images, on the CPU, in training mode.
-
-    Of a network of texts the settings alone decide what it takes.
-
-    Its weights follow from `seed` alone (and the published ones, if pretrained); the global generator is not touched.
-
-    Raises:
-        ValueError: if the inputs do not fit the network, or pretrained weights cannot be had.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        if isinstance(config, BackboneConfig):
-            return _build_backbone(config, input_shape)
-        if isinstance(config, TextNetworkConfig):
-            from trivet.models.text_network import build_text  # here: it is derived from what stands in this file
-
-            return build_text(config)
-        make = custom.body if is_reference(config.name) else _small_body
-        return Embedder(make(config, input_shape), input_shape=input_shape, normalize=config.normalize)
-
-
-def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequential:
-    d, w = config.embedding_dim, config.width or WIDTHS.get(config.name, 0)
-    if config.name == "mlp":
-        inputs = math.prod(input_shape)
-        hidden = (nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU())
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
-    if config.name == "linear":
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
-    if config.name == "residual":
-        return nn.Sequential(nn.Flatten(), Residual(math.prod(input_shape), d))
-    channels, height, width = _image_shape(config, input_shape)
-    if config.name == "conv2":
-        if min(height, width) < 6:
-            raise ValueError(
-                f"conv2 needs images of at least 6 x 6 pixels: got {height} x {width}; "
-                "raise data.image_size, or use mlp."
-            )
-        # The network of the MNIST experiment of Levi et al. (2021); no padding.
-        features = 2 * w * ((height - 4) // 2) * ((width - 4) // 2)
-        return nn.Sequential(
-            *(nn.Conv2d(channels, w, 3), nn.ReLU(), nn.BatchNorm2d(w)),
-            *(nn.Conv2d(w, 2 * w, 3), nn.ReLU(), nn.BatchNorm2d(2 * w)),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            *(nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, d)),
-        )
-    layers: list[nn.Module] = []
-    for out in (w, 2 * w, 4 * w) if config.name == "conv3" else (w, w, 2 * w, 2 * w):
-        layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
-        channels, height, width = out, (height + 1) // 2, (width + 1) // 2
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, d))
-
-
-def _image_shape(config: ModelConfig, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+def image_shape(name: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """The shape of the images that a network takes; ValueError if its inputs are no images."""
     if len(input_shape) != 3:
         raise ValueError(
-            f"{config.name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use residual, linear, "
+            f"{name} takes images, of shape (C, H, W): got inputs of shape {input_shape}; use residual, linear, "
             "mlp or a network of your own."
         )
     return input_shape
-
-
-def _build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embedder:
-    from trivet.models.backbones import make_backbone  # here: its libraries take seconds to load
-
-    made = make_backbone(config, _image_shape(config, input_shape))
-    head = make_head(config.head, made.features, config.embedding_dim, as_features=config.begins_trained)
-    return Embedder(
-        nn.Sequential(made.network, head),
-        input_shape=input_shape,
-        normalize=config.normalize,
-        mean=made.mean,
-        std=made.std,
-        on_backbone=True,
-        channels_last=True,
-        still=made.still,
-        notes=made.notes,
-    )

@@ -6,7 +6,7 @@ import json
 import math
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,7 +15,8 @@ from safetensors.torch import save as serialised
 
 from trivet.io.atomic_files import atomic_file, write_atomic
 from trivet.models.config import NAMES, ModelConfig
-from trivet.models.embedder import Embedder, build
+from trivet.models.embedder import Embedder
+from trivet.models.networks import build
 from trivet.models.text_network import (
     ARCHITECTURE,
     TOKENIZER,
@@ -26,7 +27,7 @@ from trivet.models.text_network import (
     text_files,
 )
 from trivet.models.text_settings import TextNetworkConfig
-from trivet.runtime.safe_read import LARGEST_SETTINGS, check_types, parse_toml, read_json, read_text
+from trivet.runtime.safe_read import check_types, read_json
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 MODEL = "model"  # its folder in that of a run
@@ -38,7 +39,7 @@ class Description(TypedDict):
 
     trivet: str
     input_shape: list[int]
-    resize: NotRequired[int | None]
+    resize: int | None
     model: dict[str, Any]
 
 
@@ -92,7 +93,7 @@ def load_model(run: Path | str) -> Embedder:
         values, shape = description["model"], tuple(description["input_shape"])
         if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
             raise ValueError(f"input_shape is {list(shape)[:9]}, not sizes")
-        resize = description["resize"] if "resize" in description else _resize_of_run(folder)
+        resize = description["resize"]
         if resize is not None and not (len(shape) == 3 and min(shape[1:]) <= resize <= MOST_PIXELS):
             raise ValueError(f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
     except (ValueError, KeyError) as error:
@@ -114,17 +115,6 @@ def load_model(run: Path | str) -> Embedder:
         ) from None
     model.resize = resize
     return model.eval()
-
-
-def _resize_of_run(folder: Path) -> int | None:
-    """The setting `resize` of a run whose model has none in its description."""
-    file = folder.parent / "config.toml"
-    try:
-        data = parse_toml(read_text(file, "settings", LARGEST_SETTINGS)).get("data")
-    except (OSError, ValueError):
-        return None
-    value = data.get("resize") if isinstance(data, dict) else None
-    return value if type(value) is int else None
 
 
 def _new(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> Embedder:

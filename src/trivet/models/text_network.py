@@ -171,8 +171,10 @@ def tokenize_of(config: ModelConfig) -> Tokenize | None:
     return read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
 
 
-def build_text(config: TextNetworkConfig) -> TextEmbedder:
+def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> TextEmbedder:
     """The pretrained network with a last layer, in training mode; what is new draws from the global generator.
+
+    The settings alone decide what it takes.
 
     Raises:
         ValueError: if it cannot be had, or the settings do not fit it.

@@ -34,7 +34,7 @@ from trivet.io.embedding_table import Vectors
 from trivet.io.read_embeddings import read_vectors
 from trivet.knn import codes
 from trivet.models.config import ModelConfig
-from trivet.models.embedder import build
+from trivet.models.networks import build
 from trivet.models.store import save
 from trivet.training.config import RunConfig
 
