@@ -188,8 +188,8 @@ def run(cell: Cell, micro: int) -> dict[str, Any]:
         "rule": None if collapse is None else collapse.rule,
         "kept": spread(after) / spread(before),
         "relative_spread": found.measures.relative_spread,
-        "recall": compared.recall,
-        "untrained_recall": compared.reference_recall,
+        "recall": compared.score,
+        "untrained_recall": compared.reference_score,
         "gain": [compared.low, compared.high],
     }
 

@@ -252,7 +252,10 @@ def test_every_verdict_says_what_to_do_and_is_json() -> None:
 
 def test_every_threshold_is_used() -> None:
     folder = Path(diagnosis.__file__).parent
-    text = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in ("diagnosis", "measures", "healthy"))
+    text = "".join(
+        (folder / f"{name}.py").read_text(encoding="utf-8")
+        for name in ("diagnosis", "measures", "healthy", "thresholds")
+    )
     for name, threshold in THRESHOLDS.items():
         assert f'["{name}"]' in text, name
         assert threshold.meaning

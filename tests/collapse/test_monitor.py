@@ -342,13 +342,3 @@ def test_a_batch_like_the_last_is_checked_no_less() -> None:
     with pytest.warns(UserWarning, match="floating point"):
         monitor.update(batch.long(), LABELS, 0.1)
     assert monitor.series["step"] == [0]
-
-
-def test_a_state_of_the_first_versions_is_read() -> None:
-    state = CollapseMonitor().state_dict()
-    for name in ("losses", "totals", "measured", "probing", "top", "faulty"):
-        del state[name]
-    monitor = CollapseMonitor()
-    monitor.load_state_dict(state)
-    monitor.update(points(), LABELS, 0.1)
-    assert monitor.series["step"] == [0]

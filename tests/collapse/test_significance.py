@@ -13,7 +13,7 @@ from scipy import stats
 from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.formatting import measure_words
 from trivet.collapse.healthy import _points
-from trivet.collapse.significance import compare, compare_rankings, recall_by_chance
+from trivet.collapse.significance import compare, recall_by_chance
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)
@@ -216,7 +216,7 @@ def test_map_at_r_is_compared_at_each_level() -> None:
     ]
     for each, by in zip(found, (labels, halves), strict=True):
         own, others = (np.array([map_at_r(points, by, query) for query in range(48)]) for points in (one, other))
-        assert (each.map_at_r, each.reference_map_at_r) == pytest.approx((own.mean(), others.mean()))
+        assert (each.score, each.reference_score) == pytest.approx((own.mean(), others.mean()))
         known = compare(own, others, by, reference="before", level="")
         assert (each.low, each.high) == pytest.approx((known.low, known.high))
     assert diagnose(one, labels).measures.rankings == ()
@@ -226,10 +226,10 @@ def test_a_lower_map_at_r_is_told_only_beyond_doubt_and_from_a_point() -> None:
     labels = np.zeros(400, dtype=np.int64)
     before = np.linspace(0.3, 0.5, 400)
     for lost, worse in ((0.02, True), (0.009, False)):
-        found = compare_rankings(before - lost, before, labels, reference="r", level="")
+        found = compare(before - lost, before, labels, reference="r", level="")
         assert found.difference == pytest.approx(-lost)
         assert (found.high < 0, found.worse) == (worse, worse) or (worse, found.worse) == (False, False)
-    assert not compare_rankings(before[:3] - 0.1, before[:3], labels[:3], reference="r", level="").worse
+    assert not compare(before[:3] - 0.1, before[:3], labels[:3], reference="r", level="").worse
 
 
 def test_copies_do_not_make_an_embedding_healthy() -> None:

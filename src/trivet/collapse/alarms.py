@@ -12,10 +12,10 @@ from typing import Any, Literal
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
-from trivet.collapse.json_numbers import finite, finite_series, number, number_series
+from trivet.collapse.json_numbers import finite, with_nan
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.significance import FLOOR
-from trivet.collapse.thresholds import THRESHOLDS, Threshold
+from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
@@ -76,16 +76,13 @@ class Event:
 
     def as_json(self) -> dict[str, Any]:
         """The fields; None where a number is not finite."""
-        return dataclasses.asdict(self) | {
-            "evidence": {name: finite(value) for name, value in self.evidence.items()},
-            "changes": list(self.changes),
-        }
+        values: dict[str, Any] = finite(dataclasses.asdict(self))
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Event:
         """Read what `as_json` gave."""
-        evidence = {name: number(value) for name, value in values["evidence"].items()}
-        return cls(**{**values, "evidence": evidence, "changes": tuple(values["changes"])})
+        return cls(**{**values, "evidence": with_nan(values["evidence"]), "changes": tuple(values["changes"])})
 
 
 class Judge:
@@ -132,7 +129,7 @@ class Judge:
             "top": self._top,
             "probing": self.probing.state_dict(),
             "faulty": self.faulty,
-            "series": finite_series(self.series),
+            "series": finite(self.series),
             "events": [event.as_json() for event in self.events],
         }
 
@@ -140,10 +137,9 @@ class Judge:
         """Go on from a `state_dict`."""
         self.updates = state["updates"]
         self._best = (state["best"][0], state["best"][1], state["best"][2])
-        if "probing" in state:  # not in that of a run before there was a probe
-            self._top, self.faulty = state["top"], state["faulty"]
-            self.probing.load_state_dict(state["probing"])
-        self.series = number_series(state["series"])
+        self._top, self.faulty = state["top"], state["faulty"]
+        self.probing.load_state_dict(state["probing"])
+        self.series = with_nan(state["series"])
         self.events = [Event.from_json(event) for event in state["events"]]
 
     def judge(self, step: int, *, not_finite: bool, probe: Probe | None = None) -> None:
@@ -168,12 +164,8 @@ class Judge:
                 ),
             )
             return
-        tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
         norm, norm_tail = (settled(self.series[name], looks - 1) for name in ("norm", "norm_tail"))
-        if norm_tail > tail or norm > scale:
-            rule = f"largest norm {norm_tail:.3g} times the median, over {tail:g}"
-            if norm > scale:
-                rule = f"root mean square norm {norm:.3g}, over {scale:g}"
+        if (rule := exploding_norm(norm, norm_tail)) is not None:
             self._report(
                 step,
                 "exploding-norm",
@@ -282,7 +274,7 @@ class Judge:
             )
         elif stays:
             named = " and ".join(
-                f"{measure} by {comparison.level} is {_change(comparison.recall, comparison.reference_recall)} at the "
+                f"{measure} by {comparison.level} is {_change(comparison.score, comparison.reference_score)} at the "
                 f"start (interval of the difference {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f} points)"
                 for measure, comparison in stays
             )

@@ -37,13 +37,13 @@ def moved_statistics(lost: Comparison, moved: Comparison, restored: Comparison, 
     """
     if restored.better:
         differences = (
-            f"with the statistics it began with, the trained network has recall@1 {100 * restored.recall:.1f} % "
-            f"instead of {100 * restored.reference_recall:.1f} %"
+            f"with the statistics it began with, the trained network has recall@1 {100 * restored.score:.1f} % "
+            f"instead of {100 * restored.reference_score:.1f} %"
         )
     elif moved.worse and moved.difference <= HALF * lost.difference:
         differences = (
-            f"with them and its own weights, recall@1 of {in_words(lost.reference)} is {100 * moved.recall:.1f} % "
-            f"instead of {100 * moved.reference_recall:.1f} %"
+            f"with them and its own weights, recall@1 of {in_words(lost.reference)} is {100 * moved.score:.1f} % "
+            f"instead of {100 * moved.reference_score:.1f} %"
         )
     else:
         return None
@@ -65,8 +65,8 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
         return None
     return Cause(
         f"The training classes were learned by heart: beside {in_words(unseen.reference)}, recall@1 of training items "
-        f"rose from {100 * train.reference_recall:.1f} % to {100 * train.recall:.1f} %, while that of "
-        f"classes not trained on fell from {100 * unseen.reference_recall:.1f} % to {100 * unseen.recall:.1f} %.",
+        f"rose from {100 * train.reference_score:.1f} % to {100 * train.score:.1f} %, while that of "
+        f"classes not trained on fell from {100 * unseen.reference_score:.1f} % to {100 * unseen.score:.1f} %.",
         (
             "Stop at the step with the best recall on classes held out: --folds trains without each part once.",
             "Train fewer steps, or only a new last layer, or on more classes.",
@@ -143,7 +143,7 @@ def began_below(untrained: Comparison, raw: Comparison) -> Cause | None:
         return None
     return Cause(
         f"The network began lower still: recall@1 of {in_words(untrained.reference)} is "
-        f"{100 * untrained.reference_recall:.1f} %, and training did not make up for that.",
+        f"{100 * untrained.reference_score:.1f} %, and training did not make up for that.",
         (
             'Begin with what is known: on vectors and texts with model.name = "residual", which begins as these, on '
             "images with pretrained weights.",

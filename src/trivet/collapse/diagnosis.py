@@ -19,10 +19,11 @@ from trivet.collapse.healthy import (
     parted_alike,
     ranked_lower,
 )
+from trivet.collapse.json_numbers import finite
 from trivet.collapse.measures import Measures, measure
-from trivet.collapse.significance import comparison_json, in_words, ranking_json
+from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
-from trivet.collapse.thresholds import THRESHOLDS
+from trivet.collapse.thresholds import THRESHOLDS, exploding_norm
 from trivet.collapse.verdict import Severity, Verdict
 from trivet.distances import Array
 from trivet.metrics.points import Metric
@@ -55,8 +56,7 @@ class Diagnosis:
 
     @property
     def good(self) -> bool | None:
-        """Return whether it beats chance and is at least as good as its references; None where that was not asked, or
-        open."""
+        """Return whether it beats chance and is at least as good as its references; None where not asked, or open."""
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
@@ -72,7 +72,7 @@ class Diagnosis:
         }
         measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
         measures["lost"] = list(map(dataclasses.asdict, self.measures.lost))
-        measures["rankings"] = list(map(ranking_json, self.measures.rankings))
+        measures["rankings"] = [comparison_json(ranking, "map_at_r") for ranking in self.measures.rankings]
         measures["fine"] = {
             level: {
                 "recall@1": finer.recall,
@@ -86,8 +86,8 @@ class Diagnosis:
         sampled = self.measures.sampling
         measures["sampling"] = None if sampled is None else dataclasses.asdict(sampled)
         return {
-            "verdicts": [_finite(dataclasses.asdict(verdict)) for verdict in self.verdicts],
-            "measures": _finite(measures),
+            "verdicts": [finite(dataclasses.asdict(verdict)) for verdict in self.verdicts],
+            "measures": finite(measures),
             "notes": list(self.notes),
         }
 
@@ -172,7 +172,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
         assert measures.chance_high is not None
         comparisons = [comparison for comparison in measures.comparisons if comparison.level == level]
         never = bool(comparisons) and all(
-            comparison.reference_recall <= measures.chance_high for comparison in comparisons
+            comparison.reference_score <= measures.chance_high for comparison in comparisons
         )
         cause, changes = chance_advice(trained=trained, never=never)
         verdicts.append(
@@ -192,7 +192,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
         evidence: dict[str, float] = {}
         for comparison in lost:
             name = "recall@1" if comparison.level == level else f"{comparison.level}_recall@1"
-            evidence |= {name: comparison.recall, f"{name} of {comparison.reference}": comparison.reference_recall}
+            evidence |= {name: comparison.score, f"{name} of {comparison.reference}": comparison.reference_score}
         verdicts.append(
             Verdict(
                 "worse-than-reference",
@@ -229,18 +229,15 @@ def _by_chance(measures: Measures) -> bool:
 
 
 def _exploding(measures: Measures) -> list[Verdict]:
-    tail, scale = THRESHOLDS["norm"], THRESHOLDS["scale"]
-    if measures.norm_tail <= tail.value and measures.norm <= scale.value:
+    rule = exploding_norm(measures.norm, measures.norm_tail)
+    if rule is None:
         return []
-    which = f"largest norm {measures.norm_tail:.3g} times the median, over {tail.value:g}"
-    if measures.norm > scale.value:
-        which = f"root mean square norm {measures.norm:.3g}, over {scale.value:g}"
     return [
         Verdict(
             "exploding-norm",
             None,
             {"norm": measures.norm, "norm_tail": measures.norm_tail},
-            which,
+            rule,
             "Nothing limits the norm: without normalisation, a loss can be lowered by scaling everything up.",
             (
                 "Normalise the embeddings (normalize = true).",
@@ -453,11 +450,3 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
     if measures.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said about the inside of classes.")
     return notes
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trivet.collapse.measures import Measures
-from trivet.collapse.significance import Comparison, Ranking, in_words
+from trivet.collapse.significance import Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict import Verdict
 from trivet.runtime.text import counted
@@ -66,15 +66,15 @@ def _against(measures: Measures, level: str) -> str:
     """Recall@1 beside that of each reference, in words."""
     comparisons = [comparison for comparison in measures.comparisons if comparison.level == level]
     others = " and ".join(
-        f"{100 * comparison.reference_recall:.1f} % of {in_words(comparison.reference)}" for comparison in comparisons
+        f"{100 * comparison.reference_score:.1f} % of {in_words(comparison.reference)}" for comparison in comparisons
     )
     within = " (within a point)" if any(comparison.difference < 0 for comparison in comparisons) else ""
-    return f"recall@1 {100 * comparisons[0].recall:.1f} %, against {others}{within}"
+    return f"recall@1 {100 * comparisons[0].score:.1f} %, against {others}{within}"
 
 
 def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
     return {
-        f"recall@1 of {comparison.reference}": comparison.reference_recall
+        f"recall@1 of {comparison.reference}": comparison.reference_score
         for comparison in measures.comparisons
         if comparison.level == level
     }
@@ -98,12 +98,12 @@ def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) ->
     )
 
 
-def _lower_ranks(lower: list[Ranking], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+def _lower_ranks(lower: list[Comparison], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
     """Verdict on an embedding that finds the nearest item as often as its references, but less of the class."""
-    evidence |= {"map_at_r": lower[0].map_at_r, "reference_map_at_r": lower[0].reference_map_at_r}
+    evidence |= {"map_at_r": lower[0].score, "reference_map_at_r": lower[0].reference_score}
     text = "; ".join(
-        f"MAP@R{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.map_at_r:.1f} %, against "
-        f"{100 * ranking.reference_map_at_r:.1f} % of {in_words(ranking.reference)}"
+        f"MAP@R{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.score:.1f} %, against "
+        f"{100 * ranking.reference_score:.1f} % of {in_words(ranking.reference)}"
         for ranking in lower
     )
     return Verdict(
@@ -148,7 +148,7 @@ def doubts(measures: Measures) -> list[Comparison]:
     return [comparison for comparison in measures.comparisons if comparison.difference <= -THRESHOLDS["worse"].value]
 
 
-def ranked_lower(measures: Measures) -> list[Ranking]:
+def ranked_lower(measures: Measures) -> list[Comparison]:
     return [ranking for ranking in measures.rankings if ranking.worse]
 
 
@@ -174,7 +174,7 @@ def comparison_text(comparison: Comparison, level: str) -> str:
     by = "" if comparison.level == level else f" by {comparison.level}"
     change = f"{100 * abs(comparison.difference):.1f} points {'less' if comparison.difference < 0 else 'more'}"
     return (
-        f"recall@1{by} {100 * comparison.recall:.1f} %, against {100 * comparison.reference_recall:.1f} % of "
+        f"recall@1{by} {100 * comparison.score:.1f} %, against {100 * comparison.reference_score:.1f} % of "
         f"{in_words(comparison.reference)}: {change} (Student's t {_points(comparison.low)} to "
         f"{_points(comparison.high)})"
     )

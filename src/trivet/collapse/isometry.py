@@ -14,7 +14,7 @@ from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
 from trivet.distances import Array, as_classes, as_rows
-from trivet.runtime.arguments import check_name
+from trivet.runtime.arguments import check_at_least, check_name
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 Function = Callable[[Floats], Floats]
@@ -58,7 +58,7 @@ def triplet_separation(embeddings: Array, labels: Array, *, margin: float = 0.0)
     """
     points, classes = as_points_and_classes(embeddings, labels)
     distances = cdist(points, points)
-    gap = float(gaps_of(distances, same_class(classes), check_at_least_0(margin, "margin")).min())
+    gap = float(gaps_of(distances, same_class(classes), check_at_least(0, margin, name="margin")).min())
     return Separation(bool(gap >= -TOLERANCE * distances.max()), gap)
 
 
@@ -83,7 +83,7 @@ def batch_hard_loss(embeddings: Array, labels: Array, *, margin: float = 0.0, re
     """
     check_name(reduction, get_args(Reduction), name="reduction")
     points, classes = as_points_and_classes(embeddings, labels)
-    gaps = gaps_of(cdist(points, points), same_class(classes), check_at_least_0(margin, "margin"))
+    gaps = gaps_of(cdist(points, points), same_class(classes), check_at_least(0, margin, name="margin"))
     hinges = np.maximum(-gaps, 0.0)
     return float(hinges.max() if reduction == "max" else hinges.mean())
 
@@ -118,7 +118,7 @@ def hardest_triplet(embeddings: Array, labels: Array, *, margin: float = 0.0) ->
     if not classes.any():
         raise ValueError("labels must hold at least two classes: got one; without a negative there is no triplet.")
     distances, same = cdist(points, points), same_class(classes)
-    violations = -gaps_of(distances, same, check_at_least_0(margin, "margin"))
+    violations = -gaps_of(distances, same, check_at_least(0, margin, name="margin"))
     anchor = int(violations.argmax())
     return Triplet(
         anchor=anchor,
@@ -162,7 +162,7 @@ def separation_boundaries(
         raise ValueError(f"embeddings must be points of the plane: got dimension {points.shape[1]}; project them.")
     if not 0 < resolution <= 1:
         raise ValueError(f"resolution must lie in (0, 1] radians: got {resolution}; 0.02 is smooth.")
-    check_at_least_0(margin, "margin")
+    check_at_least(0, margin, name="margin")
     borders = []
     for c in range(classes.max() + 1):
         centres = points[classes == c]
@@ -275,7 +275,7 @@ def thickness_bound(embeddings: Array, *, restarts: int = 20, seed: int = 0) -> 
         1.0
     """
     points = as_points(embeddings)
-    check_at_least_0(restarts, "restarts")
+    check_at_least(0, restarts, name="restarts")
     principal = _principal(points)
     if principal is None:
         return 0.0
@@ -448,12 +448,6 @@ def enclosing_radius(embeddings: Array) -> float:
     return float(np.linalg.norm(points - ball_centre(points), axis=1).max())
 
 
-def check_at_least_0(value: float, name: str) -> float:
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be finite and at least 0: got {value}; give such a number.")
-    return value
-
-
 def as_points(embeddings: Array) -> Floats:
     points: Floats = as_rows(embeddings).cpu().numpy()
     if not len(points):
@@ -571,5 +565,7 @@ def diameter_forecast(diameter: float, loss: float, *, factor: float = 2.0) -> D
         >>> diameter_forecast(3.0, 0.5)
         DiameterForecast(bound=2.0, vacuous=False)
     """
-    bound = check_at_least_0(diameter, "diameter") - check_at_least_0(factor, "factor") * check_at_least_0(loss, "loss")
+    bound = check_at_least(0, diameter, name="diameter") - check_at_least(0, factor, name="factor") * check_at_least(
+        0, loss, name="loss"
+    )
     return DiameterForecast(bound, bound <= 0)

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
-def finite(value: float) -> float | None:
-    """The number, or None."""
-    return value if math.isfinite(value) else None
+def finite(value: Any) -> Any:
+    """The value with None for each number that is not finite, also inside dicts and lists; tuples become lists."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def number(value: float | None) -> float:
-    """The number, or NaN."""
+def with_nan(value: Any) -> Any:
+    """Read numbers that `finite` wrote: NaN for each None, also inside dicts and lists."""
+    if isinstance(value, dict):
+        return {key: with_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_nan(item) for item in value]
     return math.nan if value is None else value
-
-
-def all_finite(values: Iterable[float]) -> list[float | None]:
-    """Each number, or None."""
-    return [finite(value) for value in values]
-
-
-def all_numbers(values: Iterable[float | None]) -> list[float]:
-    """Each number, or NaN."""
-    return [number(value) for value in values]
-
-
-def finite_series(series: Mapping[str, Sequence[float]]) -> dict[str, list[float | None]]:
-    """Series by name, likewise."""
-    return {name: all_finite(values) for name, values in series.items()}
-
-
-def number_series(series: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    """Read what `finite_series` gave."""
-    return {name: all_numbers(values) for name, values in series.items()}

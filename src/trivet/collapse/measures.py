@@ -14,7 +14,7 @@ from torch import Tensor
 from trivet.collapse.distances import extent
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.retention import Retention, mode_retention
-from trivet.collapse.significance import Comparison, Ranking, compare, compare_rankings, recall_by_chance
+from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import class_spread, fine_coarse_index
@@ -98,7 +98,7 @@ class FineMeasures:
     reference_index: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Measures:
     """Measures of one embedding; lengths in its unit, shares in [0, 1], None where there was nothing to measure it by.
 
@@ -167,21 +167,21 @@ class Measures:
     chance_high: float | None
     comparisons: tuple[Comparison, ...]
     lost: tuple[ClassLoss, ...]
-    rankings: tuple[Ranking, ...]
+    rankings: tuple[Comparison, ...]
     copies: float
     class_spread: float
     modes: float
     nmi: float | None
     nmi_plus: float | None
     strangers: float
-    reference_shrinkage: float | None
-    reference_spread: float | None
-    reference_class_spread: float | None
-    reference_modes: float | None
-    reference_split: float | None
-    mode_index: float | None
-    reference_mode_index: float | None
-    reference_mode_sharing: float | None
+    reference_shrinkage: float | None = None
+    reference_spread: float | None = None
+    reference_class_spread: float | None = None
+    reference_modes: float | None = None
+    reference_split: float | None = None
+    mode_index: float | None = None
+    reference_mode_index: float | None = None
+    reference_mode_sharing: float | None = None
     retention: float | None
     fine: dict[str, FineMeasures]
     sampling: SamplingStats | None
@@ -202,15 +202,8 @@ def measure(
     """Measure an embedding; see `Measures`.
 
     Args:
-        embeddings: `(N, d)` floating point, N >= 2.
-        labels: `(N,)` of any integer dtype, two classes or more.
-        reference: `(N, d')` another embedding of the same items, such as that of the untrained network; or several by
-            name. Recall@1 is compared with each, all else with the first.
-        strategy: how training chooses.
-        fine: level -> `(N,)` integers: classes inside the classes, which training did not see.
-        level: the name of the level of `labels`.
+        embeddings, labels, reference, strategy, fine, level, seed: as in `diagnose`.
         distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
-        seed: of the samples.
 
     Raises:
         ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two classes.
@@ -237,7 +230,6 @@ def measure(
     sizes = torch.bincount(classes)
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
-    spread_now = _relative_spread(points)
     modes = class_modes(points, classes, seed=seed)
     if level in (fine or {}):
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
@@ -246,20 +238,8 @@ def measure(
         name: retrieve_levels(known, levels, sample=queries, measures=("recall@1",))
         for name, known in references.items()
     }
-    known = shrinkage = relative = reference_modes = reference_split = reference_class_spread = None
-    index = reference_index = sharing = retained = None
-    if references:
-        known = next(iter(references.values()))
-        before, relative_before = extent(known).mean, _relative_spread(known)
-        shrinkage = lengths.mean / before if before and _comparable(points, known) else None
-        relative = spread_now / relative_before if relative_before else None
-        split_of_reference = _reference_modes(known, classes, seed)
-        reference_modes = split_of_reference.mean
-        index, reference_index = (_mode_index(rows, classes, split_of_reference) for rows in (points, known))
-        sharing = mode_sharing(known, classes, split_of_reference)
-        reference_split = float((split_of_reference.counts > 1).mean())
-        reference_class_spread = _median(class_spread(known, classes).ratio)
-        retained = _retention(points, known, classes, seed)
+    known = next(iter(references.values()), None)
+    retained = None if known is None else _retention(points, known, classes, seed)
     return Measures(
         items=len(raw),
         dimension=raw.shape[1],
@@ -269,7 +249,7 @@ def measure(
         diameter=lengths.diameter,
         mean_distance=lengths.mean,
         median_distance=lengths.median,
-        relative_spread=spread_now,
+        relative_spread=_relative_spread(points),
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
@@ -289,14 +269,7 @@ def measure(
         nmi=_agreement(points, classes, len(shares), seed),
         nmi_plus=_agreement(points, classes, 10 * len(shares), seed),
         strangers=strangers(points, classes, seed=seed),
-        reference_shrinkage=shrinkage,
-        reference_spread=relative,
-        reference_class_spread=reference_class_spread,
-        reference_modes=reference_modes,
-        reference_split=reference_split,
-        mode_index=index,
-        reference_mode_index=reference_index,
-        reference_mode_sharing=sharing,
+        **({} if known is None else _against(known, points, classes, lengths.mean, seed)),
         retention=None if retained is None else retained.mean,
         fine={
             name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"])
@@ -315,6 +288,24 @@ def measure(
             retention=None if retained is None else retained.values,
         ),
     )
+
+
+def _against(
+    known: Tensor, points: Tensor, classes: Tensor, mean_distance: float, seed: int
+) -> dict[str, float | None]:
+    """The measures of an embedding beside those of a reference, by the names of the fields of `Measures`."""
+    before, spread_before = extent(known).mean, _relative_spread(known)
+    modes = _reference_modes(known, classes, seed)
+    return {
+        "reference_shrinkage": mean_distance / before if before and _comparable(points, known) else None,
+        "reference_spread": _relative_spread(points) / spread_before if spread_before else None,
+        "reference_class_spread": _median(class_spread(known, classes).ratio),
+        "reference_modes": modes.mean,
+        "reference_split": float((modes.counts > 1).mean()),
+        "mode_index": _mode_index(points, classes, modes),
+        "reference_mode_index": _mode_index(known, classes, modes),
+        "reference_mode_sharing": mode_sharing(known, classes, modes),
+    }
 
 
 def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) -> float:
@@ -465,7 +456,7 @@ def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
 
 def _rankings(
     points: Tensor, references: Mapping[str, Tensor], levels: Mapping[str, Tensor], seed: int
-) -> Iterator[Ranking]:
+) -> Iterator[Comparison]:
     """Level by level, with each reference."""
     if not references:
         return
@@ -476,7 +467,7 @@ def _rankings(
     for level, of in retrieval.items():
         for name, other in zip(references, others, strict=True):
             values = of.values[:, 0], other[level].values[:, 0]
-            yield compare_rankings(*values, of.classes, reference=name, level=level)
+            yield compare(*values, of.classes, reference=name, level=level)
 
 
 def _copies(points: Tensor) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
-from trivet.collapse.json_numbers import finite_series
+from trivet.collapse.json_numbers import finite
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.losses.engine.step_stats import StepStats
@@ -184,7 +184,7 @@ class CollapseMonitor:
         """{"series", "events", "forecast", "probe"} for a record; None where a number is not finite."""
         ahead = self.forecast()
         return {
-            "series": finite_series(self.series),
+            "series": finite(self.series),
             "events": [event.as_json() for event in self.events],
             "forecast": None if ahead is None else ahead.as_json(),
             "probe": self.probing.as_json(),

@@ -23,7 +23,7 @@ from trivet.collapse.batch_measures import (
     pair_distances,
     sum_measures,
 )
-from trivet.collapse.json_numbers import all_finite, all_numbers
+from trivet.collapse.json_numbers import finite, with_nan
 from trivet.distances.device import without_autocast
 
 SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
@@ -146,17 +146,15 @@ class MonitorBuffer:
             self._measured += sum_measures(BatchSums(*_read(batch_sum)), count)
         self._sums = []
         return {
-            "losses": all_finite(map(float, self._losses)),
-            "totals": all_finite(map(float, self._totals)),
-            "measured": [all_finite(row) for row in self._measured],
+            "losses": finite([*map(float, self._losses)]),
+            "totals": finite([*map(float, self._totals)]),
+            "measured": finite(self._measured),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; that of an early version has nothing of this."""
+        """Go on from a `state_dict`."""
         self.forget()
-        self._losses += all_numbers(state.get("losses", []))
-        self._totals += all_numbers(state.get("totals", []))
-        self._measured = [all_numbers(row) for row in state.get("measured", [])]
+        self._losses, self._totals, self._measured = (with_nan(state[key]) for key in ("losses", "totals", "measured"))
 
     def _measure(self) -> PairDistances | None:
         """Measure the batches that wait, at once if they are of one kind; returns the pairs of the last, if known."""

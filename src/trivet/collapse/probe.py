@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from trivet.collapse.json_numbers import finite, finite_series, number, number_series
+from trivet.collapse.json_numbers import finite, with_nan
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.distances import Array, as_classes
 from trivet.runtime.arrays import Floats, Integers
@@ -88,7 +88,7 @@ class ProbeResult:
         floats = ("hits", "fine_hits", "precisions", "fine_precisions")
         kinds = dict.fromkeys(floats, np.float64) | {"nearest": np.int64}
         made: dict[str, Any] = {
-            name: np.array(value, dtype=kinds[name]) if name in kinds else number(value)
+            name: np.array(value, dtype=kinds[name]) if name in kinds else with_nan(value)
             for name, value in values.items()
         }
         return cls(**made)
@@ -397,19 +397,14 @@ class ProbeTracker:
         """
         if self.reference is None:
             return None
-        start = zip(SERIES, self.reference.values(), strict=True)
-        return {
-            "items": self.items,
-            "cost": self.cost,
-            "start": {name: finite(value) for name, value in start},
-            "series": finite_series(self.series),
-        }
+        start = dict(zip(SERIES, self.reference.values(), strict=True))
+        return {"items": self.items, "cost": self.cost, "start": finite(start), "series": finite(self.series)}
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
         looks = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
         return {
-            "series": finite_series(self.series),
+            "series": finite(self.series),
             "classes": self._classes.tolist(),
             "fine": None if self._fine is None else self._fine.tolist(),
             "counts": [self._updates, self._called, self._spent, self._trained],
@@ -418,7 +413,7 @@ class ProbeTracker:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self.series = number_series(state["series"])
+        self.series = with_nan(state["series"])
         self._classes = np.array(state["classes"], dtype=np.int64)
         self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
         self._updates, self._called, self._spent, self._trained = state["counts"]

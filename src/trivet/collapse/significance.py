@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ UNTRAINED, ZERO_SHOT, RAW = "untrained network", "zero-shot backbone", "raw inpu
 
 @dataclass(frozen=True)
 class Comparison:
-    """Recall@1 of an embedding beside that of a reference, on the same queries; shares in [0, 1].
+    """Recall@1 or MAP@R of an embedding beside that of a reference, on the same queries; shares in [0, 1].
 
     Attributes:
         reference: its name.
         level: the label level.
         queries: how many.
-        recall, reference_recall: recall@1 of both.
+        score, reference_score: the measure of both.
         low, high: interval of `difference`: from the lower to the higher end of two Student-t intervals, of 99.9 % over
             queries and, with five classes or more, of 99 % over classes; of 10 points or more, the first alone.
     """
@@ -40,15 +40,15 @@ class Comparison:
     reference: str
     level: str
     queries: int
-    recall: float
-    reference_recall: float
+    score: float
+    reference_score: float
     low: float
     high: float
 
     @property
     def difference(self) -> float:
-        """Recall@1 of the embedding less that of the reference."""
-        return self.recall - self.reference_recall
+        """The measure of the embedding less that of the reference."""
+        return self.score - self.reference_score
 
     @property
     def worse(self) -> bool:
@@ -67,48 +67,22 @@ class Comparison:
         return self.difference <= -FLOOR and not self.worse
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """MAP@R of an embedding beside that of a reference, on the same queries: is more found than the nearest item?
-
-    Attributes:
-        reference: its name.
-        level: the label level.
-        queries: how many.
-        map_at_r, reference_map_at_r: MAP@R of both, in [0, 1].
-        low, high: interval of `difference`, as that of a `Comparison`.
-    """
-
-    reference: str
-    level: str
-    queries: int
-    map_at_r: float
-    reference_map_at_r: float
-    low: float
-    high: float
-
-    @property
-    def difference(self) -> float:
-        """MAP@R of the embedding less that of the reference."""
-        return self.map_at_r - self.reference_map_at_r
-
-    @property
-    def worse(self) -> bool:
-        """Return whether it is lower beyond doubt: the whole interval is below 0, and a point or more is lost."""
-        return self.high < 0 and self.difference <= -FLOOR
-
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Its fields, and what they say."""
-    outcome = (
-        "worse" if comparison.worse else "better" if comparison.better else "open" if comparison.doubtful else "equal"
-    )
-    return asdict(comparison) | {"difference": comparison.difference, "outcome": outcome}
-
-
-def ranking_json(ranking: Ranking) -> dict[str, Any]:
-    """Its fields, and what they say."""
-    return asdict(ranking) | {"difference": ranking.difference, "worse": ranking.worse}
+def comparison_json(comparison: Comparison, measure: str = "recall") -> dict[str, Any]:
+    """Its fields, the scores named by the measure, and the outcome: of "recall" in words, of others whether worse."""
+    values = {
+        "reference": comparison.reference,
+        "level": comparison.level,
+        "queries": comparison.queries,
+        measure: comparison.score,
+        f"reference_{measure}": comparison.reference_score,
+        "low": comparison.low,
+        "high": comparison.high,
+        "difference": comparison.difference,
+    }
+    if measure != "recall":
+        return values | {"worse": comparison.worse}
+    open_ = "open" if comparison.doubtful else "equal"
+    return values | {"outcome": "worse" if comparison.worse else "better" if comparison.better else open_}
 
 
 def in_words(reference: str) -> str:
@@ -127,55 +101,30 @@ def compare(
     over_classes: float = CLASSES_LEVEL,
     decisive: float = DECISIVE,
 ) -> Comparison:
-    """Compare recall@1 on the same queries; the interval is that of `difference_ends`.
+    """Compare a measure on the same queries; the interval is that of `difference_ends`.
 
     Few classes give so wide an interval that the loss of a quarter may be left open. A difference of 10 points or more
     is judged over queries alone: it is a fact of these classes, and others that are drawn instead seldom turn it.
 
     Args:
-        hits: `(Q,)` in [0, 1], recall@1 of each query in the embedding.
+        hits: `(Q,)` in [0, 1], recall@1, or another measure, of each query in the embedding.
         others: `(Q,)`, in the reference.
         classes: `(Q,)` the class of each query.
         over_queries, over_classes: the confidence of the interval, see there.
         decisive: the difference from which classes are not asked; infinite for never.
     """
-    low, high = _ends(hits - others, classes, over_queries, over_classes, decisive)
+    gains = hits - others
+    class_level = over_classes if abs(float(gains.mean())) < decisive else None
+    low, high = difference_ends(gains, classes, over_queries=over_queries, over_classes=class_level)
     return Comparison(
         reference=reference,
         level=level,
         queries=len(hits),
-        recall=float(hits.mean()),
-        reference_recall=float(others.mean()),
+        score=float(hits.mean()),
+        reference_score=float(others.mean()),
         low=low,
         high=high,
     )
-
-
-def compare_rankings(values: Floats, others: Floats, classes: Integers, *, reference: str, level: str) -> Ranking:
-    """Compare MAP@R on the same queries, as `compare` does recall@1.
-
-    Args:
-        values: `(Q,)` in [0, 1], MAP@R of each query in the embedding.
-        others: `(Q,)`, in the reference.
-        classes: `(Q,)` the class of each query.
-    """
-    low, high = _ends(values - others, classes, QUERIES_LEVEL, CLASSES_LEVEL, DECISIVE)
-    return Ranking(
-        reference=reference,
-        level=level,
-        queries=len(values),
-        map_at_r=float(values.mean()),
-        reference_map_at_r=float(others.mean()),
-        low=low,
-        high=high,
-    )
-
-
-def _ends(
-    gains: Floats, classes: Integers, over_queries: float, over_classes: float, decisive: float
-) -> tuple[float, float]:
-    class_level = over_classes if abs(float(gains.mean())) < decisive else None
-    return difference_ends(gains, classes, over_queries=over_queries, over_classes=class_level)
 
 
 def difference_ends(

@@ -101,3 +101,11 @@ THRESHOLDS: dict[str, Threshold] = {
     "learned": Threshold(0.95, "recall", "at least: a sampler that finds nothing has finished, not failed", _OURS),
 }
 """Name -> threshold; every rule of `diagnose` compares with one of these."""
+
+
+def exploding_norm(norm: float, norm_tail: float) -> str | None:
+    """The rule by which norms exploded, in words with its numbers; None where they did not."""
+    tail, scale = THRESHOLDS["norm"].value, THRESHOLDS["scale"].value
+    if norm > scale:
+        return f"root mean square norm {norm:.3g}, over {scale:g}"
+    return f"largest norm {norm_tail:.3g} times the median, over {tail:g}" if norm_tail > tail else None

@@ -12,13 +12,14 @@ from torch import Tensor
 from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
 from trivet.metrics.points import Metric, spans
-from trivet.metrics.positive_ranks import SameClass, may_retrieve
+from trivet.metrics.positive_ranks import PositiveRanks, SameClass, may_retrieve
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
-from trivet.metrics.tie_expectations import FULL_RANKING, check_measures
+from trivet.metrics.tie_expectations import FULL_RANKING, check_measures, measures_of
 from trivet.runtime.progress import steps
 
 LONGEST = 2048  # neighbours listed for a query
+BEYOND = 2**40  # the rank of a positive that was not listed
 QUERIES = 4096  # whose lists are held at once
 
 
@@ -91,8 +92,9 @@ def retrieve_approximately(
         listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
         for number, level_classes in enumerate(same):
             hits, positives, left_out = _hits(task, number, level_classes, block, torch.from_numpy(listed_rows))
-            values[number, block] = _measured(hits, positives, names)
-            counts[0, number, block], counts[1, number, block] = positives, len(task.gallery) - left_out
+            retrievable = len(task.gallery) - left_out
+            values[number, block] = measures_of(_ranks(hits, positives, retrievable), names)
+            counts[0, number, block], counts[1, number, block] = positives, retrievable
     levels = {
         level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
         for i, level in enumerate(labels)
@@ -120,30 +122,16 @@ def _hits(
     return (relevant & valid).gather(1, order), positives, sizes - positives
 
 
-def _measured(hits: Tensor, positives: Tensor, names: Sequence[str]) -> Tensor:
-    """The named measures `(B, len(names))`, NaN without a positive."""
-    ranks = torch.arange(1, hits.shape[1] + 1)
-    precisions = hits.cumsum(dim=1) / ranks.double() * hits
-    among = hits & (ranks <= positives[:, None])
-    columns = []
-    for name in names:
-        measure, _, k = name.partition("@")
-        if name == "r-precision":
-            columns.append(among.sum(dim=1) / positives.double())
-        elif name == "map@r":
-            columns.append((precisions * among).sum(dim=1) / positives.double())
-        elif measure == "recall":
-            columns.append(hits[:, : int(k)].any(dim=1).double())
-        elif measure == "precision":
-            columns.append(hits[:, : int(k)].sum(dim=1) / float(k))
-        elif measure == "found":
-            columns.append(hits[:, : int(k)].sum(dim=1) / positives.double())
-        elif measure == "map":
-            columns.append(precisions[:, : int(k)].sum(dim=1) / positives.clamp(max=int(k)).double())
-        else:
-            discounts = 1 / torch.arange(2, int(k) + 2, dtype=torch.float64).log2()
-            best = discounts.cumsum(dim=0)[positives.clamp(1, int(k)) - 1]
-            columns.append((hits[:, : int(k)] * discounts[: hits.shape[1]]).sum(dim=1) / best)
-    values = torch.stack(columns, dim=1)
-    values[positives == 0] = torch.nan
-    return values
+def _ranks(hits: Tensor, positives: Tensor, retrievable: Tensor) -> PositiveRanks:
+    """The ranks of the positives that were listed, none tied; those that were not come after everything."""
+    order = torch.argsort((~hits).byte(), dim=1, stable=True)[:, : max(1, int(hits.sum(dim=1).max()))]
+    nearer = order.where(hits.gather(1, order), BEYOND)
+    single = torch.ones_like(nearer)
+    return PositiveRanks(
+        sizes=positives,
+        nearer=nearer,
+        tied=single,
+        positives_nearer=torch.arange(nearer.shape[1]).expand_as(nearer),
+        positives_tied=single,
+        retrievable=retrievable,
+    )

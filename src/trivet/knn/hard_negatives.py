@@ -258,8 +258,7 @@ def hard_negatives(
 
 
 def _left_out(far: Floats, to_positive: Floats, rules: MiningRules) -> dict[str, Booleans]:
-    """Candidates `(P, n)`, nearest first, that each rule leaves out, in the order and by the names of
-    `MiningCounts`."""
+    """Candidates `(P, n)`, nearest first, that each rule leaves out, by the names of `MiningCounts` in their order."""
     limit = np.full(len(far), -np.inf)
     if rules.margin is not None:
         limit = np.maximum(limit, to_positive + rules.margin)

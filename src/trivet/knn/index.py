@@ -172,8 +172,7 @@ class Index:
 
     @property
     def bytes_per_item(self) -> int:
-        """Bytes of each row that a search reads: its numbers or its code, its number in a list, its links in a
-        graph."""
+        """Bytes of each row that a search reads: its numbers or code, its number in a list, its links in a graph."""
         numbers = 4 * len(self.centre)
         links = 2 * 4 * self.info.parameters.get("M", 0)  # in the lowest layer, which nearly all rows have alone
         return {
@@ -529,7 +528,6 @@ def _read_description(folder: Path) -> tuple[IndexInfo, dict[str, Any]]:
         newer = description.get("format", 0) if isinstance(description, dict) else 0
         check_types(IndexDescription, description)
         if newer <= FORMAT:
-            description = {"tried": [], **description}  # which the first versions did not keep
             if lacking := IndexDescription.__annotations__.keys() - description.keys():
                 raise KeyError(min(lacking))
             values = {name: description[name] for name in IndexInfo.__dataclass_fields__}

@@ -74,8 +74,7 @@ class NoiseEstimate:
 
     @property
     def accuses(self) -> bool:
-        """Return whether single labels may be changed by their probability alone: some must be wrong, or a rate is
-        told."""
+        """Return whether labels may be changed by their probability alone: some must be wrong, or a rate is told."""
         return self.rate is not None or (self.interval is not None and self.interval[0] > 0)
 
     def as_json(self, *, largest: int = 20) -> dict[str, Any]:
@@ -84,21 +83,10 @@ class NoiseEstimate:
         "largest" lists the entries off the diagonal by the share of all items they stand for, P(true) T, largest first,
         with the positions of their classes; none if uninformative.
         """
-        record: dict[str, Any] = {
-            "verdict": self.verdict,
-            "rate": self.rate,
-            "interval": None if self.interval is None else list(self.interval),
-            "reason": self.reason,
-            "least": self.least,
-            "agreement": self.agreement,
-            "transition": None,
-            "transition_low": None,
-            "transition_high": None,
-            "priors": self.priors.tolist(),
-            "neighbours": self.neighbours,
-            "method": self.method,
-            "largest": [],
-        }
+        tables = ("transition", "transition_low", "transition_high")
+        record: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "surest"}
+        record |= {"interval": None if self.interval is None else list(self.interval), "priors": self.priors.tolist()}
+        record |= dict.fromkeys(tables) | {"largest": []}
         matrix, low, high = self.transition, self.transition_low, self.transition_high
         if matrix is None or low is None or high is None or self.verdict == "uninformative":
             return record
@@ -107,11 +95,7 @@ class NoiseEstimate:
         places = np.argsort(-share, axis=None, kind="stable")[: min(largest, len(share) * (len(share) - 1))]
         rows, columns = np.unravel_index(places, share.shape)
         if len(share) <= TABLES:
-            record |= {
-                "transition": matrix.tolist(),
-                "transition_low": low.tolist(),
-                "transition_high": high.tolist(),
-            }
+            record |= {name: table.tolist() for name, table in zip(tables, (matrix, low, high), strict=True)}
         record["largest"] = [
             {
                 "true": i,
@@ -138,9 +122,8 @@ def estimate_noise(
     """The rate of wrong labels, or the range in which it lies where overlapping classes would look the same.
 
     Views of each item leave its own label out: linear classifiers and its neighbours (`classifiers.class_scores`).
-    They are
-    combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn from p T,
-    T the transition of the noise (`posterior.fit_posterior`). Its rate is at least the lower end that follows.
+    They are combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn
+    from p T, T the transition of the noise (`posterior.fit_posterior`). Its rate is at least the lower end below.
 
     Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
     well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.

@@ -74,14 +74,10 @@ def pair_flip(
     """A wrong label is the next class: class c is taken for (c + 1) mod C.
 
     Args:
-        labels: `(N,)` true labels, integers in 0 .. C - 1.
-        noise_rate: p in [0, 1).
-        generator: a generator, or its seed.
-        num_classes: C; None for the largest label plus 1.
-        exact: make exactly round(p N) labels wrong, of all classes together.
+        labels, noise_rate, generator, num_classes, exact: as in `symmetric`; exactly so many of all classes together.
 
     Raises:
-        ValueError: if a shape or number is out of range, or C is 1 and p above 0.
+        ValueError: as `symmetric`.
 
     Source:
         Han et al., "Co-teaching", NeurIPS 2018, there called pair flipping.
@@ -102,10 +98,9 @@ def by_transition(labels: npt.ArrayLike, transition: npt.ArrayLike, *, generator
     `trivet.label_noise.theory.class_pair_noise_rates` takes the same matrix, `symmetric_transition` makes one.
 
     Args:
-        labels: `(N,)` true labels, integers in 0 .. C - 1.
+        labels, generator: as in `symmetric`.
         transition: T `(C, C)` of probabilities of the observed labels (columns) given the true ones (rows); rows add up
             to 1 within 1e-8.
-        generator: a generator, or its seed.
         exact: in each class c, of n items, make exactly round(n (1 - T_cc)) labels wrong.
 
     Raises:
@@ -144,11 +139,9 @@ def within_superclass(
     A class that is alone in its superclass keeps its labels, and p is the rate among the items of the other classes.
 
     Args:
-        labels: `(N,)` true labels, integers of at least 0.
+        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
         superclass: `(N,)` integers, the superclass of each item; from a table of the superclass of each class,
             `table[labels]`.
-        noise_rate: p in [0, 1).
-        generator: a generator, or its seed.
         exact: make exactly round(p M) labels wrong, where M items are of classes that are not alone.
 
     Raises:
@@ -205,10 +198,8 @@ def boundary(
     equally near (in float32) the one of lowest index is met first. Time grows with N^2 d.
 
     Args:
-        labels: `(N,)` true labels, integers of at least 0.
+        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
         embeddings: `(N, d)` floating point: of a network that is not to be tested on these labels, or the inputs.
-        noise_rate: p in [0, 1).
-        generator: a generator, or its seed.
         k: from 1 to the number of items outside of the largest class.
         exact: make exactly round(p N) labels wrong, drawn one after the other with probability proportional to s_i of
             those left.
@@ -254,9 +245,7 @@ def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed, strati
     The ratio of a noisy run to its topline says what the wrong labels did beyond the loss of right ones.
 
     Args:
-        labels: `(N,)` true labels, integers of at least 0.
-        noise_rate: p in [0, 1).
-        generator: a generator, or its seed.
+        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
         stratified: draw round((1 - p) n) of the n items of each class, instead of round((1 - p) N) of all.
 
     Returns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from trivet.metrics.folds import stratified_folds
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
@@ -14,14 +15,6 @@ ENTRIES = 2**23  # items times classes that a fold is fitted to at most
 CLASSES = 1000  # of more, no classifier is fitted
 PENALTY = 30.0  # of half the squared weights, beside the sum of the losses; rows have a mean squared entry of 1
 ITERATIONS = 20  # of L-BFGS; to stop early keeps the classifier smooth as well
-
-
-def fifths(classes: Integers, random: np.random.Generator) -> Integers:
-    """Numbers from 0 to 4 `(N,)`, drawn, each as often as the others in every class."""
-    order = np.lexsort((random.random(len(classes)), classes))
-    fold = np.empty(len(classes), np.int64)
-    fold[order] = np.arange(len(classes)) % FOLDS
-    return fold
 
 
 class Logistic:
@@ -46,7 +39,7 @@ class Logistic:
         random = np.random.default_rng(seed)
         centred = points - points.mean(dim=0)
         self._rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
-        self.fold = fifths(classes, random)
+        self.fold = stratified_folds(classes, FOLDS, random)
         most = min(FITTED, ENTRIES // count)
         self._weights: list[torch.Tensor] = []
         for fold in steps(range(FOLDS), "logistic regression, folds"):

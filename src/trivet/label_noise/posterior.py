@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivet.label_noise.classifiers import NEAREST, ClassScores
-from trivet.label_noise.logistic import FITTED, FOLDS, fifths
+from trivet.label_noise.logistic import FITTED, FOLDS
+from trivet.metrics.folds import stratified_folds
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
@@ -62,7 +63,7 @@ def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: in
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
     random = np.random.default_rng(seed)
-    fold = fifths(classes, random)
+    fold = stratified_folds(classes, FOLDS, random)
     blocked = np.where(views.repeated, -np.inf, 0.0)
     items = all_items = _Items(views.candidates, views.scores, blocked, classes, fold, count)
     if len(classes) > FITTED:

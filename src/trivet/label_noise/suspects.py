@@ -87,20 +87,12 @@ def find_suspects(
     are not errors.
 
     Args:
-        embeddings: `(N, d)` floating point, N >= 2, best of a network that was not trained on these labels, or
-            out-of-fold.
-        labels: `(N,)` of any integer dtype, of at least two classes.
-        neighbours: k; None for 50, or all others where there are fewer.
-        folds: `(N,)` integers, which network made a row, where several did; rows of different ones are not compared,
-            and modes are those of a fold.
-        seed: as for `estimate_noise`.
-        distance: "cosine" or "euclidean".
+        embeddings, labels, neighbours, folds, seed, distance: as in `estimate_noise`; modes are those of a fold.
         least: share of the labels known to be wrong from elsewhere, such as the `noise.least` of another embedding of
             the same labels, in [0, 1). The mean probability is at least that; `noise` is of this embedding alone.
 
     Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, there is one class only, a number is out of
-            range, or an item has not `neighbours` others to be compared with.
+        ValueError: as `estimate_noise`, or if `least` is out of range.
 
     Source:
         Bayes with a transition: Northcutt, Jiang, Chuang, "Confident Learning", JAIR 70, 2021, section 3. Weights by a

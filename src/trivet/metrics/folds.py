@@ -1,4 +1,4 @@
-"""Cross-validation over classes: no class is in two folds."""
+"""Folds of a set: over classes, so that no class is in two folds, or stratified by class."""
 
 from __future__ import annotations
 
@@ -42,3 +42,11 @@ def class_folds(labels: Array, k: int, *, seed: int = 0) -> list[Integers]:
     fold = np.empty(count, dtype=np.int64)
     fold[np.random.default_rng(seed).permutation(count)] = np.arange(count) % k
     return [np.flatnonzero(fold[classes] == number) for number in range(k)]
+
+
+def stratified_folds(classes: Integers, k: int, generator: np.random.Generator) -> Integers:
+    """Draw the fold 0 .. k - 1 of each item `(N,)`: sizes differ by at most one, in all and in each class."""
+    order = np.lexsort((generator.random(len(classes)), classes))
+    fold = np.empty(len(classes), np.int64)
+    fold[order] = np.arange(len(classes)) % k
+    return fold

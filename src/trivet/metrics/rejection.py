@@ -139,9 +139,8 @@ def rejection(
         gallery: `(M, d)` floating point, M >= 1.
         labels: `(Q,)` of any integer dtype, the class of each query, for the values and intervals of classes; those of
             queries out of scope are not read.
-        self_rows: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it
-        is not
-            there.
+        self_rows: `(Q,)` integer, the row of the gallery that is the query itself, which is passed over; -1 where it is
+            not there.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
 
     Raises:

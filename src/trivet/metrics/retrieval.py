@@ -106,8 +106,7 @@ def retrieve(
         cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
             neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
         self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none; it is left out, whatever
-        class the
-            gallery gives it: then it counts neither as a positive nor as a wrong item.
+            class the gallery gives it: then it counts neither as a positive nor as a wrong item.
         junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
         measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
             "r-precision", "map@r", "map", "mrr", "ndcg".

@@ -68,9 +68,8 @@ class Verification:
         """Measure -> bootstrap intervals over "queries", here the items, and over "classes".
 
         Drawn are items or classes, never pairs, as the pairs of an item go together; see `VerificationPairs` for the
-        weights of
-        pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure that is
-        missing and for fewer than two units; empty for `verify_pairs`.
+        weights of pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure
+        that is missing and for fewer than two units; empty for `verify_pairs`.
 
         Args:
             average: "micro", of the measures; "macro", of the means over the classes of `per_class`.

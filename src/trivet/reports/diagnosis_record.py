@@ -34,7 +34,7 @@ class RecallComparison(TypedDict):
 
 
 class RankingComparison(TypedDict):
-    """MAP@R beside that of a reference, see `trivet.collapse.significance.Ranking`."""
+    """MAP@R beside that of a reference, see `trivet.collapse.Comparison`."""
 
     reference: str
     level: str

@@ -19,7 +19,6 @@ from trivet.collapse.isometry import (
     as_points_and_classes,
     ball_centre,
     batch_hard_loss,
-    check_at_least_0,
     class_hausdorff_distance,
     diameter,
     displacement,
@@ -33,7 +32,7 @@ from trivet.collapse.isometry import (
     triplet_separation,
 )
 from trivet.distances import Array
-from trivet.runtime.arguments import check_name
+from trivet.runtime.arguments import check_at_least, check_name
 from trivet.runtime.arrays import Floats, Integers
 
 DescentReduction = Literal["sum", "max"]
@@ -128,7 +127,7 @@ def distance_on_a_line(
             f"embeddings must be at most {LINE_POINTS} points of a line: got shape {points.shape}; "
             "search with distance_to_separation."
         )
-    check_at_least_0(margin, "margin")
+    check_at_least(0, margin, name="margin")
     same = same_class(classes)
     a, p, negative = np.nonzero(same[:, :, None] & ~same[:, None, :])
     first, second = np.triu_indices(n, 1)
@@ -281,7 +280,7 @@ def descend(
             f"steps must be at least 1 and step above 0: got {steps} and {step}; typical values are 1000 and 0.02."
         )
     z, classes = as_points_and_classes(embeddings, labels)
-    check_at_least_0(margin, "margin")
+    check_at_least(0, margin, name="margin")
     anchors, same = np.arange(len(z)), same_class(classes)
     diameters, losses = [], []
     for taken in range(steps + 1):

@@ -18,13 +18,14 @@ from PIL import Image
 
 from trivet.commands.audit import items as audit_items
 from trivet.commands.audit import run as audit
-from trivet.commands.audit.items import Items, out_of_fold, stratified_folds
+from trivet.commands.audit.items import Items, out_of_fold
 from trivet.commands.audit.run import audit_path, judge, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
 from trivet.label_noise import Suspects, find_suspects
+from trivet.metrics.folds import stratified_folds
 from trivet.training import RunConfig
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
 from trivet.training.loop import Batches, TrainState
@@ -121,12 +122,12 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_folds_are_even_in_all_and_in_each_class() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat([2, 5, 6, 9], [7, 1, 30, 12]))
-    fold = stratified_folds(labels, 4, seed=0)
+    fold = stratified_folds(labels, 4, np.random.default_rng(0))
     for rows in (np.ones(50, bool), *(labels == label for label in (2, 5, 6, 9))):
         counts = np.bincount(fold[rows], minlength=4)
         assert counts.max() - counts.min() <= 1
-    np.testing.assert_array_equal(fold, stratified_folds(labels, 4, seed=0))
-    assert (fold != stratified_folds(labels, 4, seed=1)).any()
+    np.testing.assert_array_equal(fold, stratified_folds(labels, 4, np.random.default_rng(0)))
+    assert (fold != stratified_folds(labels, 4, np.random.default_rng(1))).any()
 
 
 def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
 
     monkeypatch.setattr("trivet.training.loop.fit", mark)
     embeddings, fold = out_of_fold(config, splits, 4, seed=1)
-    np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, seed=1))
+    np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, np.random.default_rng(1)))
     for number, batches in enumerate(trained):
         assert set(batches.dataset.ids) == {splits.train.ids[i] for i in np.flatnonzero(fold != number)}
         assert (batches.start, batches.steps, batches.seed) == (0, 4, 0)
@@ -183,7 +184,7 @@ def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
     """Each network may turn space over: nothing is said that depends on it."""
     splits = load(RunConfig.read(run / "config.toml").data, None)
     points = raw_inputs(splits.train.inputs)
-    fold = stratified_folds(splits.train.labels["class"], 2, seed=0)
+    fold = stratified_folds(splits.train.labels["class"], 2, np.random.default_rng(0))
     items = Items(
         name="x", split=None, level="class", ids=splits.train.ids, labels=np.array(label_names(splits.train)["class"]),
         embeddings=points, fold=fold, distance="euclidean",

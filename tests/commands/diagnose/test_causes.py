@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from trivet.collapse.significance import Comparison, compare
+from trivet.collapse.significance import Comparison, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, displacement, name_causes
 from trivet.commands.evaluate.trained_model import _steps
 from trivet.commands.train.run import train
@@ -51,7 +50,7 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
         row = compare(*hits, labels, reference="untrained network", level="digit")
         assert row.worse
         verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
+        section = {"verdicts": [verdict], "measures": {"comparisons": [comparison_json(row)]}}
         datasets = {"seen": seen, "train": splits.train}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, after, before, steps))
         return verdict
@@ -77,7 +76,7 @@ def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
         network = build(ModelConfig(name="linear", embedding_dim=8), splits.train.inputs.shape, 0)
         row = Comparison("untrained network", "digit", 400, 0.5, 0.8, -0.35, -0.25)
         verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": [asdict(row)]}}
+        section = {"verdicts": [verdict], "measures": {"comparisons": [comparison_json(row)]}}
         datasets = {"train": splits.train, "seen": splits.train if evaluated == "train" else splits.evaluation["seen"]}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network, 100))
         return str(verdict["cause"])
@@ -106,7 +105,7 @@ def test_a_network_that_lost_to_the_raw_inputs_alone_is_said_to_have_begun_below
         verdicts = [
             {"kind": kind, "cause": "unknown", "changes": ["none"]} for kind in ("worse-than-reference", *kinds)
         ]
-        section = {"verdicts": verdicts, "measures": {"comparisons": list(map(asdict, rows))}}
+        section = {"verdicts": verdicts, "measures": {"comparisons": list(map(comparison_json, rows))}}
         datasets = {"seen": splits.evaluation["seen"], "train": splits.train}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network, 100))
         return str(verdicts[0]["cause"])
@@ -192,7 +191,7 @@ class Runs:
             untrained = Comparison("untrained network", "digit", 400, 0.7, 0.9, -0.25, -0.15)
         rows = [untrained, Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15)]
         verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": list(map(asdict, rows))}}
+        section = {"verdicts": [verdict], "measures": {"comparisons": list(map(comparison_json, rows))}}
         run = {"history": None, "model": after, "untrained": self.before, "steps": steps} | other
         name_causes({"seen": section}, Trained(self.datasets, "digit", self.config, **run))
         return str(verdict["cause"])

@@ -218,7 +218,7 @@ def test_same_options_same_picture() -> None:
         ({"cases": 0}, "cases must be at least 1"),
         ({"trainings": -1}, "trainings must be at least 0: got -1"),
         ({"seed": -1}, "seed must be between 0 and"),
-        ({"margin": -0.1}, "margin must be finite and at least 0: got -0.1"),
+        ({"margin": -0.1}, "margin must be a finite number of at least 0: got -0.1"),
         ({"margin": math.nan}, "margin must be finite"),
     ],
 )

@@ -20,6 +20,7 @@ from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.text_files import read_texts
 from trivet.label_noise import estimate_noise
+from trivet.metrics.folds import stratified_folds
 from trivet.metrics.points import Metric
 from trivet.models import Embedder, encoder_vectors, ngram_vectors, tokenize_of
 from trivet.runtime.arrays import Integers
@@ -325,7 +326,7 @@ def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0)
             f"folds must be from 2 to half the number of items, {most}, or 0 for none: got {folds}; with {FOLDS} each "
             "network is trained on two thirds of the items."
         )
-    fold = stratified_folds(labels, folds, seed=seed)
+    fold = stratified_folds(labels, folds, np.random.default_rng(seed))
     embeddings = np.empty((len(train), config.model.embedding_dim), np.float32)
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
@@ -345,14 +346,6 @@ def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0)
                 "training.learning_rate, or audit with --folds 0."
             )
     return embeddings, fold
-
-
-def stratified_folds(labels: npt.NDArray[Any], folds: int, *, seed: int) -> Integers:
-    """The fold 0 .. folds - 1 of each item `(N,)`, at random: sizes differ by at most one, in all and in each class."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
-    fold = np.empty(len(labels), np.int64)
-    fold[order] = np.arange(len(labels)) % folds
-    return fold
 
 
 def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
         if worst is not None:
             causes = list(_causes(split, worst, diagnosed, run))
         elif begun_as and RAW in by_reference and by_reference[RAW].worse:
-            begun = max(begun_as, key=lambda comparison: comparison.reference_recall)
+            begun = max(begun_as, key=lambda comparison: comparison.reference_score)
             causes = [
                 cause for cause in (began_below(begun, by_reference[RAW]), _overwritten(run)) if cause is not None
             ]
@@ -188,9 +188,9 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
 
 
 def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
-    names = [field.name for field in fields(Comparison)]
+    names = ("reference", "level", "queries", "recall", "reference_recall", "low", "high")
     rows = [] if section is None else section["measures"]["comparisons"]
-    return [Comparison(**{name: row[name] for name in names}) for row in rows if row["level"] == level]
+    return [Comparison(*(row[name] for name in names)) for row in rows if row["level"] == level]
 
 
 def _classes(dataset: Dataset, level: str) -> list[str]:
