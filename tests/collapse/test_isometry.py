@@ -210,7 +210,7 @@ LABELS = np.array(R_LABELS)
             lambda: triplet_separation(array(R), LABELS, margin=-0.1),
             "margin must be a finite number of at least 0: got -0.1",
         ),
-        (lambda: batch_hard_loss(array(R), LABELS, margin=math.nan), "margin must be finite"),
+        (lambda: batch_hard_loss(array(R), LABELS, margin=math.nan), "margin must be a finite number"),
         (lambda: batch_hard_loss(array(R), LABELS, reduction="sum"), "reduction = 'sum' is not known"),
         (lambda: batch_hard_loss(array(R), LABELS[:4]), r"labels must hold one class per embedding: got shape \(4,\)"),
         (lambda: triplet_separation(np.full((5, 2), np.nan), LABELS), "embeddings must be finite"),
@@ -224,11 +224,11 @@ LABELS = np.array(R_LABELS)
         (lambda: isometric_error(array(R), array(R)[:4]), r"same items: got shapes"),
         (lambda: class_hausdorff_distance(array(R), np.zeros((5, 1)), LABELS), "same items in one space"),
         (lambda: diameter_forecast(1.0, -1.0), "loss must be a finite number of at least 0: got -1.0"),
-        (lambda: diameter_forecast(math.inf, 1.0), "diameter must be finite"),
+        (lambda: diameter_forecast(math.inf, 1.0), "diameter must be a finite number"),
         (lambda: isometry.hardest_triplet(array(R), np.ones(5, int)), "at least two classes: got one"),
         (lambda: isometry.separation_boundaries(np.zeros((5, 3)), LABELS), "points of the plane: got dimension 3"),
         (lambda: isometry.separation_boundaries(array(R), LABELS, resolution=0), r"lie in \(0, 1\] radians: got 0"),
-        (lambda: isometry.separation_boundaries(array(R), LABELS, margin=-1), "margin must be finite"),
+        (lambda: isometry.separation_boundaries(array(R), LABELS, margin=-1), "margin must be a finite number"),
     ],
 )
 def test_errors(call: Callable[[], object], sentence: str) -> None:

@@ -309,7 +309,7 @@ LABELS = np.array(R_LABELS)
         (lambda: descend(array(R), LABELS, reduction="mean"), "reduction = 'mean' is not known"),
         (lambda: descend(array(R), LABELS, steps=0), "steps must be at least 1 and step above 0: got 0 and 0.02"),
         (lambda: descend(array(R), LABELS, step=math.inf), "step above 0: got 1000 and inf"),
-        (lambda: descend(array(R), LABELS, margin=-1), "margin must be finite"),
+        (lambda: descend(array(R), LABELS, margin=-1), "margin must be a finite number"),
         (
             lambda: distance_on_a_line(array(R), LABELS),
             r"at most 6 points of a line: got shape \(5, 2\)",
