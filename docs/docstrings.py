@@ -39,7 +39,7 @@ def classes(module: griffe.Module) -> list[griffe.Class]:
     """All classes of a module and of those inside it."""
     here = [member for member in module.members.values() if isinstance(member, griffe.Class)]
     inside = [member for member in module.members.values() if isinstance(member, griffe.Module)]
-    return here + [each for part in inside for each in classes(part)]
+    return here + [each for each_module in inside for each in classes(each_module)]
 
 
 def sections(text: str) -> str:

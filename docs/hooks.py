@@ -20,14 +20,14 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])", re.DOTALL | re.MULTILINE)
 NAMED = re.compile(r"\[([\w./-]+\.md)\]\(([\w./-]+\.md)((?:#[^)]*)?)\)")  # the text of the link is a file
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
-SHOWN = {".py": "python", ".toml": "toml", "": "text"}  # files that are shown on a page of their own
+LANGUAGES = {".py": "python", ".toml": "toml", "": "text"}  # files that are shown on a page of their own
 
 
 def in_site(path: str) -> str:
-    """The place on the site of a file of the repository."""
+    """The path on the site of a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return path + ".md" if Path(path).suffix in SHOWN else path
+    return path + ".md" if Path(path).suffix in LANGUAGES else path
 
 
 def links(text: str) -> list[str]:
@@ -68,29 +68,29 @@ def _links(text: str) -> Iterator[re.Match[str]]:
     return (match for match in LINK.finditer(text) if not any(match.start() in part for part in code))
 
 
-def brought(pages: dict[str, str]) -> dict[str, str | Path]:
+def linked_files(pages: dict[str, str]) -> dict[str, str | Path]:
     """What the pages link to outside of docs, and what that links to: the path on the site -> a text, or a file.
 
     Args:
         pages: the path in the repository of each page -> its text.
     """
-    found: dict[str, str | Path] = {}
+    result: dict[str, str | Path] = {}
     waiting = dict(pages)
     while waiting:
         page, text = waiting.popitem()
         for link in links(text):
             path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
-            file, place = ROOT / path, in_site(path)
-            if path.startswith("docs/") or place in found or not file.is_file():
+            file, target = ROOT / path, in_site(path)
+            if path.startswith("docs/") or target in result or not file.is_file():
                 continue  # a link that leads nowhere is left to mkdocs, which refuses it
             if file.suffix == ".md":
                 waiting[path] = file.read_text()
-                found[place] = as_on_site(waiting[path], path)
-            elif file.suffix in SHOWN:
-                found[place] = f"# `{path}`\n\n```{SHOWN[file.suffix]}\n{file.read_text()}```\n"
+                result[target] = as_on_site(waiting[path], path)
+            elif file.suffix in LANGUAGES:
+                result[target] = f"# `{path}`\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
             else:
-                found[place] = file
-    return found
+                result[target] = file
+    return result
 
 
 def reference(modules: list[str]) -> dict[str, str]:
@@ -124,15 +124,15 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File, InclusionLevel
 
     modules = re.findall(r"'reference/([\w.]+)\.md'", str(config.nav))
-    for place, text in reference([name for name in modules if name != "index"]).items():
-        files.append(File.generated(config, place, content=text))
+    for target, text in reference([name for name in modules if name != "index"]).items():
+        files.append(File.generated(config, target, content=text))
     pages = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.abs_src_path}
     named = re.findall(r"'([A-Z]+\.md)'", str(config.nav))  # of the folder of the repository itself
     pages["docs/nav.md"] = "".join(f"[](../{name})" for name in named)
-    for place, content in brought(pages).items():
+    for target, content in linked_files(pages).items():
         what = {"abs_src_path": str(content)} if isinstance(content, Path) else {"content": content}
-        inclusion = InclusionLevel.INCLUDED if place in named else InclusionLevel.NOT_IN_NAV
-        files.append(File.generated(config, place, inclusion=inclusion, **what))
+        inclusion = InclusionLevel.INCLUDED if target in named else InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, target, inclusion=inclusion, **what))
     return files
 
 

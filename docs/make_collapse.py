@@ -28,16 +28,16 @@ def embeddings() -> dict[str, tuple[Array, Array, Array]]:
     points, labels, _ = trained(0, d=2, classes=8, samples=4)
     shrunk, _, _ = trained(0, d=2, classes=8, samples=4, noise=0.3)
     splits = load(DigitsConfig(), None)
-    seen = splits.evaluation["seen"]
-    parity = embed(train_parity(splits, PICTURE, "random", 0).model, seen.inputs)
+    images = splits.evaluation["seen"]
+    parity = embed(train_parity(splits, PICTURE, "random", 0).model, images.inputs)
     return {
         "healthy": (points, labels, labels),
         "network collapse": (shrunk, labels, labels),
-        "class collapse": (parity, seen.labels[FINE], seen.labels[COARSE]),
+        "class collapse": (parity, images.labels[FINE], images.labels[COARSE]),
     }
 
 
-def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
+def draw(embedded: dict[str, tuple[Array, Array, Array]]) -> None:
     """Two pictures: the points, and the distances of items of one class and of two."""
     captions = {  # what the network was trained on
         "healthy": "ten digits",
@@ -46,8 +46,8 @@ def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
     }
     with style():
         picture, axes = panels(1, 3, height=3.3)
-        reach = 1.1 * np.abs(found["healthy"][0] - found["healthy"][0].mean(axis=0)).max()
-        for axis, (title, (points, digits, _)) in zip(axes[0], found.items(), strict=True):
+        reach = 1.1 * np.abs(embedded["healthy"][0] - embedded["healthy"][0].mean(axis=0)).max()
+        for axis, (title, (points, digits, _)) in zip(axes[0], embedded.items(), strict=True):
             centred = points - points.mean(axis=0)
             for digit in np.unique(digits).tolist():
                 chosen = centred[digits == digit]
@@ -62,8 +62,8 @@ def draw(found: dict[str, tuple[Array, Array, Array]]) -> None:
         picture.legend(handles, names, ncols=10, loc="outside lower center", title="digit", markerscale=1.8)
         write_atomic(DOCS / "collapse" / "points.png", encode(picture, "png"))
         picture, axes = panels(1, 3, height=2.5, sharey=True)
-        unit = pdist(found["healthy"][0]).mean()
-        for axis, (title, (points, _, labels)) in zip(axes[0], found.items(), strict=True):
+        unit = pdist(embedded["healthy"][0]).mean()
+        for axis, (title, (points, _, labels)) in zip(axes[0], embedded.items(), strict=True):
             distances = pdist(points) / (unit if title != "class collapse" else pdist(points).mean())
             same = pdist(labels[:, None].astype(float)) == 0
             edges = np.linspace(0, 3, 61)

@@ -40,14 +40,14 @@ def draw(folder: Path) -> None:
     with style():
         picture, axes = panels(1, 1, height=2.4)
         axis = axes[0, 0]
-        for place, run in enumerate(RUNS):
+        for position, run in enumerate(RUNS):
             for (split, told), shift, colour, hatch in zip(
                 SPLITS.items(), (-0.2, 0.2), (BLUE, ORANGE), ("", "//"), strict=True
             ):
                 height = recall[run][split]
-                label = None if place else told
-                axis.barh(place + shift, height, 0.36, color=colour, hatch=hatch, alpha=0.85, label=label)
-                axis.text(height + 0.8, place + shift, f"{height:.1f}", va="center", fontsize=8)
+                label = None if position else told
+                axis.barh(position + shift, height, 0.36, color=colour, hatch=hatch, alpha=0.85, label=label)
+                axis.text(height + 0.8, position + shift, f"{height:.1f}", va="center", fontsize=8)
         axis.set_yticks(range(len(RUNS)), [f"{run}: {told}" for run, told in RUNS.items()])
         axis.set(xlim=(0, 108), xlabel="recall@1 by digit (%)")
         axis.invert_yaxis()

@@ -73,9 +73,9 @@ RULES = {
 SHARED = ("positives", "negatives", "prefixes", "distance", "normalize", "trim", "trim_positives_only", "disjoint")
 
 
-def _parts(annotation: Any) -> set[Any]:
+def _types(annotation: Any) -> set[Any]:
     """The types that a type is made of."""
-    return {annotation}.union(*map(_parts, get_args(annotation)))
+    return {annotation}.union(*map(_types, get_args(annotation)))
 
 
 def kind(field: FieldInfo) -> str:
@@ -84,7 +84,7 @@ def kind(field: FieldInfo) -> str:
     if "Literal" in text:
         values = [v for part in (field.annotation, *get_args(field.annotation)) for v in get_args(part)]
         words = sorted({json.dumps(v) for v in values if isinstance(v, str | int)})
-        return " or ".join([*words, *(["whole number"] if int in _parts(field.annotation) else [])])
+        return " or ".join([*words, *(["whole number"] if int in _types(field.annotation) else [])])
     if "NoiseConfig" in text:
         return "section"
     if field.annotation == Selector:

@@ -28,11 +28,11 @@ def data_settings() -> Iterator[str]:
 
 
 def published_counts() -> Iterator[str]:
-    """A row for each published set and version: how many images and classes its parts have."""
+    """A row for each published set and version: how many images and classes its splits have."""
     yield from ("| set | images and classes that were published |", "|---|---|")
     for name, entry in DATA_SETS.items():
-        for version, parts in entry.counts.items():
-            yield f"| {name}{', ' if version else ''}{version} | {counts_text(parts)} |"
+        for version, counts in entry.counts.items():
+            yield f"| {name}{', ' if version else ''}{version} | {counts_text(counts)} |"
 
 
 def thresholds() -> Iterator[str]:

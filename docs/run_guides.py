@@ -31,12 +31,12 @@ class Block(NamedTuple):
     text: str
 
 
-class Ran(NamedTuple):
+class Outcome(NamedTuple):
     """A block that was run, what it printed, and what the page shows of that, if anything."""
 
     block: Block
     printed: str
-    shown: str | None
+    expected: str | None
 
 
 def blocks(page: Path) -> list[Block]:
@@ -49,7 +49,7 @@ def commands(text: str) -> list[list[str]]:
     return [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
 
 
-def run(page: Path) -> Iterator[Ran]:
+def run(page: Path) -> Iterator[Outcome]:
     """Run the page in the current folder.
 
     Raises:
@@ -67,7 +67,7 @@ def run(page: Path) -> Iterator[Ran]:
                     _commands(block.text)
                 else:
                     exec(compile(block.text, str(page), "exec"), names)
-            yield Ran(block, printed.getvalue(), after.text if after and after.kind == "text" else None)
+            yield Outcome(block, printed.getvalue(), after.text if after and after.kind == "text" else None)
 
 
 def _commands(text: str) -> None:
@@ -91,16 +91,16 @@ def _commands(text: str) -> None:
             raise RuntimeError(f"{program}: a guide runs trivet and python only")
 
 
-def said(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """The words and numbers, without the lines of tables and where they break."""
     return re.sub(r"[│┃━─┏┓┗┛┡┩┢┪┳┻╇┴┬┼└┘├┤┌┐╭╮╰╯]", " ", text).split()
 
 
-def alike(shown: str, printed: str) -> bool:
+def alike(expected: str, printed: str) -> bool:
     """Whether a page shows what was printed: the same words, and numbers as near as another machine makes them."""
-    rest = said(printed)
-    for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
-        words = said(part)
+    rest = words_of(printed)
+    for piece in re.split(r"^\.\.\.$", expected, flags=re.MULTILINE):
+        words = words_of(piece)
         starts = range(len(rest) - len(words) + 1)
         start = next((i for i in starts if all(map(_close, words, rest[i : i + len(words)]))), None)
         if start is None:
@@ -131,5 +131,5 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             os.environ.pop("COLUMNS", None)
             for ran in run(guide):
-                same = "" if ran.shown is None else f"  alike: {alike(ran.shown, ran.printed)}"
+                same = "" if ran.expected is None else f"  alike: {alike(ran.expected, ran.printed)}"
                 print(f"--- {ran.block.text.strip().splitlines()[-1]}{same}\n{ran.printed}")

@@ -18,12 +18,12 @@ PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.
 def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    shown = 0
+    compared = 0
     for ran in GUIDES["run"](page):
-        if ran.shown is not None:
-            assert GUIDES["alike"](ran.shown, ran.printed), f"{ran.block.text}\nprinted\n{ran.printed}"
-            shown += 1
-    assert shown == page.read_text().count("```text") > 0
+        if ran.expected is not None:
+            assert GUIDES["alike"](ran.expected, ran.printed), f"{ran.block.text}\nprinted\n{ran.printed}"
+            compared += 1
+    assert compared == page.read_text().count("```text") > 0
 
 
 def test_the_same_words_and_nearly_the_same_numbers_are_alike() -> None:

@@ -52,7 +52,7 @@ def test_a_page_is_called_by_its_title_and_code_in_tables_has_plain_bars() -> No
 
 def test_files_that_pages_link_to_come_along_with_what_they_link_to() -> None:
     pages = {"docs/a.md": "[b](../studies/results/robust_training.md) [c](../examples/monitor_plain.py) [d](data.md)"}
-    found = HOOKS["brought"](pages)
+    found = HOOKS["linked_files"](pages)
     assert found["studies/results/robust_training.md"].startswith("# ")
     assert found["examples/monitor_plain.py.md"].startswith("# `examples/monitor_plain.py`\n\n```python\n")
     assert all((ROOT / path).is_file() for path, what in found.items() if isinstance(what, Path))
