@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, get_args
 
 from trivet.commands.group import Commands
-from trivet.commands.main import COMMANDS
+from trivet.commands.registry import COMMANDS
 
 PAGE = Path(__file__).with_name("command_line.md")
 BEGIN = "<!-- What follows is written by docs/make_commands.py. -->\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -109,10 +108,19 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
     said: list[tuple[str, float, float]] = []
 
     class Heard(progress.ProgressLine):
-        def update(self) -> None:
-            said.append((self._works[-1].title, self._works[-1].done, self._works[-1].total))
+        def open(self, title: str, total: float = 0, done: float = 0) -> progress.Work:
+            said.append((title, done, total))
+            return super().open(title, total, done)
 
-    token = progress._current.set(Heard(sys.stderr))
+        def advance(self, work: progress.Work) -> None:
+            super().advance(work)
+            said.append((work.title, work.done, work.total))
+
+        def report(self, title: str, done: float, total: float, note: str = "") -> None:
+            super().report(title, done, total, note)
+            said.append((title, done, total))
+
+    token = progress._current.set(Heard())
     yield said
     progress._current.reset(token)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import logging
 import os
 import sys
 import threading
@@ -17,7 +16,7 @@ import pytest
 from trivet.commands.main import main
 from trivet.metrics import clustering
 from trivet.runtime import progress
-from trivet.runtime.progress import ProgressLine, Work, report, reporter, show_progress, steps, work
+from trivet.runtime.progress import ProgressLine, Work, announce, report, reporter, show_progress, steps, work
 
 Heard = list[tuple[str, float, float]]
 
@@ -31,110 +30,47 @@ class Clock:
         return self.now
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def line_of(stream: io.StringIO) -> tuple[ProgressLine, Clock]:
+def new_line() -> tuple[ProgressLine, Clock]:
     clock = Clock()
-    return ProgressLine(stream, clock), clock
-
-
-def test_a_log_gets_a_line_after_a_second_and_then_every_ten_with_rate_and_time_left() -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
-    said = {}
-    for second in range(27):  # 40 of 1,200 parts a second
-        clock.now = 100.0 + second
-        line.report("queries", 40 * second, 1200)
-        if text := stream.getvalue()[sum(map(len, said.values())) :]:
-            said[second] = text
-    assert said == {
-        2: "queries 80/1200, 40/s, 28 s left\n",
-        12: "queries 480/1200, 40/s, 18 s left\n",
-        22: "queries 880/1200, 40/s, 8 s left\n",
-    }
-
-
-def test_what_is_over_in_a_second_says_nothing() -> None:
-    for stream in (io.StringIO(), Terminal()):
-        line, clock = line_of(stream)
-        for tenth in range(13):
-            clock.now = 100 + tenth / 10
-            line.report("queries", tenth, 12)
-        line.clear()
-        assert stream.getvalue() == ""
-
-
-def test_a_terminal_has_one_line_that_is_rewritten_and_left_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    line, clock = line_of(stream)
-    line.report("queries", 0, 1000)
-    clock.now += 4
-    line.report("queries", 8, 1000, "a note that no line of sixty characters has room for")
-    clock.now += 0.1
-    line.report("queries", 9, 1000)  # too soon
-    clock.now += 0.15
-    line.report("queries", 10, 1000)
-    line.clear()
-    text = stream.getvalue()
-    assert "\n" not in text
-    _, first, second, emptied, end = text.split("\r")
-    assert first == "queries 8/1000, 2/s, 8 min 16 s left  a note that no line o"
-    assert second.rstrip() == "queries 10/1000, 2.4/s, 7 min 1 s left"
-    assert (len(first), len(second), emptied, end) == (59, 59, " " * len(second.rstrip()), "")
+    return ProgressLine(clock), clock
 
 
 def test_a_work_that_says_nothing_for_long_is_still_shown_by_its_time() -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
+    line, clock = new_line()
+    assert line.text() == ""
     line.open("k-means")
-    for clock.now in (101.0, 104.0, 110.0, 4000.0):  # as the heart beats
-        line.update()
-    assert stream.getvalue() == "k-means, 4 s so far\nk-means, 1 h 5 min so far\n"
+    clock.now = 104.0
+    assert line.text() == "k-means, 4 s so far"
+    clock.now = 4000.0
+    assert line.text() == "k-means, 1 h 5 min so far"
 
 
 def test_works_inside_a_work_stand_beside_it() -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
+    line, clock = new_line()
     line.open("evaluation")
     outer = line.open("splits", 2)
     clock.now += 5
     line.report("queries", 10, 40)  # begun now, so there is no rate yet
+    assert line.text() == "splits 0/2: queries 10/40, 0 s so far"
     line.close(outer)
     clock.now += 10
-    line.update()
-    assert stream.getvalue().splitlines() == [
-        "splits 0/2: queries 10/40, 0 s so far",
-        "evaluation, 15 s so far",
-    ]
+    assert line.text() == "evaluation, 15 s so far"
 
 
 def test_steps_go_on_after_a_work_inside_them_and_from_an_earlier_one() -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
+    line, clock = new_line()
     line.open("training")
     line.open("step", 400, 200)  # 200 were done before the run was resumed
-    clock.now += 10
-    line.report("step", 220, 400, "loss 0.2")
-    clock.now += 10
-    line.report("embedding", 10, 40)
-    clock.now += 10
-    line.report("step", 260, 400, "loss 0.1")
-    clock.now += 10
-    line.report("step", 230, 400)  # a repair went back
-    clock.now += 10
-    line.report("step", 240, 400)
-    assert stream.getvalue().splitlines() == [
-        "step 220/400, 2/s, 1 min 30 s left  loss 0.2",
-        "step 220/400: embedding 10/40, 0 s so far",
-        "step 260/400, 2/s, 1 min 10 s left  loss 0.1",
-        "step 230/400, 0 s so far",
-        "step 240/400, 1/s, 2 min 40 s left",
-    ]
+    for title, done, total, note, text in (
+        ("step", 220, 400, "loss 0.2", "step 220/400, 2/s, 1 min 30 s left  loss 0.2"),
+        ("embedding", 10, 40, "", "step 220/400: embedding 10/40, 0 s so far"),
+        ("step", 260, 400, "loss 0.1", "step 260/400, 2/s, 1 min 10 s left  loss 0.1"),
+        ("step", 230, 400, "", "step 230/400, 0 s so far"),  # a repair went back
+        ("step", 240, 400, "", "step 240/400, 1/s, 2 min 40 s left"),
+    ):
+        clock.now += 10
+        line.report(title, done, total, note)
+        assert line.text() == text
 
 
 @pytest.mark.parametrize(
@@ -150,46 +86,72 @@ def test_rate_and_time_left_are_of_this_time(done: int, after: float, said: str)
     assert Work("training", 50.0, done, 400, first=200).line(50.0 + after) == said
 
 
-def test_names_reach_a_terminal_harmless_and_in_its_letters() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii", newline="")
-    line, clock = line_of(stream)
-    clock.now += 4
+def test_names_reach_a_terminal_harmless() -> None:
+    line, _ = new_line()
     line.report("reading \x1b[31mfröhlich\n\r.npz", 1, 2)
-    assert raw.getvalue() == rb"reading \x1b[31mfr?hlich\n\r.npz 1/2, 0 s so far" + b"\n"
-
-
-def test_a_message_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "SILENT", 0.0)
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    told = logging.getLogger("trivet")
-    handler, filters = logging.StreamHandler(stream), [*told.filters]
-    told.addHandler(handler)
-    with show_progress("training"):
-        told.warning("detected")
-    told.removeHandler(handler)
-    assert stream.getvalue() == "\rtraining, 0 s so far\r                    \rdetected\n"
-    assert told.filters == filters
-
-
-def test_a_reader_that_has_gone_ends_no_work() -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
-    clock.now += 4
-    stream.close()
-    line.report("queries", 1, 2)
-    line.clear()
+    assert line.text() == r"reading \x1b[31mfröhlich\n\r.npz 1/2, 0 s so far"
 
 
 def test_another_process_says_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    line, clock = line_of(stream)
-    clock.now += 4
+    line, _ = new_line()
     monkeypatch.setattr(os, "getpid", lambda: -1)
     line.report("loading", 1, 2)
+    assert line.text() == ""
+
+
+class Stream(io.StringIO):
+    """Standard error, of a terminal or not, that tells when something was written."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self.terminal, self.written = terminal, threading.Event()
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "training" in text:
+            self.written.set()
+        return count
+
+
+def test_a_log_gets_a_line_and_nothing_of_what_is_over_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with show_progress("training"):
+        report("step", 1, 2)
     assert stream.getvalue() == ""
+    monkeypatch.setattr(progress, "SILENT", 0.0)
+    with show_progress("training"):
+        assert stream.written.wait(10)
+    assert stream.getvalue() == "training, 0 s so far\n"
+
+
+def test_a_terminal_has_one_line_below_the_messages_that_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "SILENT", 0.0)
+    stream = Stream(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with show_progress("training"):
+        assert stream.written.wait(10)
+        assert sys.stderr is not stream
+        print("detected", file=sys.stderr)
+    assert sys.stderr is stream
+    text = stream.getvalue()
+    assert "\x1b[2Kdetected\n" in text
+    assert text.rpartition("training")[2].endswith("\x1b[2K")  # erased
+
+
+def test_a_reader_that_has_gone_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENT", 0.0)
+    stream = Stream()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with show_progress("training"):
+        report("step", 1, 2)
+        announce("a line")
 
 
 def test_nobody_shows_it() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.commands.main import COMMANDS
+from trivet.commands.registry import COMMANDS
 
 SLOW = {"torch", "numpy", "scipy", "rich", "lightning", "pyarrow", "faiss", "sklearn", "torchvision"}
 NAMES = [name for names in COMMANDS.values() for name in names]

@@ -11,24 +11,23 @@ import typer
 from typer.core import TyperGroup
 
 import trivet
-from trivet.commands.main import COMMANDS
 from trivet.commands.printing import echo
+from trivet.commands.registry import COMMANDS
 
-WIDEST = max(len(name) for names in COMMANDS.values() for name in names)
+MODULES = {name: module for names in COMMANDS.values() for name, module in names.items()}
+WIDEST = max(map(len, MODULES))
 
 
 class Commands(Mapping[str, Any]):
-    """Name -> command."""
+    """Name -> command, which is imported when it is read."""
 
     def __iter__(self) -> Iterator[str]:
-        return (name for names in COMMANDS.values() for name in names)
+        return iter(MODULES)
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(MODULES)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in list(self):
-            raise KeyError(name)
         command = _command(name)
         if not isinstance(command, typer.Typer):
             app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -54,8 +53,7 @@ class Group(TyperGroup):
 
 
 def _command(name: str) -> Any:
-    module = next(names[name] for names in COMMANDS.values() if name in names)
-    return getattr(import_module(module), name)
+    return getattr(import_module(MODULES[name]), name)
 
 
 def _summary(command: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line: names the commands, runs one, and answers wrong usage; each is in the file of its name."""
+"""The command line: runs one command and answers wrong usage; `trivet.commands.registry` lists them all."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ import threading
 from collections import namedtuple
 from contextlib import suppress
 from importlib.machinery import ExtensionFileLoader
-from importlib.metadata import entry_points
 from types import FrameType
 
 from trivet.commands.interrupted import NamedPaths
 from trivet.runtime.extras import missing
 from trivet.runtime.signals import LostError, ending_signals
 from trivet.runtime.terminal import message, prepare
-
-
-def _modules(*names: str) -> dict[str, str]:
-    """Each command of Trivet's own with its module."""
-    return {name: f"trivet.commands.{name}.options" for name in names}
-
-
-# In the order in which a user meets them: heading of `trivet --help` -> command -> the module that has a function of
-# that name. Other packages add theirs by an entry point of this group, which names such a table.
-_GROUP = "trivet.commands"
-COMMANDS: dict[str, dict[str, str]] = {
-    "Start": _modules("demo", "data", "init", "settings"),
-    "Train": _modules("forecast", "train", "sweep"),
-    "Judge an embedding": _modules("evaluate", "compare", "diagnose", "audit"),
-    "Use an embedding": _modules("embed", "index", "search", "mine", "export"),
-} | {heading: names for entry in entry_points(group=_GROUP) for heading, names in entry.load().items()}
 
 
 def main() -> None:

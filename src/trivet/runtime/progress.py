@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
+from trivet.runtime.extras import installed
 from trivet.runtime.terminal import printable
 
-SILENT = 1.3  # seconds: what takes less says nothing; two works in a row say something within three seconds
-REWRITTEN, LOGGED = 0.2, 10.0  # seconds between two looks of the line of a terminal, and between two lines of a log
-BEAT = 1.0  # seconds after which time goes on in the line though the work says nothing
+SILENT = 1.3  # seconds: what takes less says nothing
+LOGGED = 10.0  # seconds between two lines where there is no terminal
 
 T = TypeVar("T")
 
@@ -57,26 +55,20 @@ class Work:
 
 
 class ProgressLine:
-    """One line in a terminal, rewritten; elsewhere a line every ten seconds. Nothing in the first 1.3 seconds.
+    """The works under way, each inside the one before, and the line that says how far they are.
 
     Args:
-        stream: standard error.
         clock: gives seconds.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
-        self._terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._due = clock() + SILENT
-        self._wide = 0  # characters in the line of the terminal
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._process = clock, os.getpid()
         self._works: list[Work] = []
-        self._process, self._lock = os.getpid(), threading.Lock()
 
     def open(self, title: str, total: float = 0, done: float = 0) -> Work:
         """Begin a work that `close` ends."""
         work = Work(title, self._clock(), done, total, first=done, opened=True)
         self._works.append(work)
-        self.update()
         return work
 
     def close(self, work: Work) -> None:
@@ -85,11 +77,10 @@ class ProgressLine:
             del self._works[self._works.index(work) :]
 
     def advance(self, work: Work) -> None:
-        """A part of an opened work is done, and whatever was inside it is over."""
+        """Count a part of an opened work as done; whatever was inside it is over."""
         if work in self._works:
             del self._works[self._works.index(work) + 1 :]
         work.done += 1
-        self.update()
 
     def report(self, title: str, done: float, total: float, note: str = "") -> None:
         """Note how far a work is: one begun before, whose inner ones are over, or a new one in the last opened."""
@@ -106,57 +97,16 @@ class ProgressLine:
         if done < last.done:  # it goes on from an earlier part
             last.began, last.first = self._clock(), done
         last.done, last.total, last.note = done, total, note
-        self.update()
-        if done >= total and not last.opened and last in self._works:
+        if done >= total and not last.opened:
             self._works.remove(last)
 
-    def update(self) -> None:
-        """Write the line if it is time to."""
-        now = self._clock()
-        if now < self._due:
-            return
-        with self._lock:
-            works = list(self._works)  # another thread may end one
-            if now < self._due or not works:
-                return
-            counted = [f"{work.title} {work.done:.0f}/{work.total:.0f}: " for work in works[:-1] if work.total]
-            self._write("".join(counted) + works[-1].line(now))
-            self._due = now + (REWRITTEN if self._terminal else LOGGED)
-
-    def clear(self) -> None:
-        """Leave an empty line in the terminal."""
-        with self._lock:
-            if self._wide:
-                self._put("\r" + " " * self._wide + "\r")
-            self._wide = 0
-
-    def announce(self, text: str) -> None:
-        """Write a line above the one that is rewritten."""
-        self.clear()
-        with self._lock:
-            self._put(printable(text) + "\n")
-
-    def make_way(self, record: logging.LogRecord) -> bool:
-        """Leave an empty line for a message, as a filter of the logger."""
-        self.clear()
-        return True
-
-    def _write(self, text: str) -> None:
-        text = printable(text)
-        if not self._terminal:
-            self._put(text + "\n")
-            return
-        text = text[: max(1, shutil.get_terminal_size().columns - 1)]
-        self._put("\r" + text.ljust(self._wide))
-        self._wide = len(text)
-
-    def _put(self, text: str) -> None:
-        known = getattr(self._stream, "encoding", None) or "utf-8"
-        try:
-            self._stream.write(text.encode(known, "replace").decode(known))
-            self._stream.flush()
-        except (OSError, ValueError):  # whoever read it has gone: no reason to end the work
-            self._due = float("inf")
+    def text(self) -> str:
+        """The line of now; empty where nothing is under way."""
+        works = list(self._works)  # another thread may end one
+        if not works:
+            return ""
+        counted = [f"{work.title} {work.done:.0f}/{work.total:.0f}: " for work in works[:-1] if work.total]
+        return printable("".join(counted) + works[-1].line(self._clock()))
 
 
 _current: ContextVar[ProgressLine | None] = ContextVar("show_progress", default=None)
@@ -164,7 +114,8 @@ _current: ContextVar[ProgressLine | None] = ContextVar("show_progress", default=
 
 @contextmanager
 def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
-    """Show on standard error what is reported inside, once it has taken 1.3 seconds.
+    """Show on standard error what is reported inside, once it has taken 1.3 seconds: one line in a terminal, elsewhere
+    a line every ten seconds.
 
     Args:
         title: what is done, shown while no part of it is counted.
@@ -174,42 +125,58 @@ def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
         with work(title) if show else nullcontext():
             yield
         return
-    line, over = ProgressLine(sys.stderr), threading.Event()
-
-    def beat() -> None:
-        pause = SILENT
-        while not over.wait(pause):
-            line.update()
-            pause = BEAT
-
-    heart = threading.Thread(target=beat, name="progress", daemon=True)
+    line, over = ProgressLine(), threading.Event()
+    painter = threading.Thread(target=_paint, args=(line, over), name="progress", daemon=True)
     token = _current.set(line)
-    logger = logging.getLogger("trivet")
-    logger.addFilter(line.make_way)
     line.open(title)
-    heart.start()
+    painter.start()
     try:
         yield
     finally:
         over.set()
-        heart.join()
+        painter.join()
         _current.reset(token)
-        logger.removeFilter(line.make_way)
-        line.clear()
+
+
+def _paint(line: ProgressLine, over: threading.Event) -> None:
+    if over.wait(SILENT):
+        return
+    with suppress(OSError, ValueError):  # whoever read it has gone: no reason to end the work
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and installed("rich"):
+            _paint_terminal(line, over)
+            return
+        while True:
+            if text := line.text():
+                print(text, file=sys.stderr, flush=True)
+            if over.wait(LOGGED):
+                return
+
+
+def _paint_terminal(line: ProgressLine, over: threading.Event) -> None:
+    """One line that is rewritten, below all messages, and gone in the end."""
+    from rich.console import Console  # here: few commands take so long
+    from rich.live import Live
+    from rich.text import Text
+
+    def render() -> Text:
+        return Text(line.text(), no_wrap=True, overflow="crop")
+
+    console = Console(stderr=True)
+    with Live(get_renderable=render, console=console, refresh_per_second=5, transient=True, redirect_stdout=False):
+        over.wait()
 
 
 def report(title: str, done: float, total: float, note: str = "") -> None:
     """Say that `done` of `total` parts of a work are done; whoever shows it reckons the rate and the time left."""
-    line = _current.get()
-    if line is not None:
+    if (line := _current.get()) is not None:
         line.report(title, done, total, note)
 
 
 def announce(text: str) -> None:
     """Write a line at once where progress is shown, unless it is empty."""
-    line = _current.get()
-    if line is not None and text:
-        line.announce(text)
+    if _current.get() is not None and text:
+        with suppress(OSError, ValueError):
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 def reporter(title: str) -> Callable[[int, int], None]:
