@@ -12,7 +12,6 @@ from tests.watched import HOSTILE, Watched
 
 from trivet.commands.sweep.page import write_sweep_report
 from trivet.commands.sweep.record import SweepRecord
-from trivet.reports.from_json import complete
 
 
 def page_text(path: Path) -> str:
@@ -65,7 +64,7 @@ def record(names: list[str], *, status: str = "finished") -> SweepRecord:
         "notes": [names[0]],
         "command": f"trivet sweep {names[0]}",
     }
-    return complete(SweepRecord, values)
+    return SweepRecord.read(values)
 
 
 PLAIN = ["loss.positives", "easy", "other", "training.rate"]
@@ -88,7 +87,7 @@ def test_the_result_comes_first_then_the_trials_best_first(tmp_path: Path) -> No
 def test_what_is_not_tested_is_not_called_so(tmp_path: Path) -> None:
     write_sweep_report(record(PLAIN, status="interrupted"), tmp_path / "page.html")
     assert "The best settings are not tested yet: the sweep is interrupted." in page_text(tmp_path / "page.html")
-    write_sweep_report(complete(SweepRecord, {"status": "failed", "notes": ["No trial has a value."]}), tmp_path / "no")
+    write_sweep_report(SweepRecord(status="failed", notes=["No trial has a value."]), tmp_path / "no")
     assert "Nothing can be tested: the sweep is failed. No trial has a value." in page_text(tmp_path / "no")
 
 

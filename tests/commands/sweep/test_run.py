@@ -42,9 +42,10 @@ def small(folder: Path, **sweep: Any) -> Sweep:
     return Sweep.parse(values, source="small.toml")
 
 
-def swept(sweep: Sweep, folder: Path, said: list[str] | None = None) -> SweepRecord:
+def swept(sweep: Sweep, folder: Path, said: list[str] | None = None) -> dict[str, Any]:
     data, lines = Data(sweep), [] if said is None else said
-    return work(*begin(sweep, folder, data, say=lines.append), data, command="trivet sweep", say=lines.append)
+    location = begin(sweep, folder, data, notify=lines.append)
+    return work(*location, data, command="trivet sweep", notify=lines.append).as_json()
 
 
 def found(record: SweepRecord) -> list[Any]:
@@ -231,8 +232,8 @@ for victim in (True, False):
                 return watch(looks, events)
             return watching
         task._watch = make_watch
-        record = work(sweep, place, data, say=lambda text: None)
-        os._exit(0 if record["status"] in ("finished", "waiting") else 1)
+        record = work(sweep, place, data, notify=lambda text: None)
+        os._exit(0 if record.status in ("finished", "waiting") else 1)
     children.append(child)
 print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
 """

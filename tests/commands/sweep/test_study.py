@@ -101,7 +101,7 @@ def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> Non
     first, second = one.claim(None), other.claim(None)
     assert first is not None
     assert second is not None
-    assert (first.place, second.place) == (0, 1)
+    assert (first.candidate, second.candidate) == (0, 1)
     assert first.complete(0.5, [{"value": 0.5}])
     assert not first.complete(0.6, [])  # told once
     assert second.prune("low")
@@ -142,7 +142,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
     other.whole["seed"] = 1  # whatever would be drawn now
     again = other.claim(None)
     assert again is not None
-    assert (again.place, again.values) == (lost.place, lost.values)
+    assert (again.candidate, again.values) == (lost.candidate, lost.values)
     with pytest.raises(TakenOverError):
         lost.report(0, 10, 0.3)
     assert again.complete(0.5, [])
@@ -158,7 +158,7 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_at_once(workers: Workers)
     assert left.leave()
     again = study.claim(None)
     assert again is not None
-    assert (again.place, again.values) == (0, left.values)
+    assert (again.candidate, again.values) == (0, left.values)
 
 
 @ANY
@@ -167,7 +167,7 @@ def test_settings_that_kill_each_worker_are_given_up(workers: Workers, monkeypat
     for _ in range(sweep_study.DEATHS):
         attempt = study.claim(None)
         assert attempt is not None
-        assert attempt.place == 0
+        assert attempt.candidate == 0
         attempt._tell("FAIL", None)  # as a dead worker's trial is closed
         study.revive()
     assert states(study) == ["failed"]
@@ -181,7 +181,7 @@ def test_of_two_trials_of_a_place_the_second_is_dropped(workers: Workers) -> Non
     first, second = study.claim(None), study.claim(None)
     assert first is not None
     assert second is not None
-    assert (first.place, second.place) == (0, 1)
+    assert (first.candidate, second.candidate) == (0, 1)
 
 
 def test_of_two_workers_that_want_one_trial_one_has_it(workers: Workers) -> None:

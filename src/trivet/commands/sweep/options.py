@@ -79,9 +79,9 @@ def sweep(
         settings, location = task.begin(settings, folder, data, notify=print_progress)
     record = task.work(settings, location, data, command=command_line(), notify=print_progress)
     if json:
-        print_json(
-            {name: value for name, value in record.items() if name != "best_settings"} | _files(record, location.folder)
-        )
+        values = record.as_json()
+        del values["best_settings"]
+        print_json(values | _files(record, location.folder))
     else:
         print_sweep(record, location.folder)
     return _ended(record, location.folder)
@@ -89,43 +89,42 @@ def sweep(
 
 def print_sweep(record: SweepRecord, folder: Path) -> None:
     """Print whether the best helped on the test classes, then the trials, best first, and all paths."""
-    for line in record["helped"]:
-        print_text(line["text"].replace("\u00a0", " "), bold=True)
-    for note in record["notes"]:
+    for line in record.helped:
+        print_text(line.text.replace("\u00a0", " "), bold=True)
+    for note in record.notes:
         print_text(f"Note: {note}")
-    having = [trial for trial in record["trials"] if trial["value"] is not None]
-    names = [setting["name"] for setting in record["vary"]]
-    several = len(record["seeds"]) * max(1, len(record["folds"])) > 1
+    having = record.ranked
+    names = [setting.name for setting in record.vary]
+    several = record.runs_per_trial > 1
     if having:
         more = f"; the best {MOST} of {len(having)}" if len(having) > MOST else ""
         print_table(
-            f"{record['measure']} on validation, per cent{more}",
+            f"{record.measure} on validation, per cent{more}",
             ("trial",),
-            (record["measure"], *(["95 %, Student-t"] if several else []), "before", *names),
+            (record.measure, *(["95 %, Student-t"] if several else []), "before", *names),
             [_row(trial, names, several=several) for trial in having[:MOST]],
         )
     for state in ("pruned", "failed"):
-        matching = [trial for trial in record["trials"] if trial["state"] == state]
+        matching = [trial for trial in record.trials if trial.state == state]
         for trial in matching[:MOST]:
-            print_text(f"trial {trial['number']} {state}: {trial['why']}")
+            print_text(f"trial {trial.number} {state}: {trial.why}")
         if len(matching) > MOST:
             print_text(f"{len(matching) - MOST} more {state}")
-    if record["importance"]:
-        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in record["importance"].items())
+    if record.importance:
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in record.importance.items())
         print_text(f"What the measure depends on (fANOVA): {shares}")
     for name, path in _files(record, folder).items():
         echo(f"{name.capitalize().replace('_', ' ')}: {path}")
 
 
 def _row(trial: SweepTrial, names: list[str], *, several: bool) -> list[str]:
-    from trivet.commands.sweep.results import setting_text as in_short
+    from trivet.commands.sweep.record import setting_text
 
-    values = trial["settings"]
-    texts = (
-        digits(value) if isinstance(value, float) else in_short(value) for value in (values.get(name) for name in names)
-    )
-    interval = [per_cent(trial["interval"])] if several else []
-    return [str(trial["number"]), per_cent(trial["value"]), *interval, per_cent(trial["start"]), *texts]
+    texts = [
+        digits(value) if isinstance(value, float) else setting_text(value) for value in map(trial.settings.get, names)
+    ]
+    interval = [per_cent(trial.interval)] if several else []
+    return [str(trial.number), per_cent(trial.value), *interval, per_cent(trial.start), *texts]
 
 
 def _files(record: SweepRecord, folder: Path) -> dict[str, str]:
@@ -134,21 +133,21 @@ def _files(record: SweepRecord, folder: Path) -> dict[str, str]:
     return {"sweep": str(folder)} | {
         name: str(folder / file)
         for name, file in names.items()
-        if record["status"] != "waiting" and (folder / file).exists()
+        if record.status != "waiting" and (folder / file).exists()
     }
 
 
 def _ended(record: SweepRecord, folder: Path) -> int:
     """The exit code, after a line on standard error where the sweep is not at its end."""
-    done = sum(trial["state"] in ("complete", "pruned", "failed") for trial in record["trials"])
-    if record["status"] == "finished":
+    done = sum(trial.state in ("complete", "pruned", "failed") for trial in record.trials)
+    if record.status == "finished":
         return 0
-    if record["status"] == "waiting":
+    if record.status == "waiting":
         echo("trivet: all trials are done; the worker that tests the best one writes the result", err=True)
         return 0
-    if record["status"] == "failed":
-        echo(f"trivet: {record['notes'][0]}", err=True)
+    if record.status == "failed":
+        echo(f"trivet: {record.notes[0]}", err=True)
         return 1
-    left = counted((record["requested"] or 0) - done, "trial")
+    left = counted((record.requested or 0) - done, "trial")
     echo(f"trivet: stopped with {left} left; go on with trivet sweep --join {folder}", err=True)
     return 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting
+from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting, setting_text
 from trivet.reports.measures import NAMES
 from trivet.reports.page import MISSING, number, percent, write_page
 from trivet.runtime.text import counted
@@ -25,26 +24,26 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    names = [setting["name"] for setting in record["vary"]]
-    having = [trial for trial in record["trials"] if trial["value"] is not None]
-    others = [trial for trial in record["trials"] if trial["value"] is None]
-    best = next((trial for trial in having if trial["number"] == record["best"]), None)
-    parallel = _parallel(record["vary"], having, record["best"], _named(record["measure"]))
-    history = _history(record["trials"], _named(record["measure"]))
+    names = [setting.name for setting in record.vary]
+    having = record.ranked
+    others = [trial for trial in record.trials if trial.value is None]
+    best = next((trial for trial in having if trial.number == record.best), None)
+    parallel = _parallel(record.vary, having, record.best, _named(record.measure))
+    history = _history(record.trials, _named(record.measure))
     context = {
         "record": record,
-        "measure": _named(record["measure"]),
+        "measure": _named(record.measure),
         "counts": _counts(record),
         "names": names,
-        "several": any(trial["interval"] for trial in having),
-        "best": None if best is None else [(name, _text(best["settings"].get(name))) for name in names],
+        "several": any(trial.interval for trial in having),
+        "best": None if best is None else [(name, _text(best.settings.get(name))) for name in names],
         "best_value": None if best is None else _row(best, names),
-        "tested": _tested(record["tested"]),
+        "tested": _tested(record.tested),
         "rows": [_row(trial, names) for trial in having[:_MOST_ROWS]],
         "more": max(0, len(having) - _MOST_ROWS),
         "others": [_row(trial, names) for trial in others[:_MOST_ROWS]],
         "more_others": max(0, len(others) - _MOST_ROWS),
-        "importance": list((record["importance"] or {}).items()),
+        "importance": list((record.importance or {}).items()),
         "parallel": parallel is not None,
         "history": history is not None,
     }
@@ -59,27 +58,27 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
 
 def _counts(record: SweepRecord) -> list[str]:
     """Counts of trials and runs, for the head of the page."""
-    states = [trial["state"] for trial in record["trials"]]
+    states = [trial.state for trial in record.trials]
     ended = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
-    runs = len(record["seeds"]) * max(1, len(record["folds"]))
-    facts = [f"{', '.join(ended) or 'none'} of {counted(record['requested'], 'trial')}", f"sampler {record['sampler']}"]
-    over = [counted(len(record["seeds"]), "seed")] if len(record["seeds"]) > 1 else []
-    over += [counted(len(record["folds"]), "fold")] if len(record["folds"]) > 1 else []
+    runs = record.runs_per_trial
+    facts = [f"{', '.join(ended) or 'none'} of {counted(record.requested, 'trial')}", f"sampler {record.sampler}"]
+    over = [counted(len(record.seeds), "seed")] if len(record.seeds) > 1 else []
+    over += [counted(len(record.folds), "fold")] if len(record.folds) > 1 else []
     return [*facts, *([f"{runs} runs each: {' on '.join(over)}"] if runs > 1 else ["1 run each"])]
 
 
 def _row(trial: SweepTrial, names: Sequence[str]) -> dict[str, Any]:
     return {
-        "number": number(trial["number"]),
-        "state": trial["state"],
-        "tone": _TONES.get(trial["state"], "calm"),
-        "value": percent(trial["value"]),
-        "ends": f"{percent(trial['interval'][0])} to {percent(trial['interval'][1])}" if trial["interval"] else "",
-        "start": percent(trial["start"]),
-        "level": bool(trial["level_with_best"]),
-        "settings": [_text(trial["settings"].get(name)) for name in names],
-        "why": trial["why"] or "",
-        "attempts": trial["attempts"] or 0,
+        "number": number(trial.number),
+        "state": trial.state,
+        "tone": _TONES.get(trial.state, "calm"),
+        "value": percent(trial.value),
+        "ends": f"{percent(trial.interval[0])} to {percent(trial.interval[1])}" if trial.interval else "",
+        "start": percent(trial.start),
+        "level": bool(trial.level_with_best),
+        "settings": [_text(trial.settings.get(name)) for name in names],
+        "why": trial.why or "",
+        "attempts": trial.attempts or 0,
     }
 
 
@@ -105,14 +104,7 @@ def _named(measure: str) -> str:
 
 
 def _text(value: object) -> str:
-    """A value of a setting; a section by its name."""
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return ", ".join([value["name"], *(f"{key} {_text(inner)}" for key, inner in value.items() if key != "name")])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return MISSING if value is None else setting_text(value, digits=4)
 
 
 def _parallel(
@@ -122,10 +114,10 @@ def _parallel(
     trials = trials[:_MOST_LINES]
     if len(trials) < 2:
         return None
-    values = [trial["value"] or 0.0 for trial in trials]
+    values = [trial.value or 0.0 for trial in trials]
     low, high = min(values), max(values)
     spread = high - low or 1.0
-    axes = [{"name": setting["name"], "ticks": _ticks(setting)} for setting in vary]
+    axes = [{"name": setting.name, "ticks": _ticks(setting)} for setting in vary]
     axes.append(
         {"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]}
     )
@@ -134,43 +126,36 @@ def _parallel(
         height = (value - low) / spread if high > low else 0.5
         lines.append(
             {
-                "trial": trial["number"],
+                "trial": trial.number,
                 "value": percent(value),
-                "best": trial["number"] == best,
+                "best": trial.number == best,
                 "height": height,
-                "y": [*(_height(setting, trial["settings"].get(setting["name"])) for setting in vary), height],
-                "texts": [_short(trial["settings"].get(setting["name"])) for setting in vary],
+                "y": [*(_height(setting, trial.settings.get(setting.name)) for setting in vary), height],
+                "texts": [_short(trial.settings.get(setting.name)) for setting in vary],
             }
         )
     return {"axes": axes, "lines": lines}
 
 
 def _ticks(setting: VariedSetting) -> list[list[Any]]:
-    if setting["choices"]:
-        last = max(1, len(setting["choices"]) - 1)
-        return [[index / last, _cut(text)] for index, text in enumerate(setting["choices"])]
-    return [[0.0, _short(setting["low"])], [1.0, _short(setting["high"])]]
+    if setting.choices:
+        last = max(1, len(setting.choices) - 1)
+        return [[index / last, _cut(text)] for index, text in enumerate(setting.choices)]
+    return [[0.0, _short(setting.low)], [1.0, _short(setting.high)]]
 
 
 def _height(setting: VariedSetting, value: Any) -> float | None:
     """Position of a value on the axis of its setting, from 0 to 1."""
-    if setting["choices"]:
-        positions = {text: position for position, text in enumerate(setting["choices"])}
-        position = positions.get(value if isinstance(value, str) else _choice(value))
-        return None if position is None else position / max(1, len(setting["choices"]) - 1)
-    low, high = setting["low"], setting["high"]
+    if setting.choices:
+        positions = {text: position for position, text in enumerate(setting.choices)}
+        position = positions.get(setting_text(value))
+        return None if position is None else position / max(1, len(setting.choices) - 1)
+    low, high = setting.low, setting.high
     if not isinstance(value, int | float) or low is None or high is None:
         return None
-    if setting["log"]:
+    if setting.log:
         return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
     return (value - low) / (high - low)
-
-
-def _choice(value: Any) -> str:
-    """A choice as the record has it."""
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return ", ".join([value["name"], *(f"{key} {_choice(inner)}" for key, inner in value.items() if key != "name")])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _short(value: Any) -> str:
@@ -183,24 +168,24 @@ def _cut(text: str) -> str:
 
 def _history(trials: Sequence[SweepTrial], measure: str) -> dict[str, Any] | None:
     """The value of each trial in the order in which they ended, and the best so far."""
-    ended = sorted((trial for trial in trials if trial["order"] is not None), key=lambda trial: trial["order"] or 0)
-    having = [(position, trial) for position, trial in enumerate(ended, start=1) if trial["value"] is not None]
+    ended = sorted((trial for trial in trials if trial.order is not None), key=lambda trial: trial.order or 0)
+    having = [(position, trial) for position, trial in enumerate(ended, start=1) if trial.value is not None]
     if len(having) < 2:
         return None
     best, so_far = -math.inf, []
     for _, trial in having:
-        best = max(best, trial["value"] or 0.0)
+        best = max(best, trial.value or 0.0)
         so_far.append(best)
     pruned = [
-        (position, trial["number"], trial["measurements"][-1]["value"])
+        (position, trial.number, trial.measurements[-1].value)
         for position, trial in enumerate(ended, start=1)
-        if trial["state"] == "pruned" and trial["measurements"]
+        if trial.state == "pruned" and trial.measurements
     ]
     return {
         "measure": measure,
         "x": [position for position, _ in having],
-        "y": [100 * (trial["value"] or 0.0) for _, trial in having],
-        "trial": [trial["number"] for _, trial in having],
+        "y": [100 * (trial.value or 0.0) for _, trial in having],
+        "trial": [trial.number for _, trial in having],
         "best": [100 * value for value in so_far],
         "pruned": {
             "x": [position for position, *_ in pruned],

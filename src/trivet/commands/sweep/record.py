@@ -2,73 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+import json
+from collections.abc import Mapping
+from typing import Any
 
-from trivet.reports.shared_records import Ends
+from trivet.reports.record import Number, Record
 
 
-class VariedSetting(TypedDict):
+class VariedSetting(Record):
     """A setting that varies: its choices as texts, or a range from low to high."""
 
     name: str
-    choices: list[str]
-    low: float | None
-    high: float | None
-    log: bool | None
-    step: float | None
+    choices: list[str] = []
+    low: Number | None = None
+    high: Number | None = None
+    log: bool | None = None
+    step: Number | None = None
 
 
-class SweepRun(TypedDict):
+class SweepRun(Record):
     """A run of a complete trial: the measure on validation at the step that is kept, and before training."""
 
-    seed: int | None
-    fold: int | None
-    value: float | None
-    start: float | None
-    step: int | None
-    seconds: float | None
+    seed: int | None = None
+    fold: int | None = None
+    value: Number | None = None
+    start: Number | None = None
+    step: int | None = None
+    seconds: Number | None = None
 
 
-class SweepMeasurement(TypedDict):
+class SweepMeasurement(Record):
     """A measurement on validation while a run of a trial trained."""
 
     run: int
     step: int
-    value: float | None
+    value: Number | None = None
 
 
-class SweepTrial(TypedDict):
+class SweepTrial(Record):
     """Settings that were tried.
 
     `state` is "complete", "pruned", "failed", "running" or "waiting". `value` is the mean over the runs, with its 95 %
     interval by Student's t where there are several, and `start` that before training. `level_with_best` says whether
     the best trial is not clearly better, run by run; None where there is one run. `order` counts the trials as they
-    were told. `folder` lies in that of the sweep.
+    ended. `folder` lies in that of the sweep.
     """
 
     number: int
-    state: str
-    settings: dict[str, Any]
-    value: float | None
-    interval: Ends | None
-    start: float | None
-    level_with_best: bool | None
-    runs: list[SweepRun]
-    why: str | None
-    attempts: int | None
-    measurements: list[SweepMeasurement]
-    order: int | None
-    folder: str
+    state: str = ""
+    settings: dict[str, Any] = {}
+    value: Number | None = None
+    interval: list[Number] | None = None
+    start: Number | None = None
+    level_with_best: bool | None = None
+    runs: list[SweepRun] = []
+    why: str | None = None
+    attempts: int | None = None
+    measurements: list[SweepMeasurement] = []
+    order: int | None = None
+    folder: str = ""
 
 
-class Sentence(TypedDict):
+class Sentence(Record):
     """A sentence with its tone: "good", "warn" or "bad"."""
 
-    tone: str
-    text: str
+    tone: str = ""
+    text: str = ""
 
 
-class SweepRecord(TypedDict):
+class SweepRecord(Record):
     """Content of the page of a sweep. Trials that have a value come first, the best first.
 
     `status` is "finished", "interrupted", "waiting" where another worker writes the result, or "failed" where no trial
@@ -77,23 +79,47 @@ class SweepRecord(TypedDict):
     split -> level -> "trained" or a reference, such as "raw inputs" -> measure -> value.
     """
 
-    status: str
-    study: str
-    storage: str
-    sampler: str
-    pruning: bool | None
-    measure: str
-    requested: int | None
-    seeds: list[int]
-    folds: list[int]
-    vary: list[VariedSetting]
-    trials: list[SweepTrial]
-    best: int | None
-    best_settings: str
-    importance: dict[str, float] | None
-    helped: list[Sentence]
-    tested: dict[str, dict[str, dict[str, dict[str, float]]]]
-    notes: list[str]
-    command: str
-    created: str
-    trivet: str
+    status: str = ""
+    study: str = ""
+    storage: str = ""
+    sampler: str = ""
+    pruning: bool | None = None
+    measure: str = ""
+    requested: int | None = None
+    seeds: list[int] = []
+    folds: list[int] = []
+    vary: list[VariedSetting] = []
+    trials: list[SweepTrial] = []
+    best: int | None = None
+    best_settings: str = ""
+    importance: dict[str, Number] | None = None
+    helped: list[Sentence] = []
+    tested: dict[str, dict[str, dict[str, dict[str, Number]]]] = {}
+    notes: list[str] = []
+    command: str = ""
+    created: str = ""
+    trivet: str = ""
+
+    @property
+    def ranked(self) -> list[SweepTrial]:
+        """The trials that have a value, best first."""
+        return [trial for trial in self.trials if trial.value is not None]
+
+    @property
+    def runs_per_trial(self) -> int:
+        """The number of runs of a complete trial: seeds times folds."""
+        return len(self.seeds) * max(1, len(self.folds))
+
+
+def setting_text(value: object, *, digits: int | None = None) -> str:
+    """A value of a setting in short: a section by its name, other values that are no texts as JSON.
+
+    Args:
+        digits: of a number with decimals; None for all it has.
+    """
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        others = [f"{key} {setting_text(inner, digits=digits)}" for key, inner in value.items() if key != "name"]
+        return ", ".join([value["name"], *others])
+    if isinstance(value, float) and digits is not None:
+        return f"{value:.{digits}g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import trivet
-from trivet.commands.sweep.record import SweepRecord
+from trivet.commands.sweep.record import (
+    Sentence,
+    SweepMeasurement,
+    SweepRecord,
+    SweepRun,
+    SweepTrial,
+    VariedSetting,
+    setting_text,
+)
 from trivet.commands.sweep.search_space import Range, Sweep, Varied
 from trivet.commands.sweep.study import Outcome
 from trivet.commands.train.outcome import result_lines
 from trivet.metrics.intervals import across_folds
-from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.safe_read import check_types, read_json
+from trivet.runtime.safe_read import read_json
 from trivet.runtime.text import counted
 
 SETTINGS, RECORD = "sweep.toml", "sweep.json"  # in the folder of a sweep
@@ -40,9 +45,7 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
         ValueError: if it has no result yet, or one that cannot be read, or its runs lie elsewhere.
     """
     try:
-        values = read_json(path / RECORD, "the record of a sweep")
-        check_types(SweepRecord, values)
-        record = complete(SweepRecord, values)
+        record = SweepRecord.read(read_json(path / RECORD, "the record of a sweep"))
     except FileNotFoundError:
         raise ValueError(
             f"a compared sweep must have a result: {path} has none; go on with trivet sweep --join {path}."
@@ -51,11 +54,8 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
         raise ValueError(
             f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
         ) from None
-    each = len(record["seeds"]) * max(1, len(record["folds"]))
-    trials = [trial for trial in record["trials"] if trial["value"] is not None][: max(1, min(COMPARED, most // each))]
-    runs = [
-        path / run_path(trial["number"], run["seed"] or 0, run["fold"]) for trial in trials for run in trial["runs"]
-    ]
+    trials = record.ranked[: max(1, min(COMPARED, most // record.runs_per_trial))]
+    runs = [path / run_path(trial.number, run.seed or 0, run.fold) for trial in trials for run in trial.runs]
     lacking = next((run for run in runs if not run.is_dir()), None)
     if lacking is not None:
         raise ValueError(
@@ -86,69 +86,58 @@ def make_record(
     ends = sorted(outcome.ended for outcome in outcomes if outcome.ended is not None)
     settings = None if best is None else sweep.best(best.values)
     tested = None if tested is None else _on_others(tested)
-    return complete(
-        SweepRecord,
-        {
-            "status": status,
-            "study": study,
-            "storage": storage,
-            "sampler": sweep.config.sampler,
-            "pruning": sweep.config.pruning,
-            "measure": sweep.measure,
-            "requested": sweep.trials,
-            "seeds": sweep.seeds,
-            "folds": [fold for fold in sweep.folds if fold is not None],
-            "vary": [_varied(name, varied) for name, varied in sweep.config.vary.items()],
-            "trials": [_trial(outcome, best, ends) for outcome in ranked],
-            "best": None if best is None else best.candidate,
-            "best_settings": "" if settings is None else settings.to_toml(),
-            "importance": None if importance is None else dict(importance),
-            "helped": [] if tested is None else [{"tone": tone, "text": text} for tone, text in result_lines(tested)],
-            "tested": {} if tested is None else _measured(tested),
-            "notes": _notes(sweep, ranked, best, status),
-            "command": command,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "trivet": trivet.__version__,
-        },
+    return SweepRecord(
+        status=status,
+        study=study,
+        storage=storage,
+        sampler=sweep.config.sampler,
+        pruning=sweep.config.pruning,
+        measure=sweep.measure,
+        requested=sweep.trials,
+        seeds=sweep.seeds,
+        folds=[fold for fold in sweep.folds if fold is not None],
+        vary=[_varied(name, varied) for name, varied in sweep.config.vary.items()],
+        trials=[_trial(outcome, best, ends) for outcome in ranked],
+        best=None if best is None else best.candidate,
+        best_settings="" if settings is None else settings.to_toml(),
+        importance=None if importance is None else dict(importance),
+        helped=[] if tested is None else [Sentence(tone=tone, text=text) for tone, text in result_lines(tested)],
+        tested={} if tested is None else _measured(tested),
+        notes=_notes(sweep, ranked, best, status),
+        command=command,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        trivet=trivet.__version__,
     )
 
 
-def _varied(name: str, varied: Varied) -> dict[str, Any]:
+def _varied(name: str, varied: Varied) -> VariedSetting:
     if isinstance(varied, Range):
-        return {"name": name, "choices": [], **varied.model_dump()}
-    return {"name": name, "choices": [setting_text(value) for value in varied]}
+        return VariedSetting(name=name, **varied.model_dump())
+    return VariedSetting(name=name, choices=[setting_text(value) for value in varied])
 
 
-def setting_text(value: object) -> str:
-    """A value of a setting in short: a section by its name."""
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        others = [f"{key} {setting_text(inner)}" for key, inner in value.items() if key != "name"]
-        return ", ".join([value["name"], *others])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _trial(outcome: Outcome, best: Outcome | None, ends: Sequence[float]) -> dict[str, Any]:
+def _trial(outcome: Outcome, best: Outcome | None, ends: Sequence[float]) -> SweepTrial:
     values = [run["value"] for run in outcome.runs]
     interval = None
     if len(values) > 1:
         ends_of = across_folds(values)[1]
         interval = [ends_of.low, ends_of.high]
     starts = [run["start"] for run in outcome.runs if run["start"] is not None]
-    return {
-        "number": outcome.candidate,
-        "state": outcome.state,
-        "settings": dict(outcome.values),
-        "value": outcome.value,
-        "interval": interval,
-        "start": sum(starts) / len(starts) if starts else None,
-        "level_with_best": _level(outcome, best),
-        "runs": [dict(run) for run in outcome.runs],
-        "why": outcome.why,
-        "attempts": outcome.attempts,
-        "measurements": [{"run": run, "step": step, "value": value} for run, step, value in outcome.measurements],
-        "order": None if outcome.ended is None else ends.index(outcome.ended),
-        "folder": f"trial-{outcome.candidate}",
-    }
+    return SweepTrial(
+        number=outcome.candidate,
+        state=outcome.state,
+        settings=dict(outcome.values),
+        value=outcome.value,
+        interval=interval,
+        start=sum(starts) / len(starts) if starts else None,
+        level_with_best=_level(outcome, best),
+        runs=[SweepRun.read(run) for run in outcome.runs],
+        why=outcome.why,
+        attempts=outcome.attempts,
+        measurements=[SweepMeasurement(run=run, step=step, value=value) for run, step, value in outcome.measurements],
+        order=None if outcome.ended is None else ends.index(outcome.ended),
+        folder=f"trial-{outcome.candidate}",
+    )
 
 
 def _level(outcome: Outcome, best: Outcome | None) -> bool | None:

@@ -332,7 +332,7 @@ class Worker:
         elif status == "finished":
             ended = "failed"
         record = self._record(ended, tested)
-        write_atomic(self._folder / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
+        write_atomic(self._folder / RECORD, json.dumps(record.as_json(), ensure_ascii=False, allow_nan=False).encode())
         write_sweep_report(record, self._folder / PAGE)
         if ended == "finished":
             try:
