@@ -390,9 +390,13 @@ def test_a_file_that_a_run_embedded_is_searched_by_an_image(run: Path, tmp_path:
     about = make_index(made, tmp_path / "index", run=run)["about"]
     assert (about["run"], len(about["model"])) == (str(run.resolve()), 64)
     folder = IndexFolder(tmp_path / "index")
-    ((query, found),) = folder.search(str(photos / "1" / "3.png"), 2)
-    assert (query.kind, found[0].id, found[0].distance) == ("image", "1/3.png", pytest.approx(0, abs=1e-5))
-    folder.sheet([(query, found)], tmp_path / "sheet.html", k=2)
+    (query,) = folder.search(str(photos / "1" / "3.png"), 2)
+    assert (query.kind, query.neighbours[0].id, query.neighbours[0].distance) == (
+        "image",
+        "1/3.png",
+        pytest.approx(0, abs=1e-5),
+    )
+    folder.sheet([query], tmp_path / "sheet.html", k=2)
 
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "run"

@@ -16,28 +16,23 @@ def write_sheet(record: SearchRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    queries = [_query(record["level"], query) for query in record["queries"]]
+    queries = [_query(record.level, query) for query in record.queries]
     write_page("sheet.html", path, {"record": record, "queries": queries})
 
 
 def _query(level: str | None, query: SearchQuery) -> dict[str, Any]:
-    labels = query["labels"]
     neighbours = [
         {
-            **neighbour,
+            **dict(neighbour),
             "rank": rank,
-            "mark": _mark(level, labels, neighbour["labels"]),
-            "names": [(at, name, _mark(at, labels, neighbour["labels"])) for at, name in neighbour["labels"].items()],
+            "mark": _mark(level, query.labels, neighbour.labels),
+            "names": [(at, name, _mark(at, query.labels, neighbour.labels)) for at, name in neighbour.labels.items()],
         }
-        for rank, neighbour in enumerate(query["neighbours"], start=1)
+        for rank, neighbour in enumerate(query.neighbours, start=1)
     ]
     marks = [neighbour["mark"] for neighbour in neighbours]
-    return {
-        **query,
-        "neighbours": neighbours,
-        "right": marks.count("right"),
-        "judged": len(marks) - marks.count(""),
-    }
+    counts = {"right": marks.count("right"), "judged": len(marks) - marks.count("")}
+    return {**dict(query), "neighbours": neighbours, **counts}
 
 
 def _mark(level: str | None, query: Mapping[str, str], neighbour: Mapping[str, str]) -> str:

@@ -1,46 +1,61 @@
-"""The record of `trivet search --sheet`."""
+"""Results of `trivet search`, and the record of its page."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, Literal
+
+from trivet.reports.record import Number, Record
 
 
-class SearchNeighbour(TypedDict):
-    """An item of the index, as far as it is from the query."""
+class SearchNeighbour(Record):
+    """An item of the index near a query; `split` where the index knows it. Pictures and texts are of the page only."""
 
-    row: int | None
+    row: int
     id: str
-    distance: float
+    distance: Number
     labels: dict[str, str]
-    thumbnail: str | None
-    text: str | None
+    split: str | None = None
+    thumbnail: str | None = None
+    text: str | None = None
 
 
-class SearchQuery(TypedDict):
-    """Query and its neighbours, nearest first."""
+class SearchQuery(Record):
+    """Query of an index and its neighbours, nearest first.
+
+    Attributes:
+        name: the id, path or text as given; of a row of a file, its id or "FILE row N".
+        labels: level -> class name, as far as they are known.
+        row: the row of the index that it is, or None.
+    """
 
     name: str
-    kind: str
-    labels: dict[str, str]
-    thumbnail: str | None
-    text: str | None
-    neighbours: list[SearchNeighbour]
+    kind: Literal["id", "image", "text", "vector"]
+    labels: dict[str, str] = {}
+    row: int | None = None
+    thumbnail: str | None = None
+    text: str | None = None
+    neighbours: list[SearchNeighbour] = []
+
+    def result(self) -> dict[str, Any]:
+        """The entry of the JSON output."""
+        keys = ("row", "id", "distance", "labels")
+        neighbours = [{key: getattr(item, key) for key in keys} for item in self.neighbours]
+        return {"query": self.name, "kind": self.kind, "labels": self.labels, "neighbours": neighbours}
 
 
-class SearchRecord(TypedDict):
+class SearchRecord(Record):
     """Results of a search; neighbours are judged at `level`, and `pixels` says that pictures are shown unsmoothed."""
 
     index: str
     items: int
     kind: str
-    recall: float | None
+    recall: Number | None = None
     distance: str
     k: int
-    level: str | None
-    levels: list[str]
-    images: bool
-    pixels: bool
-    queries: list[SearchQuery]
-    command: str
-    created: str
-    trivet: str
+    level: str | None = None
+    images: bool = False
+    pixels: bool = False
+    queries: list[SearchQuery] = []
+    command: str = ""
+    created: str = ""
+    trivet: str = ""

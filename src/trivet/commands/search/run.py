@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import torch
 import trivet
 from trivet.commands.index.run import ITEMS, model_hash
 from trivet.commands.search.page import write_sheet
-from trivet.commands.search.record import SearchRecord
+from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
 from trivet.datasets.preview import Preview, preview_record
@@ -29,7 +28,6 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.knn.index import DESCRIPTION, Index
 from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
 from trivet.models.texts import load_encoder
-from trivet.reports.from_json import complete
 from trivet.runtime.arguments import check_count
 from trivet.runtime.safe_read import check_types
 from trivet.training.embed_dataset import embed
@@ -37,38 +35,6 @@ from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 
 VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
 SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
-
-
-@dataclass(frozen=True)
-class IndexQuery:
-    """Query of an index.
-
-    Attributes:
-        name: the id, path or text as given; of a row of a file, "FILE row N".
-        kind: "id", "image", "text" or "vector".
-        labels: level -> class name, as far as they are known.
-        row: the row of the index that it is, or None.
-    """
-
-    name: str
-    kind: Literal["id", "image", "text", "vector"]
-    labels: Mapping[str, str]
-    row: int | None = None
-
-
-@dataclass(frozen=True)
-class IndexedNeighbour:
-    """An item that was found; `split` where the index knows it."""
-
-    row: int
-    id: str
-    distance: float
-    labels: Mapping[str, str]
-    split: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """The entry of the JSON output."""
-        return {"row": self.row, "id": self.id, "distance": self.distance, "labels": dict(self.labels)}
 
 
 class About(TypedDict, total=False):
@@ -84,9 +50,6 @@ class About(TypedDict, total=False):
     level: str | None
     levels: list[str]
     text_model: str | None
-
-
-Answers = list[tuple[IndexQuery, list[IndexedNeighbour]]]
 
 
 class IndexFolder:
@@ -163,25 +126,27 @@ class IndexFolder:
             start += len(ids)
         return None
 
-    def search_id(self, id: str, k: int) -> Answers:
+    def search_id(self, id: str, k: int) -> list[SearchQuery]:
         """The nearest others of an indexed item."""
         row = self.row_of(id)
         if row is None:
             raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
         item = self._read_items([row])[row]
         nearest = self.index.search_rows([row], k)
-        return self._answers([IndexQuery(id, "id", self._labels(item), row)], nearest.indices, nearest.distances)
+        return self._answers(
+            [SearchQuery(name=id, kind="id", labels=self._labels(item), row=row)], nearest.indices, nearest.distances
+        )
 
-    def search_image(self, path: Path, k: int) -> Answers:
+    def search_image(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to an image file, embedded by the model of the run."""
         run, model = self._run_for("an image"), self._model("an image")
         if isinstance(model, TextEmbedder):
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
         nearest = self.index.search(embed(model, inputs), k)
-        return self._answers([IndexQuery(str(path), "image", {})], nearest.indices, nearest.distances)
+        return self._answers([SearchQuery(name=str(path), kind="image")], nearest.indices, nearest.distances)
 
-    def search_text(self, text: str, k: int) -> Answers:
+    def search_text(self, text: str, k: int) -> list[SearchQuery]:
         """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
         if self.run is not None and isinstance(self.run.config().model, TextNetworkConfig):
             network = self._model("a text")
@@ -189,7 +154,7 @@ class IndexFolder:
             with torch.no_grad():
                 embedding = network(network.tokens([text])).numpy()
             nearest = self.index.search(embedding, k)
-            return self._answers([IndexQuery(text, "text", {})], nearest.indices, nearest.distances)
+            return self._answers([SearchQuery(name=text, kind="text")], nearest.indices, nearest.distances)
         name = self.index.about.get("text_model")
         if name is None:
             raise ValueError(
@@ -203,9 +168,9 @@ class IndexFolder:
                 f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
             )
         nearest = self.index.search(vector, k)
-        return self._answers([IndexQuery(text, "text", {})], nearest.indices, nearest.distances)
+        return self._answers([SearchQuery(name=text, kind="text")], nearest.indices, nearest.distances)
 
-    def search_vectors(self, path: Path, k: int) -> Answers:
+    def search_vectors(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
         labels: Mapping[str, Any] = {}
         ids: Any = None
@@ -217,16 +182,16 @@ class IndexFolder:
             vectors, labels, ids = read.embeddings, read.labels, read.ids
         nearest = self.index.search(vectors, k)
         queries = [
-            IndexQuery(
-                f"{path.name} row {row}" if ids is None else str(ids[row]),
-                "vector",
-                {level: str(labels[level][row]) for level in self.levels if level in labels},
+            SearchQuery(
+                name=f"{path.name} row {row}" if ids is None else str(ids[row]),
+                kind="vector",
+                labels={level: str(labels[level][row]) for level in self.levels if level in labels},
             )
             for row in range(len(vectors))
         ]
         return self._answers(queries, nearest.indices, nearest.distances)
 
-    def search(self, query: str, k: int) -> Answers:
+    def search(self, query: str, k: int) -> list[SearchQuery]:
         """Search for the id of an item, an image file, or a file of vectors, whichever `query` is.
 
         Raises:
@@ -267,19 +232,22 @@ class IndexFolder:
             )
         return self.run
 
-    def _answers(self, queries: Sequence[IndexQuery], rows: np.ndarray, distances: np.ndarray) -> Answers:
+    def _answers(self, queries: Sequence[SearchQuery], rows: np.ndarray, distances: np.ndarray) -> list[SearchQuery]:
+        """The queries with their neighbours, of which rows below 0 are none."""
         items = self._read_items(np.unique(rows[rows >= 0]).tolist())
-        return [
-            (
-                query,
-                [
-                    IndexedNeighbour(row, items[row]["id"], far, self._labels(items[row]), items[row].get("split"))
-                    for row, far in zip(near, fars, strict=True)
-                    if row >= 0
-                ],
-            )
-            for query, near, fars in zip(queries, rows.tolist(), distances.tolist(), strict=True)
-        ]
+        for query, near, fars in zip(queries, rows.tolist(), distances.tolist(), strict=True):
+            query.neighbours = [
+                SearchNeighbour(
+                    row=row,
+                    id=items[row]["id"],
+                    distance=far,
+                    labels=self._labels(items[row]),
+                    split=items[row].get("split"),
+                )
+                for row, far in zip(near, fars, strict=True)
+                if row >= 0
+            ]
+        return list(queries)
 
     def _labels(self, item: Mapping[str, str]) -> dict[str, str]:
         return {level: item[level] for level in self.levels}
@@ -304,7 +272,9 @@ class IndexFolder:
         items = self._read_items(list(range(min(3, len(self.index)))))
         return ", ".join(repr(item["id"]) for item in items.values())
 
-    def sheet(self, answers: Answers, path: Path, *, k: int, data_root: Path | None = None, command: str = "") -> None:
+    def sheet(
+        self, queries: Sequence[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
+    ) -> None:
         """Write a page of the queries and what was found, with pictures if the index is of a run.
 
         Args:
@@ -316,34 +286,27 @@ class IndexFolder:
         """
         # Of a file only the run that made it is known, not where its images lie.
         pictures = _Pictures(self, data_root) if "data" in self.index.about and self.run is not None else None
-        levels = {
-            "level": self.index.about.get("level") or (self.levels[-1] if self.levels else None),
-            "levels": list(self.levels),
-        }
-
-        def query_entry(query: IndexQuery) -> dict[str, Any]:
-            picture = pictures.of_query(query) if pictures else None
-            return {"name": query.name, "kind": query.kind, "labels": dict(query.labels), **preview_record(picture)}
-
-        def neighbour(item: IndexedNeighbour) -> dict[str, Any]:
-            return item.as_json() | preview_record(pictures.of_item(item.id, item.split) if pictures else None)
-
-        record = {
-            "trivet": trivet.__version__,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": command,
-            "index": self.path.resolve().name,
-            **asdict(self.index.info),
-            "k": k,
-            **levels,
-            "images": pictures is not None,
-            "pixels": pictures is not None and pictures.side <= SHARP_PIXELS,
-            "queries": [
-                query_entry(query) | {"neighbours": [neighbour(item) for item in neighbours]}
-                for query, neighbours in answers
-            ],
-        }
-        write_sheet(complete(SearchRecord, record), path)
+        if pictures is not None:
+            for query in queries:
+                query.thumbnail, query.text = preview_record(pictures.of_query(query)).values()
+                for item in query.neighbours:
+                    item.thumbnail, item.text = preview_record(pictures.of_item(item.id, item.split)).values()
+        record = SearchRecord(
+            index=self.path.resolve().name,
+            items=self.index.info.items,
+            kind=self.index.info.kind,
+            recall=self.index.info.recall,
+            distance=self.index.info.distance,
+            k=k,
+            level=self.index.about.get("level") or (self.levels[-1] if self.levels else None),
+            images=pictures is not None,
+            pixels=pictures is not None and pictures.side <= SHARP_PIXELS,
+            queries=list(queries),
+            command=command,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            trivet=trivet.__version__,
+        )
+        write_sheet(record, path)
 
 
 class _Pictures:
@@ -360,7 +323,7 @@ class _Pictures:
         self._positions: dict[tuple[str, str], int] = {}
         self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
 
-    def of_query(self, query: IndexQuery) -> Preview | None:
+    def of_query(self, query: SearchQuery) -> Preview | None:
         if query.kind == "image":
             return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
         if query.row is None:
@@ -408,27 +371,19 @@ def search_folder(
     check_count(k, name="--k")
     folder = IndexFolder(path, recall=recall)
     if id is not None:
-        answers = folder.search_id(id, k)
+        queries = folder.search_id(id, k)
     elif text is not None:
-        answers = folder.search_text(text, k)
+        queries = folder.search_text(text, k)
     else:
         assert query is not None
-        answers = folder.search(query, k)
+        queries = folder.search(query, k)
     if sheet is not None:
-        folder.sheet(answers, sheet, k=k, data_root=data_root, command=command)
+        folder.sheet(queries, sheet, k=k, data_root=data_root, command=command)
     return {
         "index": str(path),
         "k": k,
         "distance": folder.index.info.distance,
         "recall": folder.index.info.recall,
-        "queries": [
-            {
-                "query": query.name,
-                "kind": query.kind,
-                "labels": dict(query.labels),
-                "neighbours": [item.as_json() for item in neighbours],
-            }
-            for query, neighbours in answers
-        ],
+        "queries": [query.result() for query in queries],
         **({} if sheet is None else {"sheet": str(sheet)}),
     }
