@@ -57,13 +57,13 @@ def found(record: SweepRecord) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepRecord, list[str]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], list[str]]:
     """A sweep that nothing stopped: its folder, record and what was said."""
     folder, said = tmp_path_factory.mktemp("sweeps"), []
     return folder / "small", swept(small(folder), folder / "small", said), said
 
 
-def test_the_best_is_first_and_what_fails_says_why(whole: tuple[Path, SweepRecord, list[str]]) -> None:
+def test_the_best_is_first_and_what_fails_says_why(whole: tuple[Path, dict[str, Any], list[str]]) -> None:
     folder, record, said = whole
     assert record["status"] == "finished"
     assert [one["state"] for one in record["trials"]] == ["complete", "complete", "failed"]
@@ -80,7 +80,7 @@ def test_the_best_is_first_and_what_fails_says_why(whole: tuple[Path, SweepRecor
     assert record["importance"] is None  # of three trials
 
 
-def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, SweepRecord, list[str]]) -> None:
+def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, dict[str, Any], list[str]]) -> None:
     folder, record, _ = whole
     for run in folder.glob("trial-*/*"):
         known = RunFolder(run).record()
@@ -99,7 +99,7 @@ def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, SweepReco
     assert config.data.folds is None
 
 
-def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, SweepRecord, list[str]], tmp_path: Path) -> None:
+def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, dict[str, Any], list[str]], tmp_path: Path) -> None:
     folder, record, _ = whole
     run = record["trials"][0]["runs"][1]
     config = RunConfig.read(folder / f"trial-{record['best']}" / "fold-1-seed-0" / "config.toml")
@@ -108,10 +108,13 @@ def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, SweepRecord,
     assert alone["choosing"]["looks"][-1]["value"] == run["value"]
 
 
-def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, SweepRecord, list[str]]) -> None:
+def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, dict[str, Any], list[str]]) -> None:
     folder, record, _ = whole
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*/metrics.csv")}
-    for again in (swept(small(folder.parent), folder), work(*(pair := join(str(folder), None, None)), Data(pair[0]))):
+    for again in (
+        swept(small(folder.parent), folder),
+        work(*(pair := join(str(folder), None, None)), Data(pair[0])).as_json(),
+    ):
         assert found(again) == found(record)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*/metrics.csv")} == before
     values = settings(folder.parent)
@@ -130,7 +133,7 @@ def command(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def test_the_command_says_the_result_first(
-    whole: tuple[Path, SweepRecord, list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, dict[str, Any], list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, record, _ = whole
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -157,7 +160,7 @@ def test_the_command_says_the_result_first(
             signal.signal(number, handler)
 
 
-def test_compare_reads_the_best_trials(whole: tuple[Path, SweepRecord, list[str]], tmp_path: Path) -> None:
+def test_compare_reads_the_best_trials(whole: tuple[Path, dict[str, Any], list[str]], tmp_path: Path) -> None:
     folder, record, _ = whole
     compared = compare_runs([folder])
     assert [side["name"] for side in compared["sides"]] == [f"trial-{one['number']}" for one in record["trials"][:2]]
@@ -169,7 +172,7 @@ def test_compare_reads_the_best_trials(whole: tuple[Path, SweepRecord, list[str]
 
 
 def test_a_sweep_that_is_stopped_goes_on_to_the_same(
-    whole: tuple[Path, SweepRecord, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, dict[str, Any], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, steps = task._watch, []
 

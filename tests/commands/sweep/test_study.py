@@ -139,7 +139,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
         for worker in (other, workers.worker()):  # the second one finds nothing to do
             worker.revive()
     assert states(other) == ["waiting", "running"]
-    other.whole["seed"] = 1  # whatever would be drawn now
+    other.description["seed"] = 1  # whatever would be drawn now
     again = other.claim(None)
     assert again is not None
     assert (again.candidate, again.values) == (lost.candidate, lost.values)
@@ -168,7 +168,7 @@ def test_settings_that_kill_each_worker_are_given_up(workers: Workers, monkeypat
         attempt = study.claim(None)
         assert attempt is not None
         assert attempt.candidate == 0
-        attempt._tell("FAIL", None)  # as a dead worker's trial is closed
+        attempt._close_trial("FAIL", None)  # as a dead worker's trial is closed
         study.revive()
     assert states(study) == ["failed"]
     assert study.outcomes()[0].why == "its worker died 3 times; it may need more memory than there is"
