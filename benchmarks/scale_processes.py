@@ -74,7 +74,7 @@ class Notes:
 def choices(loss: EmbeddingLoss) -> list[str]:
     """A digest of all positives and negatives that each step chooses, from now on."""
     found: list[str] = []
-    formula = loss.formula
+    formula = loss.evaluate
 
     def look(rows: BlockView) -> Any:
         positives, negatives = rows.selection.positives, rows.selection.negatives
@@ -85,7 +85,7 @@ def choices(loss: EmbeddingLoss) -> list[str]:
         found.append(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
         return formula(rows)
 
-    loss.formula = look  # type: ignore[method-assign]  # to see what it picks
+    loss.evaluate = look  # type: ignore[method-assign]  # to see what it picks
     return found
 
 

@@ -97,14 +97,14 @@ class Case:
             **self.options, block_size=block_size, generator=torch.Generator().manual_seed(3)
         )
         chosen: dict[int, list[Any]] = {}
-        formula = loss.formula
+        formula = loss.evaluate
 
         def watched(rows: BlockView) -> Any:
             for place, choice in zip(rows._block.anchor_index.tolist(), _choices(rows), strict=True):
                 chosen[place] = choice
             return formula(rows)
 
-        loss.formula = watched  # type: ignore[method-assign]  # sees what is chosen
+        loss.evaluate = watched  # type: ignore[method-assign]  # sees what is chosen
         leaf = self.embeddings[part].clone().requires_grad_()
         more: dict[str, Any] = {} if group is None else {"gather": group}
         if self.ids is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 from torch.nn.functional import relu
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_above_zero, check_at_least
+from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import check_above_zero
 
 
 def circle_terms(block: BlockView, *, margin: float, scale: float) -> LossTerms:
@@ -30,6 +34,7 @@ def circle_terms(block: BlockView, *, margin: float, scale: float) -> LossTerms:
     )
 
 
+@loss_options
 class CircleLoss(EmbeddingLoss):
     """Compare all similarities of an anchor to positives with all to negatives, each weighed by how far off it is.
 
@@ -71,30 +76,19 @@ class CircleLoss(EmbeddingLoss):
     reductions = ("mean", "anchors", "sum")
     term = "set"
 
-    def __init__(
-        self,
-        *,
-        margin: float = 0.4,
-        scale: float = 80.0,
-        positives: PositiveName | PositiveSelector = "all",
-        negatives: NegativeName | NegativeSelector = "all",
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=check_at_least(0, margin, name="margin"),
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.scale = check_above_zero(scale, name="scale")
+    margin: float = 0.4
+    scale: float = 80.0
+    positives: PositiveName | PositiveSelector = "all"
+    negatives: NegativeName | NegativeSelector = "all"
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
+    trim_positives_only: bool = field(default=False, init=False)
+    disjoint: Disjoint = field(default=False, init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_above_zero(self.scale, name="scale")
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""

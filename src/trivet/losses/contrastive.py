@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least
 
 
@@ -41,6 +40,7 @@ def contrastive_sum(block: BlockView, *, margin: float, positive_margin: float =
     return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
 
 
+@loss_options
 class ContrastiveLoss(EmbeddingLoss):
     """Pull positives together and push negatives at least a margin away.
 
@@ -80,45 +80,29 @@ class ContrastiveLoss(EmbeddingLoss):
     not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
     counts_negatives = True
     trims_at_a_distance = True
+    sums_sets = True
+    negative_weight = "within-reach"
 
-    def __init__(
-        self,
-        *,
-        margin: float,
-        positive_margin: float = 0.0,
-        distance: Distance = "squared_euclidean",
-        positives: PositiveName | PositiveSelector = "all",
-        negatives: NegativeName | NegativeSelector = "all",
-        normalize: bool = False,
-        reduction: Reduction = "objective",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance=distance,
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=normalize,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        self._check_reach(margin, name="margin")
-        self._check_reach(check_at_least(0, positive_margin, name="positive_margin"), name="positive_margin")
-        self.positive_margin = positive_margin
+    positive_margin: float = 0.0
+    distance: Distance = "squared_euclidean"
+    positives: PositiveName | PositiveSelector = "all"
+    negatives: NegativeName | NegativeSelector = "all"
+    normalize: bool = False
+    reduction: Reduction = "objective"
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        self._check_reach(self.margin, name="margin")
+        self._check_reach(check_at_least(0, self.positive_margin, name="positive_margin"), name="positive_margin")
 
     def reach(self, block: BlockView) -> Tensor:
         """The margin."""
         return block.to_positive.new_full((len(block.labels), 1), self.margin)
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms:
         """Pairs of the block."""
-        formula = contrastive_terms if block.paired or self.trim else contrastive_sum
-        return formula(block, margin=self.margin, positive_margin=self.positive_margin)
+        return contrastive_terms(block, margin=self.margin, positive_margin=self.positive_margin)
+
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the pairs of the block."""
+        return contrastive_sum(block, margin=self.margin, positive_margin=self.positive_margin)

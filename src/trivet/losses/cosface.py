@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 
-from trivet.losses.engine import BlockView, LossTerms, Reduction
+from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss, margin_softmax
-from trivet.runtime.arguments import check_above_zero, check_at_least, check_count
+from trivet.mining import PositiveName, PositiveSelector
+from trivet.runtime.arguments import check_above_zero, check_count
 
 
 def cosface_terms(block: BlockView, *, margin: float, scale: float, sub_centers: int) -> LossTerms:
@@ -14,6 +17,7 @@ def cosface_terms(block: BlockView, *, margin: float, scale: float, sub_centers:
     return margin_softmax(block, 1 - block.to_positive - margin, scale=scale, sub_centers=sub_centers)
 
 
+@loss_options
 class CosFaceLoss(ProxyLoss):
     """The softmax cross-entropy of similarities to learned centres, with a margin for the own class.
 
@@ -59,34 +63,15 @@ class CosFaceLoss(ProxyLoss):
 
     reductions = ("mean", "sum")
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        margin: float = 0.35,
-        scale: float = 64.0,
-        sub_centers: int = 1,
-        proxy_learning_rate: float = 1e-2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_classes,
-            embedding_dim,
-            proxies_per_class=check_count(sub_centers, name="sub_centers"),
-            proxy_learning_rate=proxy_learning_rate,
-            distance="cosine",
-            positives="easy",
-            margin=check_at_least(0, margin, name="margin"),
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.scale, self.sub_centers = check_above_zero(scale, name="scale"), sub_centers
+    margin: float = 0.35
+    scale: float = 64.0
+    sub_centers: int = 1
+    positives: PositiveName | PositiveSelector = field(default="easy", init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        check_above_zero(self.scale, name="scale")
+        self.proxies_per_class = check_count(self.sub_centers, name="sub_centers")
+        super().__post_init__(generator)
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term for each item."""

@@ -102,8 +102,8 @@ class MarginLoss(EmbeddingLoss):
 
     reductions = ("mean-active", "mean", "anchors", "sum", "objective")
     term = "pair"
-    counts_negatives = True
-    trims_at_a_distance = True
+    sums_sets = True
+    negative_weight = "within-reach"
     beta: Tensor
 
     def __init__(
@@ -149,11 +149,7 @@ class MarginLoss(EmbeddingLoss):
         for name, number in (("num_classes", num_classes), ("num_samples", num_samples)):
             if number is not None:
                 check_count(number, name=name)
-        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.selects_set):
-            raise ValueError(
-                "reduction = 'objective' is the sum over all pairs: got another strategy; "
-                "use positives='all' and negatives='all', or the reduction 'anchors'."
-            )
+        self._check_objective("pairs", "anchors")
         self.num_classes = None if beta_per == "set" else num_classes
         self.beta_per, self.num_samples = beta_per, num_samples
         number = num_samples if self.num_classes is None else self.num_classes
@@ -185,11 +181,13 @@ class MarginLoss(EmbeddingLoss):
         """beta + margin."""
         return self._beta(block).to(block.to_positive.dtype) + self.margin
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms:
         """Pulls and pushes of the block."""
-        with_self = self.reduction == "objective"
-        formula = margin_terms if block.paired or self.trim else margin_sum
-        return formula(block, self._beta(block), margin=self.margin, with_self=with_self)
+        return margin_terms(block, self._beta(block), margin=self.margin, with_self=self.reduction == "objective")
+
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of pulls and pushes over sets of negatives."""
+        return margin_sum(block, self._beta(block), margin=self.margin, with_self=self.reduction == "objective")
 
     def _beta(self, block: BlockView) -> Tensor:
         """The boundary of each anchor, `(B, 1)`."""

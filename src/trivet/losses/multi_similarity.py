@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 
 import torch
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
@@ -35,6 +36,7 @@ def multi_similarity_terms(
     return LossTerms((pull + push)[:, None], used, pull=pull[:, None], push=push[:, None], all_chosen=every)
 
 
+@loss_options
 class MultiSimilarityLoss(EmbeddingLoss):
     """Weigh each pair by how it compares with the other pairs of the anchor.
 
@@ -79,41 +81,23 @@ class MultiSimilarityLoss(EmbeddingLoss):
     reductions = ("anchors", "mean", "sum")
     term = "set"
 
-    def __init__(
-        self,
-        *,
-        positive_scale: float = 2.0,
-        negative_scale: float = 50.0,
-        threshold: float = 0.5,
-        positives: PositiveName | PositiveSelector = "multi-similarity",
-        negatives: NegativeName | NegativeSelector = "multi-similarity",
-        skip_if_any_empty: bool = False,
-        reduction: Reduction = "anchors",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=0.0,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        if not math.isfinite(threshold):
-            raise ValueError(f"threshold must be finite, a similarity: got {threshold}.")
-        self.positive_scale = check_above_zero(positive_scale, name="positive_scale")
-        self.negative_scale = check_above_zero(negative_scale, name="negative_scale")
-        self.threshold = threshold
-        self.skip_if_any_empty = skip_if_any_empty
+    positive_scale: float = 2.0
+    negative_scale: float = 50.0
+    threshold: float = 0.5
+    positives: PositiveName | PositiveSelector = "multi-similarity"
+    negatives: NegativeName | NegativeSelector = "multi-similarity"
+    skip_if_any_empty: bool = False
+    reduction: Reduction = "anchors"
+    margin: float = field(default=0.0, init=False)
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        if not math.isfinite(self.threshold):
+            raise ValueError(f"threshold must be finite, a similarity: got {self.threshold}.")
+        check_above_zero(self.positive_scale, name="positive_scale")
+        check_above_zero(self.negative_scale, name="negative_scale")
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.gather import local_share, sum_over_processes
+from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero, check_at_least
 
 
@@ -33,6 +37,7 @@ def n_pair_terms(block: BlockView, *, temperature: float, ranked: bool = False) 
     return LossTerms(values, chosen & opposed, pull=pull)
 
 
+@loss_options
 class NPairLoss(EmbeddingLoss):
     """Compare a positive with all negatives of the anchor at once.
 
@@ -76,40 +81,26 @@ class NPairLoss(EmbeddingLoss):
     reductions = ("mean", "sum")
     term = "set"
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 1.0,
-        l2_weight: float = 0.0,
-        positives: PositiveName | PositiveSelector = "random",
-        negatives: NegativeName | NegativeSelector = "all",
-        normalize: bool = False,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="squared_euclidean",
-            positives=positives,
-            negatives=negatives,
-            margin=0.0,
-            normalize=normalize,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            block_size=block_size,
-            generator=generator,
-        )
+    temperature: float = 1.0
+    l2_weight: float = 0.0
+    positives: PositiveName | PositiveSelector = "random"
+    negatives: NegativeName | NegativeSelector = "all"
+    normalize: bool = False
+    reduction: Reduction = "mean"
+    margin: float = field(default=0.0, init=False)
+    distance: Distance = field(default="squared_euclidean", init=False)
+    disjoint: Disjoint = field(default=False, init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
         if not self.strategy.negatives.selects_set:
             raise ValueError(
                 "negatives must be a set for each anchor, 'all' or 'multi-similarity': "
-                f"got {type(self.strategy.negatives).__name__}, which gives one for each positive; "
+                f"got {type(self.negatives).__name__}, which gives one for each positive; "
                 "use NCATripletLoss for single negatives."
             )
-        self.temperature = check_above_zero(temperature, name="temperature")
-        self.l2_weight = check_at_least(0, l2_weight, name="l2_weight")
+        check_above_zero(self.temperature, name="temperature")
+        check_at_least(0, self.l2_weight, name="l2_weight")
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term for each chosen positive."""
@@ -130,7 +121,7 @@ class NPairLoss(EmbeddingLoss):
         count = torch.full_like(squares, len(embeddings))
         if gather:
             group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(strangers_only, group=group) for strangers_only in (squares, count))
+            squares, count = (sum_over_processes(value, group=group) for value in (squares, count))
         if references is not None:
             ids, items = batch.reference_ids, batch.with_all_anchors().ids
             others = torch.ones(len(references), dtype=torch.bool, device=references.device)

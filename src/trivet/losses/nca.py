@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
@@ -29,6 +30,7 @@ def nca_sum(block: BlockView, *, temperature: float) -> LossSum:
     )
 
 
+@loss_options
 class NCATripletLoss(EmbeddingLoss):
     """Make the anchor more similar to the positive than to the negative, softly ("first-order" triplet loss).
 
@@ -67,43 +69,25 @@ class NCATripletLoss(EmbeddingLoss):
     """
 
     reductions = ("mean", "sum")
+    sums_sets = True
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 1.0,
-        positives: PositiveName | PositiveSelector = "easy",
-        negatives: NegativeName | NegativeSelector = "hard",
-        margin: float = 0.2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.temperature = check_above_zero(temperature, name="temperature")
-        self.motion = "first-order" if temperature == 1 else None
+    temperature: float = 1.0
+    positives: PositiveName | PositiveSelector = "easy"
+    negatives: NegativeName | NegativeSelector = "hard"
+    margin: float = 0.2
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
 
-    def numbers(self, batch: Batch) -> int:
-        """More where every triplet is held."""
-        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_above_zero(self.temperature, name="temperature")
+        self.motion = "first-order" if self.temperature == 1 else None
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
-        """One term for each chosen triplet, or the sum of them."""
-        if block.paired or self.trim:
-            return nca_terms(block, temperature=self.temperature)
+    def formula(self, block: BlockView) -> LossTerms:
+        """One term for each chosen triplet."""
+        return nca_terms(block, temperature=self.temperature)
+
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the terms over sets of negatives."""
         return nca_sum(block, temperature=self.temperature)

@@ -1,8 +1,8 @@
 """Losses against learned proxies of the classes, which belong to the loss."""
 
-from __future__ import annotations
-
+# No postponed annotations: signatures of losses in other files hold these types.
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, ClassVar
 
 import torch
@@ -10,11 +10,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, check_dense
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
-from trivet.mining import PositiveName
+from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
+from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least
 
 
@@ -32,6 +33,7 @@ def margin_softmax(block: BlockView, target: Tensor, *, scale: float, sub_center
     return LossTerms(values, block.positive_chosen, all_chosen=block.all_chosen)
 
 
+@loss_options
 class ProxyLoss(EmbeddingLoss):
     """A loss that compares each item with one or more proxies of each class, and no two items.
 
@@ -51,44 +53,33 @@ class ProxyLoss(EmbeddingLoss):
     term = "proxy"
     parameters_per = "class"
     gathers: ClassVar[bool] = False
-    classes: Tensor
+    classes: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        proxies_per_class: int = 1,
-        proxy_learning_rate: float,
-        distance: Distance,
-        positives: PositiveName = "all",
-        margin: float = 0.0,
-        reduction: Reduction,
-        trim: float,
-        block_size: int | None,
-        generator: torch.Generator | None,
-    ) -> None:
-        super().__init__(
-            distance=distance,
-            positives=positives,
-            negatives="all",
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        if num_classes < 2:
+    num_classes: int = field(kw_only=False)
+    embedding_dim: int = field(kw_only=False)
+    proxies_per_class: int = field(default=1, init=False)
+    proxy_learning_rate: float = 1e-2
+    reduction: Reduction = "mean"
+    margin: float = field(default=0.0, init=False)
+    distance: Distance = field(default="cosine", init=False)
+    positives: PositiveName | PositiveSelector = field(default="all", init=False)
+    negatives: NegativeName | NegativeSelector = field(default="all", init=False)
+    normalize: bool = field(default=True, init=False)
+    trim_positives_only: bool = field(default=False, init=False)
+    disjoint: Disjoint = field(default=False, init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        if self.num_classes < 2:
             raise ValueError(
-                f"num_classes must be at least 2: got {num_classes}; with a single proxy there are no negatives."
+                f"num_classes must be at least 2: got {self.num_classes}; with a single proxy there are no negatives."
             )
-        if embedding_dim < 1:
-            raise ValueError(f"embedding_dim must be at least 1, the length of an embedding: got {embedding_dim}.")
-        self.num_classes, self.embedding_dim, self.proxies_per_class = num_classes, embedding_dim, proxies_per_class
-        self.proxy_learning_rate = check_at_least(0, proxy_learning_rate, name="proxy_learning_rate")
-        self.proxies = nn.Parameter(torch.randn(num_classes * proxies_per_class, embedding_dim, generator=generator))
-        classes = torch.arange(num_classes).repeat_interleave(proxies_per_class)
+        if self.embedding_dim < 1:
+            raise ValueError(f"embedding_dim must be at least 1, the length of an embedding: got {self.embedding_dim}.")
+        check_at_least(0, self.proxy_learning_rate, name="proxy_learning_rate")
+        count = self.num_classes * self.proxies_per_class
+        self.proxies = nn.Parameter(torch.randn(count, self.embedding_dim, generator=generator))
+        classes = torch.arange(self.num_classes).repeat_interleave(self.proxies_per_class)
         self.register_buffer("classes", classes, persistent=False)  # of the proxies
 
     def formula_parameters(self) -> list[nn.Parameter]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from trivet.losses.engine import BlockView, LossTerms, Reduction
+from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
 from trivet.mining.label_groups import LabelGroups
-from trivet.runtime.arguments import check_above_zero, check_at_least
+from trivet.runtime.arguments import check_above_zero
 
 
 def proxy_anchor_terms(block: BlockView, *, scale: float, margin: float, num_classes: int) -> LossTerms:
@@ -31,6 +31,7 @@ def proxy_anchor_terms(block: BlockView, *, scale: float, margin: float, num_cla
     return LossTerms(values[:, None], used[:, None])
 
 
+@loss_options
 class ProxyAnchorLoss(ProxyLoss):
     """Pull the items of a class to its proxy and push all others from it, the hardest items of the batch most.
 
@@ -75,31 +76,12 @@ class ProxyAnchorLoss(ProxyLoss):
     reductions = ("mean", "sum")
     gathers = True
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        scale: float = 32.0,
-        margin: float = 0.1,
-        proxy_learning_rate: float = 1e-2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_classes,
-            embedding_dim,
-            proxy_learning_rate=proxy_learning_rate,
-            distance="cosine",
-            margin=check_at_least(0, margin, name="margin"),
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.scale = check_above_zero(scale, name="scale")
+    scale: float = 32.0
+    margin: float = 0.1
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_above_zero(self.scale, name="scale")
 
     def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
         """The proxies against the items; of several processes, each takes a share of the proxies."""

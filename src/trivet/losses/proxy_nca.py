@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 
-from trivet.losses.engine import BlockView, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
 from trivet.runtime.arguments import check_above_zero
@@ -19,6 +22,7 @@ def proxy_nca_terms(block: BlockView, *, scale: float) -> LossTerms:
     return LossTerms(values, block.positive_chosen, active=block.positive_chosen, all_chosen=block.all_chosen)
 
 
+@loss_options
 class ProxyNCALoss(ProxyLoss):
     """Pull each item to the proxy of its class and push it from all others; no positives or negatives are mined.
 
@@ -64,29 +68,12 @@ class ProxyNCALoss(ProxyLoss):
 
     reductions = ("mean", "sum")
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        scale: float = 9.0,
-        proxy_learning_rate: float = 1e-2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_classes,
-            embedding_dim,
-            proxy_learning_rate=proxy_learning_rate,
-            distance="squared_euclidean",
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.scale = check_above_zero(scale, name="scale")
+    scale: float = 9.0
+    distance: Distance = field(default="squared_euclidean", init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_above_zero(self.scale, name="scale")
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term for each item."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
-from trivet.mining.index_tuples import Disjoint
 
 
 def second_order_terms(block: BlockView) -> LossTerms:
@@ -50,6 +50,7 @@ class _MinusHalfSquares(torch.autograd.Function):
         return grad * slopes
 
 
+@loss_options
 class SecondOrderTripletLoss(EmbeddingLoss):
     """Pull a positive the less the nearer it is, and push a negative the less the nearer to orthogonal it is.
 
@@ -88,40 +89,19 @@ class SecondOrderTripletLoss(EmbeddingLoss):
 
     reductions = ("mean", "sum")
     motion = "second-order"
+    sums_sets = True
 
-    def __init__(
-        self,
-        *,
-        positives: PositiveName | PositiveSelector = "easy",
-        negatives: NegativeName | NegativeSelector = "hard",
-        margin: float = 0.2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
+    positives: PositiveName | PositiveSelector = "easy"
+    negatives: NegativeName | NegativeSelector = "hard"
+    margin: float = 0.2
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
 
-    def numbers(self, batch: Batch) -> int:
-        """More where every triplet is held."""
-        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
+    def formula(self, block: BlockView) -> LossTerms:
+        """One term for each chosen triplet."""
+        return second_order_terms(block)
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
-        """One term for each chosen triplet, or their sum over sets of negatives."""
-        if block.paired or self.trim:
-            return second_order_terms(block)
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the terms over sets of negatives."""
         return second_order_sum(block)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, stored_triplets
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
 from trivet.mining.exact_topk import AT_ONCE
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least
 
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
@@ -87,6 +87,7 @@ class _SelectiveSum(torch.autograd.Function):
         return slopes * grad, slope * -grad, None, None
 
 
+@loss_options
 class SelectivelyContrastiveLoss(EmbeddingLoss):
     """Only push the negative where it is the harder one; elsewhere the triplet loss of NCA.
 
@@ -128,45 +129,27 @@ class SelectivelyContrastiveLoss(EmbeddingLoss):
     """
 
     reductions = ("mean", "sum")
+    sums_sets = True
 
-    def __init__(
-        self,
-        *,
-        hard_weight: float = 1.0,
-        temperature: float = 0.1,
-        positives: PositiveName | PositiveSelector = "easy",
-        negatives: NegativeName | NegativeSelector = "hard",
-        margin: float = 0.2,
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {temperature}.")
-        self.hard_weight = check_at_least(0, hard_weight, name="hard_weight")
-        self.temperature = temperature
+    hard_weight: float = 1.0
+    temperature: float = 0.1
+    positives: PositiveName | PositiveSelector = "easy"
+    negatives: NegativeName | NegativeSelector = "hard"
+    margin: float = 0.2
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
 
-    def numbers(self, batch: Batch) -> int:
-        """More where every triplet is held."""
-        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number above 0: got {self.temperature}.")
+        check_at_least(0, self.hard_weight, name="hard_weight")
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
-        """One term for each chosen triplet, or their sum over sets of negatives."""
-        of_block = selectively_contrastive_terms if block.paired or self.trim else selectively_contrastive_sum
-        return of_block(block, hard_weight=self.hard_weight, temperature=self.temperature)
+    def formula(self, block: BlockView) -> LossTerms:
+        """One term for each chosen triplet."""
+        return selectively_contrastive_terms(block, hard_weight=self.hard_weight, temperature=self.temperature)
+
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the terms over sets of negatives."""
+        return selectively_contrastive_sum(block, hard_weight=self.hard_weight, temperature=self.temperature)

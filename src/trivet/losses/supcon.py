@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_above_zero
 
 
@@ -30,6 +34,7 @@ def supcon_terms(block: BlockView, *, temperature: float) -> LossTerms:
     return LossTerms(values[:, None], any_positive[:, None])
 
 
+@loss_options
 class SupConLoss(EmbeddingLoss):
     """The softmax over all other items of the batch: each positive against the other positives and the negatives.
 
@@ -78,29 +83,19 @@ class SupConLoss(EmbeddingLoss):
     reductions = ("mean", "anchors", "sum")
     term = "set"
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.1,
-        positives: PositiveName | PositiveSelector = "all",
-        negatives: NegativeName | NegativeSelector = "all",
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="cosine",
-            positives=positives,
-            negatives=negatives,
-            margin=0.0,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            block_size=block_size,
-            generator=generator,
-        )
-        self.temperature = check_above_zero(temperature, name="temperature")
+    temperature: float = 0.1
+    positives: PositiveName | PositiveSelector = "all"
+    negatives: NegativeName | NegativeSelector = "all"
+    reduction: Reduction = "mean"
+    margin: float = field(default=0.0, init=False)
+    distance: Distance = field(default="cosine", init=False)
+    normalize: bool = field(default=True, init=False)
+    trim_positives_only: bool = field(default=False, init=False)
+    disjoint: Disjoint = field(default=False, init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_above_zero(self.temperature, name="temperature")
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term per anchor."""

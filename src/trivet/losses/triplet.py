@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import hinge_sum, softplus_sum
 from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least, check_name
 
 Variant = Literal["an", "pn"]
@@ -59,24 +58,19 @@ def triplet_terms(
     )
 
 
-def triplet_sum(block: BlockView, *, margin: float) -> LossSum:
+def triplet_sum(block: BlockView, *, margin: float, soft: bool = False) -> LossSum:
     """The sum of `triplet_terms` over a set of negatives, without a term for each triplet."""
     thresholds = block.at_positives(block.to_positive + margin, -torch.inf)  # (B, S)
-    block.settle(thresholds)
-    total, active = hinge_sum(thresholds, block.to_negative)
-    return LossSum(
-        total=total, counts=block.positive_count * block.negative_count, active=active, anchors=len(block.labels)
-    )
+    if soft:
+        total, active = softplus_sum(thresholds, block.to_negative), None
+    else:
+        block.settle(thresholds)
+        total, active = hinge_sum(thresholds, block.to_negative)
+    counts = block.positive_count * block.negative_count
+    return LossSum(total=total, counts=counts, active=active, anchors=len(block.labels))
 
 
-def soft_triplet_sum(block: BlockView, *, margin: float) -> LossSum:
-    """The sum of the soft `triplet_terms` over a set of negatives, without a term for each triplet."""
-    total = softplus_sum(block.at_positives(block.to_positive + margin, -torch.inf), block.to_negative)
-    return LossSum(
-        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
-    )
-
-
+@loss_options
 class TripletLoss(EmbeddingLoss):
     """Make each chosen negative farther from the anchor than the chosen positive, by a margin.
 
@@ -127,96 +121,57 @@ class TripletLoss(EmbeddingLoss):
 
     reductions = ("mean", "mean-active", "max", "sum", "objective")
     not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
+    objective_power = 2
 
-    def __init__(
-        self,
-        *,
-        margin: float = 0.2,
-        distance: Distance = "squared_euclidean",
-        positives: PositiveName | PositiveSelector = "random",
-        negatives: NegativeName | NegativeSelector = "semihard",
-        normalize: bool = False,
-        reduction: Reduction = "mean",
-        variant: Variant = "an",
-        soft: bool = False,
-        soft_margin: float = 0.0,
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance=distance,
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=normalize,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        if not soft:
-            self._check_reach(margin, name="margin")
-        elif reduction not in ("mean", "max", "sum"):
+    margin: float = 0.2
+    distance: Distance = "squared_euclidean"
+    positives: PositiveName | PositiveSelector = "random"
+    negatives: NegativeName | NegativeSelector = "semihard"
+    normalize: bool = False
+    reduction: Reduction = "mean"
+    variant: Variant = "an"
+    soft: bool = False
+    soft_margin: float = 0.0
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        check_name(self.variant, get_args(Variant), name="variant")
+        check_at_least(0, self.soft_margin, name="soft_margin")
+        if not self.soft:
+            self._check_reach(self.margin, name="margin")
+        elif self.reduction not in ("mean", "max", "sum"):
             raise ValueError(
                 "reduction must be 'mean', 'max' or 'sum' with soft = True, where every term is above 0: "
-                f"got {reduction!r}; use one of these, or soft = False."
+                f"got {self.reduction!r}; use one of these, or soft = False."
             )
-        if reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.negatives.selects_set):
+        self._check_objective("triplets", "mean")
+        if self.soft_margin and not self.soft:
             raise ValueError(
-                "reduction = 'objective' is the sum over all triplets: got another strategy; "
-                "use positives='all' and negatives='all', or the reduction 'mean'."
+                f"soft_margin needs soft = True: got {self.soft_margin} without; the hinge has its own, `margin`."
             )
-        self.soft_margin = check_at_least(0, soft_margin, name="soft_margin")
-        if soft_margin and not soft:
-            raise ValueError(
-                f"soft_margin needs soft = True: got {soft_margin} without; the hinge has its own, `margin`."
-            )
-        check_name(variant, get_args(Variant), name="variant")
-        self.variant: Variant = variant
-        self.soft = soft
-        self.margin_at_a_point = not soft
-        self.counts_negatives = not soft and variant == "an"
-        if variant == "an" and soft_margin == 0 and (distance == "cosine" if soft else distance == "squared_euclidean"):
-            self.motion = "first-order" if soft else "vanilla"
-
-    def objective_size(self, anchors: int, references: int) -> int:
-        """N M^2."""
-        return anchors * references**2
+        anchored = self.variant == "an"
+        self.margin_at_a_point, self.nearest_is_hardest = not self.soft, anchored
+        self.sums_sets = anchored and self.reduction != "objective"
+        if anchored and not self.soft:
+            self.negative_weight = "within-reach"
+        unit_distance = "cosine" if self.soft else "squared_euclidean"
+        if anchored and self.soft_margin == 0 and self.distance == unit_distance:
+            self.motion = "first-order" if self.soft else "vanilla"
 
     def numbers(self, batch: Batch) -> int:
-        """More where every triplet is held, or the distances from positives to negatives are needed."""
+        """More where the distances from positives to negatives are needed."""
         slots = batch.largest_class if self.strategy.positives.pairwise else 1
-        numbers = super().numbers(batch)
-        if self.variant == "pn":
-            numbers += 2 * slots * batch.dimension
-        if self.strategy.negatives.selects_set and not self._summed():
-            numbers += slots * len(batch.references)
-        return numbers
-
-    @property
-    def ranks_terms(self) -> bool:
-        """Also for the largest of the terms that do not fall with D(a, n)."""
-        return super().ranks_terms or (self.reduction == "max" and self.variant == "pn")
+        return super().numbers(batch) + (2 * slots * batch.dimension if self.variant == "pn" else 0)
 
     def reach(self, block: BlockView) -> Tensor:
         """The margin beyond each positive."""
         return block.at_positives(block.to_positive + self.margin, -torch.inf)
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms:
         """The hinge of the chosen triplets."""
-        margin = self.soft_margin if self.soft else self.margin
-        if not block.paired and self._summed():
-            return (soft_triplet_sum if self.soft else triplet_sum)(block, margin=margin)
-        with_self = self.reduction == "objective"
-        if self.reduction == "max":
-            block.settle_nearest()
+        margin, with_self = self.soft_margin if self.soft else self.margin, self.reduction == "objective"
         return triplet_terms(block, margin=margin, variant=self.variant, with_self=with_self, soft=self.soft)
 
-    def _summed(self) -> bool:
-        """Return whether only sums over the triplets are needed."""
-        return self.trim == 0 and self.variant == "an" and self.reduction not in ("max", "objective")
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the hinges over sets of negatives."""
+        return triplet_sum(block, margin=self.soft_margin if self.soft else self.margin, soft=self.soft)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 
 import torch
 from torch import Tensor
 
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stored_triplets
+from trivet.distances import Distance
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
-from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least
 
 DIAMETER = 2.0  # d_max, of the unit sphere
@@ -71,6 +70,7 @@ def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
     return count if isinstance(count, int) else count.to(like.dtype)
 
 
+@loss_options
 class UnhingedTripletLoss(EmbeddingLoss):
     """The triplet loss without its hinge: every triplet counts, solved or not.
 
@@ -110,49 +110,26 @@ class UnhingedTripletLoss(EmbeddingLoss):
 
     reductions = ("mean", "sum")
     counts_negatives = True
+    sums_sets = True
+    negative_weight = "always"
 
-    def __init__(
-        self,
-        *,
-        margin: float = 0.2,
-        positives: PositiveName | PositiveSelector = "all",
-        negatives: NegativeName | NegativeSelector = "all",
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="euclidean",
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
+    margin: float = 0.2
+    positives: PositiveName | PositiveSelector = "all"
+    negatives: NegativeName | NegativeSelector = "all"
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="euclidean", init=False)
+    normalize: bool = field(default=True, init=False)
 
-    def reach(self, block: BlockView) -> Tensor:
-        """Without end: every negative counts, once for each positive."""
-        return block.at_positives(torch.full_like(block.to_positive, torch.inf), -torch.inf)
+    def formula(self, block: BlockView) -> LossTerms:
+        """One term for each chosen triplet."""
+        return unhinged_triplet_terms(block, margin=self.margin)
 
-    def numbers(self, batch: Batch) -> int:
-        """More where every triplet is held."""
-        return super().numbers(batch) + (stored_triplets(self.strategy, batch) if self.trim else 0)
-
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
-        """The chosen triplets; only their sum where no single one is wanted."""
-        if block.paired or self.trim:
-            return unhinged_triplet_terms(block, margin=self.margin)
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the terms over sets of negatives."""
         return unhinged_triplet_sum(block, margin=self.margin)
 
 
+@loss_options
 class UnhingedMarginLoss(EmbeddingLoss):
     """The margin loss without its hinge.
 
@@ -193,42 +170,25 @@ class UnhingedMarginLoss(EmbeddingLoss):
     reductions = ("mean", "sum")
     term = "pair"
     counts_negatives = True
+    sums_sets = True
+    negative_weight = "always"
 
-    def __init__(
-        self,
-        *,
-        margin: float = 0.2,
-        beta: float = 1.4,
-        positives: PositiveName | PositiveSelector = "all",
-        negatives: NegativeName | NegativeSelector = "all",
-        reduction: Reduction = "mean",
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            distance="euclidean",
-            positives=positives,
-            negatives=negatives,
-            margin=margin,
-            normalize=True,
-            reduction=reduction,
-            trim=trim,
-            trim_positives_only=trim_positives_only,
-            disjoint=disjoint,
-            block_size=block_size,
-            generator=generator,
-        )
-        self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
-        self.beta = beta
+    margin: float = 0.2
+    beta: float = 1.4
+    positives: PositiveName | PositiveSelector = "all"
+    negatives: NegativeName | NegativeSelector = "all"
+    reduction: Reduction = "mean"
+    distance: Distance = field(default="euclidean", init=False)
+    normalize: bool = field(default=True, init=False)
 
-    def reach(self, block: BlockView) -> Tensor:
-        """Without end: every negative counts."""
-        return block.to_positive.new_full((len(block.labels), 1), torch.inf)
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        super().__post_init__(generator)
+        self._check_reach(check_at_least(0, self.beta, name="beta"), name="beta")
 
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
+    def formula(self, block: BlockView) -> LossTerms:
         """Pairs of the block."""
-        formula = unhinged_margin_terms if block.paired or self.trim else unhinged_margin_sum
-        return formula(block, beta=self.beta, margin=self.margin)
+        return unhinged_margin_terms(block, beta=self.beta, margin=self.margin)
+
+    def set_sum(self, block: BlockView) -> LossSum:
+        """The sum of the pairs of the block."""
+        return unhinged_margin_sum(block, beta=self.beta, margin=self.margin)

@@ -56,7 +56,7 @@ def dataset() -> Dataset:
 def watched(loss: EmbeddingLoss) -> list[list[Any]]:
     """What the loss chooses from now on: positives and negatives of each call."""
     seen: list[list[Any]] = []
-    formula = loss.formula
+    formula = loss.evaluate
 
     def look(rows: BlockView) -> Any:
         positives, negatives = rows.selection.positives, rows.selection.negatives
@@ -68,7 +68,7 @@ def watched(loss: EmbeddingLoss) -> list[list[Any]]:
         seen.append(chosen)
         return formula(rows)
 
-    loss.formula = look  # type: ignore[method-assign]
+    loss.evaluate = look  # type: ignore[method-assign]
     return seen
 
 

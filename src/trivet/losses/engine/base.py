@@ -4,132 +4,55 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, device
-from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
+from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.evaluate import Blocks, Evaluation
 from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
-from trivet.mining.index_tuples import Disjoint, IndexTuples, check_disjoint, check_index_tuples, disjoint_triplets
-from trivet.mining.negatives import NegativeName, NegativeSelector, negative_selector
-from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
+from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_triplets
+from trivet.mining.negatives import negative_selector
+from trivet.mining.positives import positive_selector
 from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name
 
-Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 MAX_PAIRS = 2**40  # squared distances whose sum must be finite
-Term = Literal["triplet", "pair", "set", "proxy"]
-Motion = Literal["vanilla", "first-order", "second-order"]
 
 
-class EmbeddingLoss(nn.Module, ABC):
-    """A loss that is a formula on row blocks. Subclasses hold options and give the formula.
-
-    Args:
-        distance: of the formula and of the choices; "cosine" is 1 - S, which always normalises.
-        positives, negatives: a selector, or the name of one.
-        margin: the margin the bands of the selectors use by default.
-        normalize: divide rows by their norm first.
-        reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
-            trimming, only those equal to the largest term of the batch, and needs a formula that gives `LossTerms`.
-        trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
-        trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
-            positive stays.
-        disjoint: each item of the batch in at most one triplet, anchors by index (True) or in a "random" order; for one
-            positive and one negative per anchor.
-        block_size: anchors per block; None chooses one by memory.
-        generator: seeds the random choices; None takes torch's global generator.
+class EmbeddingLoss(LossDefinition, nn.Module):
+    """A loss that is a formula on row blocks: see `LossDefinition` for its options and what a subclass declares.
 
     Attributes:
-        reductions: the ones the loss takes.
-        term: what a term is about: a "triplet"; a "pair", where positives and negatives count apart; the "set" of what
-            was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
-        parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
-        margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
-            there tells of a collapse.
-        counts_negatives: whether `reach` says up to where a negative of a set counts; else it is weighed by distance.
-        trims_at_a_distance: whether each term with a negative of a set is `reach` less the distance, or 0.
-        not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
-        motion: the model of `trivet.collapse.dynamics` that describes how unit rows move under the loss, if one does.
         last: what the last call did; None before the first.
     """
 
-    reductions: ClassVar[tuple[Reduction, ...]]
-    term: ClassVar[Term] = "triplet"
-    not_settings: ClassVar[frozenset[str]] = frozenset(
-        {"num_classes", "num_samples", "embedding_dim", "block_size", "generator"}
-    )
-    parameters_per: Literal["class", "sample"] | None = None
-    margin_at_a_point: bool = False
-    counts_negatives: bool = False
-    trims_at_a_distance: ClassVar[bool] = False
-    motion: Motion | None = None
     last: StepStats | None
     key: Tensor
 
-    def __init__(
-        self,
-        *,
-        distance: Distance,
-        positives: PositiveName | PositiveSelector,
-        negatives: NegativeName | NegativeSelector,
-        margin: float,
-        normalize: bool,
-        reduction: Reduction,
-        trim: float = 0.0,
-        trim_positives_only: bool = False,
-        disjoint: Disjoint = False,
-        block_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        check_name(distance, get_args(Distance), name="distance")
-        check_name(reduction, self.reductions, name="reduction")
-        if not 0 <= trim < 1:
-            raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {trim}.")
-        if block_size is not None and block_size < 1:
-            raise ValueError(f"block_size must be at least 1 anchor: got {block_size}; None chooses it by memory.")
-        self.strategy = Strategy(
-            positive_selector(positives),
-            negative_selector(negatives),
-            distance=distance,
-            margin=check_at_least(0, margin, name="margin"),
-        )
-        self.normalize = normalize or distance == "cosine"
-        self.reduction: Reduction = reduction
-        check_disjoint(disjoint, self.strategy)
-        self.trim, self.trim_positives_only, self.disjoint = trim, trim_positives_only, disjoint
-        self.block_size = block_size
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        nn.Module.__init__(self)
+        check_name(self.distance, get_args(Distance), name="distance")
+        check_name(self.reduction, self.reductions, name="reduction")
+        if not 0 <= self.trim < 1:
+            raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {self.trim}.")
+        if self.block_size is not None and self.block_size < 1:
+            raise ValueError(f"block_size must be at least 1 anchor: got {self.block_size}; None chooses it by memory.")
+        self.positives, self.negatives = positive_selector(self.positives), negative_selector(self.negatives)
+        margin = check_at_least(0, self.margin, name="margin")
+        self.strategy = Strategy(self.positives, self.negatives, distance=self.distance, margin=margin)
+        self.normalize = self.normalize or self.distance == "cosine"
+        check_disjoint(self.disjoint, self.strategy)
         self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
         self.last = None
         self._reaches: dict[str, float] = {}
-
-    @abstractmethod
-    def formula(self, block: BlockView) -> LossTerms | LossSum:
-        """The loss of a block of anchors."""
-
-    def objective_size(self, anchors: int, references: int) -> int:
-        """Return what the paper's objective divides by; for losses that offer the reduction "objective"."""
-        return anchors * references
-
-    def numbers(self, batch: Batch) -> int:
-        """About how many numbers the formula holds for each anchor beside the choice, for the size of a block."""
-        return 0
-
-    @property
-    def ranks_terms(self) -> bool:
-        """Return whether terms are chosen by their size, so that even of a set of negatives all distances must be
-        exact."""
-        return self.trim > 0
 
     def formula_parameters(self) -> list[nn.Parameter]:
         """The learned parameters that `formula` reads; others reach the loss as references."""
@@ -143,19 +66,6 @@ class EmbeddingLoss(nn.Module, ABC):
     def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
         """The batch whose anchors have the terms; for losses in which these are not the items that were given."""
         return batch
-
-    @property
-    def margin(self) -> float:
-        """The margin, in the unit of the distance."""
-        return self.strategy.margin
-
-    def reach(self, block: BlockView) -> Tensor:
-        """The distance from which on a negative adds nothing to the loss, infinite if none does.
-
-        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
-        losses that count negatives.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must say its reach, as it counts negatives.")
 
     def penalty(
         self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
@@ -183,6 +93,14 @@ class EmbeddingLoss(nn.Module, ABC):
         self._reaches[name] = value
         if self.normalize or self.strategy.unit_rows_for is not None:
             self.check_unit_rows()
+
+    def _check_objective(self, terms: str, reduction: str) -> None:
+        """Raise ValueError if the paper's sum over all is wanted of a strategy that does not take all."""
+        if self.reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.selects_set):
+            raise ValueError(
+                f"reduction = 'objective' is the sum over all {terms}: got another strategy; "
+                f"use positives='all' and negatives='all', or the reduction {reduction!r}."
+            )
 
     def check_unit_rows(self) -> None:
         """Raise ValueError if a margin or a boundary exceeds every distance between embeddings of length 1.
@@ -310,7 +228,7 @@ class EmbeddingLoss(nn.Module, ABC):
         return (
             total
             if self.reduction == "sum"
-            else total / max(1, self.objective_size(batch.total, len(batch.references)))
+            else total / max(1, batch.total * len(batch.references) ** self.objective_power)
         )
 
     def _chooser(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trivet.distances import device
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
+from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.step_stats import BlockNotes, StepCounts, StepStats, block_notes, step_counts
 from trivet.mining.batch import Batch
 from trivet.mining.counter_rng import CounterRng
@@ -25,9 +26,6 @@ from trivet.mining.gradients import Gradients
 from trivet.mining.index_tuples import IndexTuples
 from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import MAX_SORTED, Cut, smallest, smallest_of, smallest_within, window
-
-if TYPE_CHECKING:
-    from trivet.losses.engine.base import EmbeddingLoss
 
 SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocator keeps anyway
 MAX_STORED_TERMS = 64  # terms of an anchor that trimming holds, rather than to compute them again
@@ -38,7 +36,7 @@ class Evaluation:
 
     def __init__(
         self,
-        loss: EmbeddingLoss,
+        loss: LossDefinition,
         batch: Batch,
         strategy: Strategy | IndexTuples,
         rng: CounterRng | None,
@@ -53,14 +51,17 @@ class Evaluation:
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> BlockView:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
-        return BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._rng)
+        rows = BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._rng)
+        if self._loss.reduction == "max" and self._loss.nearest_is_hardest:
+            rows.settle_nearest()
+        return rows
 
     def _all_terms(self) -> Iterator[LossTerms | LossSum]:
         """The terms of every block in turn, without a graph."""
         batch = self.batch.detach()
         for number in range(len(self.spans)):
             with torch.no_grad():
-                yield self._loss.formula(self.rows(batch, number))
+                yield self._loss.evaluate(self.rows(batch, number))
 
     def _cut(self, terms_of_batch: LossTerms | LossSum | None = None) -> Cut:
         """Return where trimming cuts, over the terms of the whole batch; they are computed again if they are not
@@ -112,7 +113,7 @@ class Evaluation:
                     if low is not None and high is not None:
                         reach = self._loss.reach(rows)
                         rows.settle_between(reach - high, reach - low)
-                    result = self._loss.formula(rows)
+                    result = self._loss.evaluate(rows)
                 assert isinstance(result, LossTerms)
                 yield result.values.where(result.chosen, torch.nan)
 
@@ -152,7 +153,8 @@ class Evaluation:
             self.count = torch.zeros_like(total, dtype=torch.int64)
             self._counted = total.new_zeros(len(StepCounts._fields))
         near = self._cut_at_a_distance() if self._trims_at_a_distance(batch) else None
-        if near is None and loss.ranks_terms and self._strategy.selects_set:
+        ranks_terms = loss.trim > 0 or (loss.reduction == "max" and not loss.nearest_is_hardest)
+        if near is None and ranks_terms and self._strategy.selects_set:
             batch, self.batch = batch.by_differences(), self.batch.by_differences()
         # Of one block these are found once its terms are there. Where there is none, as with fewer proxies than
         # processes, the others wait for this one all the same.
@@ -167,7 +169,7 @@ class Evaluation:
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
                 if near is not None:
                     rows.settle(loss.reach(rows) - near.value)
-                terms = loss.formula(rows)
+                terms = loss.evaluate(rows)
                 if loss.trim:
                     assert isinstance(terms, LossTerms)
                     cut = cut or self._cut(terms)
@@ -192,10 +194,8 @@ class Evaluation:
     def _trims_at_a_distance(self, batch: Batch) -> bool:
         """Return whether so many terms are trimmed that counting them by rounded distances first takes less time."""
         loss = self._loss
-        wanted = (
-            loss.trims_at_a_distance and loss.trim > 0 and not loss.trim_positives_only and self._strategy.selects_set
-        )
-        if not wanted:
+        hinges = loss.term == "pair" and loss.negative_weight == "within-reach"
+        if not (hinges and loss.trim and not loss.trim_positives_only and self._strategy.selects_set):
             return False
         many = batch.labels.shape[0] * batch.references.shape[0] > MAX_SORTED
         return many and self._processes is None and device.read_freely(batch.embeddings)
