@@ -32,10 +32,10 @@ from tests.reference import Problem, Rule, Term
 from torch import Tensor
 
 import trivet
+from trivet.distances import exact_order
 from trivet.losses import set_sums
 from trivet.mining import batch as batches_of_rows
 from trivet.mining import distance_block as blocks_of_rows
-from trivet.mining import exact_topk
 from trivet.mining import negatives as negative_rules
 from trivet.mining import positives as positive_rules
 
@@ -196,7 +196,7 @@ def pieces(small: bool) -> Iterator[None]:
     """With `small`, chunks of 3 columns, sorting from 2 positives on, blocks of a few anchors, and all by products."""
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(exact_topk, "CHUNK", 3)
+            patch.setattr(exact_order, "CHUNK", 3)
             patch.setattr(negative_rules, "MOST_COUNTED", 1)
             patch.setattr(set_sums, "MOST_COUNTED", 1)
             patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)

@@ -15,6 +15,7 @@ from tests import reference
 from torch import Tensor
 
 import trivet
+from trivet.losses.engine import formula_block
 from trivet.mining import distance_block
 
 POSITIVES = ["easy", "hard", "all"]
@@ -284,7 +285,8 @@ def test_long_lists_have_the_gradient_of_differences(
     others: int, against: str, distance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In many dimensions and far from the origin; some rows are equal, and some nearly."""
-    monkeypatch.setattr(distance_block, "DIFFERENCES_AT_ONCE", 10_000)  # those of two anchors
+    for module in (distance_block, formula_block):
+        monkeypatch.setattr(module, "DIFFERENCES_AT_ONCE", 10_000)  # those of two anchors
     generator = torch.Generator().manual_seed(0)
     rows = 50 + torch.randn(9 + others, 2100, dtype=torch.float64, generator=generator)
     labels = torch.tensor([0] * 3 + [1] * 3 + [2] * 3 + list(range(3, 3 + others)))

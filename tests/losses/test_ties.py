@@ -18,7 +18,7 @@ from trivet import (
     mine,
 )
 from trivet.distances import Products, device
-from trivet.losses.triplet_terms import softplus
+from trivet.losses.triplet_terms import stable_softplus
 from trivet.mining import (
     EasyNegative,
     HardNegative,
@@ -148,7 +148,7 @@ def test_a_wide_band_begins_as_sharply_as_a_narrow_one(margin: float) -> None:
 
 def test_equal_logistic_terms_are_equal_wherever_they_stand() -> None:
     for number in torch.linspace(-3, 3, 40).tolist():
-        assert len({*softplus(torch.full((7, 9), number)).flatten().tolist()}) == 1
+        assert len({*stable_softplus(torch.full((7, 9), number)).flatten().tolist()}) == 1
 
 
 def switch(name: str) -> Callable[[str], None]:

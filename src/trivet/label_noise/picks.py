@@ -9,6 +9,7 @@ from trivet.distances import Array, as_classes, device
 from trivet.label_noise.skew import PickCounts, counted, margin_bins
 from trivet.losses import MarginLoss
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms
+from trivet.losses.engine.formula_block import FormulaBlock
 from trivet.mining.batch import check_batch
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.distance_block import DistanceBlock
@@ -77,7 +78,7 @@ def loss_picks(
             rng = None
         joint = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
         count = len(batch.labels)
-        block = strategy.block(batch, (0, count if joint else min(count, MOST_ANCHORS)))
+        block = FormulaBlock(batch, (0, count if joint else min(count, MOST_ANCHORS)), strategy)
         rows = BlockView(block, strategy, rng)
         picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
         wrong = None

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Distance
+from trivet.distances.exact_order import AT_ONCE
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.exact_topk import AT_ONCE
 from trivet.runtime.arguments import check_at_least
 
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from trivet.distances import device
-from trivet.mining.exact_topk import AT_ONCE, relative_powers
+from trivet.distances.exact_order import AT_ONCE, relative_powers
 
 MOST_COUNTED = 64  # positives of an anchor for which passes over the negatives are faster than sorting them
 

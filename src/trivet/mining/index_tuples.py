@@ -44,17 +44,11 @@ class IndexTuples:
     ) -> None:
         self.anchors, self.positives, self.negatives = anchors, positives, negatives
         self._by_anchor, self._by_negative_anchor = LabelGroups(anchors), LabelGroups(negative_anchors)
-        self.selects_set, self._distance, self._margin = not paired, distance, margin
+        self.selects_set, self.distance, self.margin = not paired, distance, margin
 
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
         return max(len(batch.references), self._by_anchor.largest * batch.dimension)
-
-    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
-        """The block of the anchors in `span`."""
-        return DistanceBlock(
-            batch, span, distance=self._distance, margin=self._margin, leaves=leaves, with_matrix=self.selects_set
-        )
 
     def select(self, block: DistanceBlock, rng: CounterRng | None) -> Selection:
         """The tuples of the block's anchors."""

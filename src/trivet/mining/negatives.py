@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from trivet.distances import device, squared_beyond
-from trivet.mining import exact_topk
+from trivet.distances import device, exact_order, squared_beyond
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 from trivet.runtime.arguments import check_at_least, check_count, check_name, nearest
@@ -273,7 +272,7 @@ class DistanceWeighted(NegativeSelector):
             return nothing(uniform)
         weights = self.weights(block)
         chosen = (weights.amax(dim=1, keepdim=True) > 0).expand_as(uniform)
-        choice = SelectedItems(exact_topk.weighted(weights, uniform), chosen)
+        choice = SelectedItems(exact_order.weighted(weights, uniform), chosen)
         # Here the k are independent, so are those of the fallback.
         return _or_else(choice, block, uniform, self.otherwise, 1)
 
@@ -291,7 +290,7 @@ class DistanceWeighted(NegativeSelector):
         allowed = torch.lt(block.to_negatives, limit, out=rest)
         weights.add_(allowed.sub_(1), alpha=2 * NEVER)
         largest = weights.amax(dim=1, keepdim=True).clamp_min(-NEVER)
-        return exact_topk.relative_powers(weights, largest)
+        return exact_order.relative_powers(weights, largest)
 
 
 @dataclass(frozen=True)
@@ -328,7 +327,7 @@ class MultiSimilarityNegatives(NegativeSelector):
         # S = 1 - D / 2, so S_an > S_ap - epsilon is D_an < D_ap + 2 epsilon; to what is no negative D is infinite.
         limit = farthest + 2 * self.epsilon
         block.settle_negatives(limit)
-        near = exact_topk.below(block.to_negatives, limit)
+        near = exact_order.below(block.to_negatives, limit)
         count = near.sum(dim=1, keepdim=True).long()
         return SelectedSet(near.reciprocal_().sub_(1), count)
 
@@ -398,7 +397,7 @@ def _between(block: DistanceBlock, low: Tensor | None, high: Tensor, uniform: Te
         return _Ranked(block).between(low, high, uniform, k)
     if block.rounds:
         block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
-    ranges = exact_topk.ranges(block.to_negatives, low, high)
+    ranges = exact_order.ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
     if k == 1:
         return SelectedItems(ranges.column(rank), chosen)

@@ -67,11 +67,9 @@ class Strategy:
         references, dimension = batch.references.shape
         return max(references, min(MAX_STORED_DIFFERENCES, batch.largest_class * dimension))
 
-    def block(self, batch: Batch, span: tuple[int, int], *, leaves: bool = False) -> DistanceBlock:
-        """The block of the anchors in `span`; with `leaves` its gradient is taken by `DistanceBlock.add_gradients`."""
-        return DistanceBlock(
-            batch, span, distance=self.distance, margin=self.margin, leaves=leaves, with_matrix=self.selects_set
-        )
+    def block(self, batch: Batch, span: tuple[int, int]) -> DistanceBlock:
+        """The block of the anchors in `span`, to select from."""
+        return DistanceBlock(batch, span, distance=self.distance, margin=self.margin)
 
     def select(self, block: DistanceBlock, rng: CounterRng | None) -> Selection:
         """Choose for a block; `rng` is needed where something is random."""

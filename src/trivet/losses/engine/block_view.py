@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trivet.losses.engine.formula_block import FormulaBlock, Gradients
 from trivet.mining.counter_rng import CounterRng
-from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.gradients import Gradients
 from trivet.mining.index_tuples import IndexTuples
 from trivet.mining.selected_set import SelectedItems
 from trivet.mining.strategy import Strategy
@@ -35,7 +34,7 @@ class BlockView:
         all_chosen: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
     """
 
-    def __init__(self, block: DistanceBlock, strategy: Strategy | IndexTuples, rng: CounterRng | None) -> None:
+    def __init__(self, block: FormulaBlock, strategy: Strategy | IndexTuples, rng: CounterRng | None) -> None:
         with torch.set_grad_enabled(False):
             self.selection = selection = strategy.select(block, rng)
         self.labels, self.ids = block.labels, block.ids

@@ -18,11 +18,11 @@ from torch import Tensor
 from trivet.distances import device
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
 from trivet.losses.engine.definition import LossDefinition
+from trivet.losses.engine.formula_block import FormulaBlock, Gradients
 from trivet.losses.engine.step_stats import BlockNotes, StepCounts, StepStats, block_notes, step_counts
 from trivet.mining.batch import Batch
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.gather import Processes
-from trivet.mining.gradients import Gradients
 from trivet.mining.index_tuples import IndexTuples
 from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import MAX_SORTED, Cut, smallest, smallest_of, smallest_within, window
@@ -51,7 +51,9 @@ class Evaluation:
 
     def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> BlockView:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
-        rows = BlockView(self._strategy.block(batch, self.spans[number], leaves=leaves), self._strategy, self._rng)
+        rows = BlockView(
+            FormulaBlock(batch, self.spans[number], self._strategy, leaves=leaves), self._strategy, self._rng
+        )
         if self._loss.reduction == "max" and self._loss.nearest_is_hardest:
             rows.settle_nearest()
         return rows

@@ -21,7 +21,7 @@ FEW = 8 * CHUNK  # columns of a row that is looked at as a whole
 
 
 @dataclass(frozen=True)
-class Rounded:
+class RoundedDistances:
     """A matrix of distances that rounding may have changed, and what they are exactly.
 
     Matrix products say where to look: entries that rounding may have brought to either side of a limit, or before each

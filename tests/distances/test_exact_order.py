@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trivet.mining.exact_topk import CHUNK, FewRanges, Ranges, below, nearest, nearest_few, weighted
+from trivet.distances.exact_order import CHUNK, FewRanges, Ranges, below, nearest, nearest_few, weighted
 
 WIDTHS = [1, 2, 63, 64, 65, 128, 129, 200, 1000]
 DTYPES = [torch.float32, torch.float64]
