@@ -60,7 +60,13 @@ def test_files_named_by_the_architecture_exist() -> None:
     assert missing == []
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md")),
+]
 PAGES += [str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md")]
 
 
