@@ -121,3 +121,12 @@ def test_links_lead_somewhere(page: str) -> None:
         if anchor:
             heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
             assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], anchor
+
+
+@pytest.mark.parametrize("page", ["json.md", "search.md", "hard_negatives.md"])
+def test_keys_of_json_are_words_of_the_code(page: str) -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    blocks = [block for kind, block in BLOCK.findall((ROOT / "docs" / page).read_text()) if not kind]
+    keys = {key for block in blocks for key in re.findall(r'"([\w+@.-]+)"', block)}
+    assert len(keys) > 10
+    assert [key for key in sorted(keys) if not re.search(rf"\b{re.escape(key.partition('+_')[0])}", code)] == []
