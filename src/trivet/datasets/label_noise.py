@@ -112,10 +112,9 @@ def _noisy(train: Dataset, level: str, labels: np.ndarray, config: NoiseConfig) 
     if config.kind == "transition":
         return by_transition(labels, _matrix(labels, config), generator=seed, exact=exact)
     assert config.rate is not None
-    if config.kind == "symmetric":
-        return symmetric(labels, config.rate, generator=seed, exact=exact)
-    if config.kind == "pair-flip":
-        return pair_flip(labels, config.rate, generator=seed, exact=exact)
+    if config.kind in ("symmetric", "pair-flip"):
+        make = symmetric if config.kind == "symmetric" else pair_flip
+        return make(labels, config.rate, generator=seed, exact=exact)
     if config.kind == "within-superclass":
         assert config.superclass is not None
         above = train.labels[superclass(config.superclass, train.labels, level)]

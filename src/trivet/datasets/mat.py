@@ -34,15 +34,12 @@ class Mat:
         except Exception as error:  # broken bytes make scipy raise anything
             raise ValueError(f"{self.path} must be a complete mat file: {error}; get it again.") from None
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._variables
-
     def column(self, name: str) -> np.ndarray:
         """A variable as `(N,)`, or a field "annotations.fname" of each element of one; ValueError if it is missing."""
         variable, _, field = name.partition(".")
         try:
             values = np.atleast_1d(self._variables[variable])
-            return np.atleast_1d(values[field]) if field else values
+            return values[field] if field else values
         except (KeyError, ValueError, IndexError):
             raise ValueError(f"{self.path} must hold {name!r}: it does not; get it again.") from None
 

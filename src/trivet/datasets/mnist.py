@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from trivet.datasets.config import Channels, DatasetEntry, PooledConfig, Side
+from trivet.datasets.config import DATA_SETS, Channels, DatasetEntry, PooledConfig, Side
 from trivet.datasets.data_root import missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.digits import DIGITS, PARITIES
@@ -20,7 +20,21 @@ GROUPS = ("top", "trousers or dress", "shoe", "bag")
 ITEMS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 GROUP_OF_ITEM = np.array([0, 1, 0, 1, 0, 2, 0, 2, 3, 2])
 
-FOLDERS = {"mnist": ("mnist", "MNIST/raw"), "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw")}
+
+class _Labels(NamedTuple):
+    """Two label levels, the coarse class of each of ten fine ones, and the fine ones that are not trained on."""
+
+    levels: tuple[str, str]
+    coarse_names: tuple[str, ...]
+    coarse_of: np.ndarray
+    fine_names: tuple[str, ...]
+    unseen: tuple[int, ...]
+
+
+LABELS = {
+    "mnist": _Labels(("parity", "digit"), PARITIES, np.arange(10) % 2, DIGITS, (6, 7, 8, 9)),
+    "fashion-mnist": _Labels(("group", "item"), GROUPS, GROUP_OF_ITEM, ITEMS, (4, 6, 9)),
+}
 FILES = tuple(f"{subset}-{kind}-ubyte.gz" for subset in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
@@ -44,36 +58,35 @@ class FashionMnistConfig(IdxConfig):
     name: Literal["fashion-mnist"] = "fashion-mnist"
 
 
-def load_mnist(config: MnistConfig, root: Path, progress: Progress | None) -> Splits:
-    """MNIST with levels parity > digit.
-
-    Trained on: training images of digits 0-5; "seen": test images of 0-5; "unseen": test images of 6-9.
-    """
-    train, digit = _read(root, "mnist", "train")
-    test, test_digit = _read(root, "mnist", "t10k")
-
-    def make(images: np.ndarray, digit: np.ndarray, subset: str) -> Dataset:
-        labels = {"parity": digit % 2, "digit": digit}
-        return _dataset(config, images, labels, {"parity": PARITIES, "digit": DIGITS}, subset)
-
-    return _split_classes(config, make(train, digit, "train"), make(test, test_digit, "test"), holdout=(6, 7, 8, 9))
-
-
-def load_fashion_mnist(config: FashionMnistConfig, root: Path, progress: Progress | None) -> Splits:
-    """Fashion-MNIST with levels group > item.
+def load_idx(config: IdxConfig, data_root: Path, progress: Progress | None) -> Splits:
+    """MNIST with levels parity > digit, or Fashion-MNIST with levels group > item.
 
     The groups: tops (T-shirt/top, Pullover, Coat, Shirt), trousers or dress, shoes (Sandal, Sneaker, Ankle boot), bag.
-    Trained on: training images of all items but Coat, Shirt and Ankle boot; "seen": test images of the trained items;
-    "unseen": test images of these three, whose groups are trained.
+    Trained on: training images of digits 0-5, or of all items but Coat, Shirt and Ankle boot; "seen": test images of
+    these; "unseen": test images of the others, of items of trained groups.
     """
-    train, item = _read(root, "fashion-mnist", "train")
-    test, test_item = _read(root, "fashion-mnist", "t10k")
+    train, test = (_dataset(config, data_root, *names) for names in (("train", "train"), ("t10k", "test")))
+    fine, unseen = LABELS[config.name].levels[1], LABELS[config.name].unseen
+    trained = np.isin(train.labels[fine], unseen, invert=True)
+    tested = np.isin(test.labels[fine], unseen)
+    return Splits(
+        train=train.subset(np.flatnonzero(trained)),
+        evaluation={"seen": test.subset(np.flatnonzero(~tested)), "unseen": test.subset(np.flatnonzero(tested))},
+        level=choose_level(config.level, train.labels),
+    )
 
-    def make(images: np.ndarray, item: np.ndarray, subset: str) -> Dataset:
-        labels = {"group": GROUP_OF_ITEM[item], "item": item}
-        return _dataset(config, images, labels, {"group": GROUPS, "item": ITEMS}, subset)
 
-    return _split_classes(config, make(train, item, "train"), make(test, test_item, "test"), holdout=(4, 6, 9))
+def _dataset(config: IdxConfig, root: Path, prefix: str, subset: str) -> Dataset:
+    images, labels = _read(root, config.name, prefix)
+    kind = LABELS[config.name]
+    coarse, fine = kind.levels
+    return Dataset(
+        name=config.name,
+        inputs=in_memory(average_pool(images, config.image_size), white=255, channels=config.channels),
+        labels={coarse: kind.coarse_of[labels], fine: labels},
+        names={coarse: kind.coarse_names, fine: kind.fine_names},
+        ids=tuple(f"{subset}/{row:05d}" for row in range(len(images))),
+    )
 
 
 def _read(root: Path, name: str, subset: str) -> tuple[np.ndarray, np.ndarray]:
@@ -90,39 +103,12 @@ def _read(root: Path, name: str, subset: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find(root: Path, name: str, file: str) -> Path:
-    folders = [root / folder for folder in FOLDERS[name]]
+    folders = [root / folder for folder in DATA_SETS[name].folders]
     for folder in folders:
         for path in (folder / f"{file}.gz", folder / file):
             if path.is_file():
                 return path
     raise missing(name, [f"{file}.gz (or {file})"], folders)
-
-
-def _dataset(
-    config: IdxConfig,
-    images: np.ndarray,
-    labels: dict[str, np.ndarray],
-    names: dict[str, tuple[str, ...]],
-    subset: str,
-) -> Dataset:
-    return Dataset(
-        name=config.name,
-        inputs=in_memory(average_pool(images, config.image_size), white=255, channels=config.channels),
-        labels=labels,
-        names=names,
-        ids=tuple(f"{subset}/{row:05d}" for row in range(len(images))),
-    )
-
-
-def _split_classes(config: IdxConfig, train: Dataset, test: Dataset, *, holdout: tuple[int, ...]) -> Splits:
-    level = choose_level(config.level, train.labels)
-    fine = list(train.labels)[-1]
-    unseen = np.isin(test.labels[fine], holdout)
-    return Splits(
-        train=train.subset(np.flatnonzero(~np.isin(train.labels[fine], holdout))),
-        evaluation={"seen": test.subset(np.flatnonzero(~unseen)), "unseen": test.subset(np.flatnonzero(unseen))},
-        level=level,
-    )
 
 
 def _fetch(name: Literal["MNIST", "FashionMNIST"], folder: Path) -> Path:
@@ -134,19 +120,21 @@ def _fetch(name: Literal["MNIST", "FashionMNIST"], folder: Path) -> Path:
 
 MNIST = DatasetEntry(
     MnistConfig,
-    load_mnist,
+    load_idx,
     description="70,000 digits of 28x28 pixels",
     levels=("parity", "digit"),
     published="LeCun, Cortes and Burges (CC BY-SA 3.0)",
+    folders=("mnist", "MNIST/raw"),
     files=FILES,
     fetch=partial(_fetch, "MNIST"),
 )
 FASHION_MNIST = DatasetEntry(
     FashionMnistConfig,
-    load_fashion_mnist,
+    load_idx,
     description="70,000 pieces of clothing of 28x28 pixels",
     levels=("group", "item"),
     published="https://github.com/zalandoresearch/fashion-mnist (MIT)",
+    folders=("fashion-mnist", "FashionMNIST/raw"),
     files=FILES,
     fetch=partial(_fetch, "FashionMNIST"),
 )

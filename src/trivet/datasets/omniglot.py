@@ -16,6 +16,7 @@ from trivet.datasets.config import Channels, DatasetEntry, ImagesConfig, Side
 from trivet.datasets.data_root import missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.image_decoding import CHUNK, Progress, open_image
+from trivet.datasets.image_files import numbered
 from trivet.datasets.inputs import in_memory
 
 FOLDERS = ("omniglot", "omniglot-py")
@@ -46,12 +47,12 @@ def load_omniglot(config: OmniglotConfig, root: Path, progress: Progress | None)
         if progress is not None and ((i + 1) % CHUNK == 0 or i + 1 == len(names)):
             progress(i + 1, len(names))
 
-    labels, classes = {}, {}
-    for depth, level in enumerate(("alphabet", "character"), start=1):
-        paths = ["/".join(name.split("/")[:depth]) for name in names]
-        classes[level] = tuple(sorted(set(paths)))
-        number = {path: i for i, path in enumerate(classes[level])}
-        labels[level] = np.array([number[path] for path in paths], np.int64)
+    levels = {
+        level: numbered(["/".join(name.split("/")[:depth]) for name in names])
+        for depth, level in enumerate(("alphabet", "character"), start=1)
+    }
+    labels = {level: numbers for level, (numbers, _) in levels.items()}
+    classes = {level: titles for level, (_, titles) in levels.items()}
     items = Dataset("omniglot", in_memory(pixels, white=255, channels=config.channels), labels, classes, tuple(names))
     return Splits(
         train=items.subset(np.arange(len(train))),

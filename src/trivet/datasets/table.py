@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, Self, overload
+from typing import Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -204,7 +205,7 @@ def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence
                 f"every row of {config.path} must hold its image: {_numbers(empty)} without; save the data set again "
                 "with the images in it."
             )
-        return _Cells(column), None
+        return _Lazy(len(column), partial(_Cell, column)), None
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise ValueError(
             f"the images must be a column of paths, or of images as Hugging Face keeps them: {image!r} of "
@@ -220,7 +221,7 @@ def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence
     # Most paths are plain; only those that might leave the root are looked at one by one.
     for row in np.flatnonzero(pc.match_substring_regex(column, r"\.\.|^/|\\|^[A-Za-z]:").to_numpy()).tolist():
         paths[row] = _inside(paths[row], root, config.path, row)
-    return Files(root, paths), tuple(paths)
+    return _Lazy(len(paths), partial(_path, root, paths)), tuple(paths)
 
 
 def _inside(path: str, root: Path, table: Path, row: int) -> str:
@@ -273,24 +274,8 @@ def _boxes(config: TableConfig, rows: DataTable) -> np.ndarray | None:
     return boxes
 
 
-@dataclass(frozen=True, eq=False)
-class Files(Sequence[Source]):
-    """Files below a root; a million of them are no million objects."""
-
-    root: Path
-    names: Sequence[str]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @overload
-    def __getitem__(self, index: int) -> Source: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Source]: ...
-    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
-        if isinstance(index, slice):
-            return Files(self.root, self.names[index])
-        return self.root / self.names[index]
+def _path(root: Path, names: Sequence[str], row: int) -> Path:
+    return root / names[row]
 
 
 @dataclass(frozen=True)
@@ -307,22 +292,17 @@ class _Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells(Sequence[Source]):
-    """Images in a column of bytes and paths."""
+class _Lazy(Sequence[Source]):
+    """Images by row, each made when it is needed; a million of them are no million objects."""
 
-    column: pa.ChunkedArray
+    length: int
+    make: Callable[[int], Source]
 
     def __len__(self) -> int:
-        return len(self.column)
+        return self.length
 
-    @overload
-    def __getitem__(self, index: int) -> Source: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Source]: ...
-    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
-        if isinstance(index, slice):
-            return _Cells(self.column[index])
-        return _Cell(self.column, range(len(self))[index])  # beyond the end, where an iteration ends, IndexError
+    def __getitem__(self, row: int) -> Source:  # type: ignore[override]  # no slices
+        return self.make(range(self.length)[row])  # beyond the end, where an iteration ends, IndexError
 
 
 ENTRY = DatasetEntry(TableConfig, load_table, description="your own images, listed in a csv, tsv or parquet file")

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
-from trivet.datasets.dataset import Dataset, Splits
+from trivet.datasets.dataset import Dataset, Inputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig
 from trivet.datasets.text_inputs import TextInputs
@@ -62,13 +62,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     """
     splits, texts = _unencoded(config)
     vectors = _encoded(texts, config, _texts(splits.train), data_root)
-
-    def encoded(subset: Dataset) -> Dataset:
-        assert isinstance(subset.inputs, VectorInputs)
-        return replace(subset, inputs=replace(subset.inputs, vectors=vectors))
-
-    evaluation = {name: encoded(data) for name, data in splits.evaluation.items()}
-    return replace(splits, train=encoded(splits.train), evaluation=evaluation)
+    return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
 def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
@@ -86,22 +80,25 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
     tokens = tokenize(texts)
     assert isinstance(splits.train.inputs, VectorInputs)
     trained = splits.train.inputs.rows
-
-    def tokenized(subset: Dataset) -> Dataset:
-        assert isinstance(subset.inputs, VectorInputs)
-        return replace(subset, inputs=TextInputs(texts, tokens, subset.inputs.rows, trained))
-
-    evaluation = {name: tokenized(data) for name, data in splits.evaluation.items()}
-    cut = (
+    splits = _with_inputs(splits, lambda inputs: TextInputs(texts, tokens, inputs.rows, trained))
+    if not tokens.cut:
+        return splits
+    warning = (
         f"{tokens.cut} of {len(texts)} texts have more than {tokens.longest} tokens and are cut there; "
         "model.max_tokens says where."
     )
-    return replace(
-        splits,
-        train=tokenized(splits.train),
-        evaluation=evaluation,
-        warnings=(*splits.warnings, cut) if tokens.cut else splits.warnings,
-    )
+    return replace(splits, warnings=(*splits.warnings, warning))
+
+
+def _with_inputs(splits: Splits, change: Callable[[VectorInputs], Inputs]) -> Splits:
+    """The splits with other inputs in place of those of each data set."""
+
+    def changed(data: Dataset) -> Dataset:
+        assert isinstance(data.inputs, VectorInputs)
+        return replace(data, inputs=change(data.inputs))
+
+    evaluation = {name: changed(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=changed(splits.train), evaluation=evaluation)
 
 
 def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Tokenize | None = None) -> Dataset:
