@@ -78,12 +78,9 @@ def read_protocol(tree: Tree, file: str) -> SplitLists:
     mat = Mat(tree, file)
     files = mat.texts("filelist")
     labels, cameras = mat.integers("labels"), mat.integers("camId")
-    subsets = {subset: mat.integers(f"{subset}_idx") - 1 for subset in ("train", "query", "gallery")}
     if not files or not len(files) == len(labels) == len(cameras):
         raise ValueError(f"{mat.path} must hold a label and a camera of each file; get it again.")
-    for subset, index in subsets.items():
-        if not len(index) or index.min() < 0 or index.max() >= len(files):
-            raise ValueError(f"{subset}_idx of {mat.path} must hold numbers from 1 to {len(files)}; get it again.")
+    subsets = {subset: mat.positions(f"{subset}_idx", len(files)) for subset in ("train", "query", "gallery")}
     return SplitLists(files, [str(label) for label in labels.tolist()], cameras, subsets)
 
 

@@ -1,10 +1,11 @@
-"""Finds the folder of the data sets."""
+"""The folder of the data sets, and what is fetched into it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def find_root(data_root: Path | None) -> Path:
@@ -21,3 +22,16 @@ def missing(name: str, files: Sequence[str], folders: Sequence[Path]) -> ValueEr
         f"{name} needs {' and '.join(files)}: not found in {' or '.join(str(folder) for folder in folders)}; "
         f"run `trivet data download {name}`, or say where they are with --data-root."
     )
+
+
+def fetch_by_torchvision(kind: str, subfolder: str, options: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    """Let a class of `torchvision.datasets` download into a folder, once with each of the options.
+
+    Returns:
+        The folder of the files, in `subfolder`.
+    """
+    from torchvision import datasets  # here: it takes seconds to load
+
+    for arguments in options:
+        getattr(datasets, kind)(folder, download=True, **arguments)
+    return folder / subfolder

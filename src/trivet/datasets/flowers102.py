@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry
+from trivet.datasets.data_root import fetch_by_torchvision
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import numbered
@@ -46,18 +48,7 @@ def load_flowers102(config: Flowers102Config, data_root: Path, progress: Progres
 def read_subsets(tree: Tree, count: int) -> dict[str, np.ndarray]:
     """The positions, from 0, of the images of each published part; ValueError if one is none of `count` images."""
     mat = Mat(tree, SUBSETS)
-    subsets = {subset: mat.integers(name) - 1 for subset, name in LISTS.items()}
-    for subset, index in subsets.items():
-        if not len(index) or index.min() < 0 or index.max() >= count:
-            raise ValueError(f"{LISTS[subset]} of {mat.path} must hold numbers from 1 to {count}; get it again.")
-    return subsets
-
-
-def _fetch(folder: Path) -> Path:
-    from torchvision import datasets
-
-    datasets.Flowers102(folder, download=True)
-    return folder / "flowers-102"
+    return {subset: mat.positions(name, count) for subset, name in LISTS.items()}
 
 
 ENTRY = DatasetEntry(
@@ -69,5 +60,5 @@ ENTRY = DatasetEntry(
     folders=("flowers102", "flowers-102", "oxford-flowers-102"),
     counts={"": {"": (8_189, 102)}},
     files=("jpg", LABELS, SUBSETS),
-    fetch=_fetch,
+    fetch=partial(fetch_by_torchvision, "Flowers102", "flowers-102", [{}]),
 )

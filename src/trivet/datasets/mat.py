@@ -60,6 +60,13 @@ class Mat:
         """A column as texts."""
         return [str(value) for value in self.column(name).tolist()]
 
+    def positions(self, name: str, count: int) -> np.ndarray:
+        """A column of numbers from 1 to `count` as positions from 0; ValueError if it holds none, or others."""
+        positions = self.integers(name) - 1
+        if not len(positions) or positions.min() < 0 or positions.max() >= count:
+            raise ValueError(f"{name} of {self.path} must hold numbers from 1 to {count}; get it again.")
+        return positions
+
     def _as(self, name: str, dtype: Any, kind: str) -> np.ndarray:
         column = self.column(name)
         try:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from trivet.datasets.config import DATA_SETS, Channels, DatasetEntry, PooledConfig, Side
-from trivet.datasets.data_root import missing
+from trivet.datasets.data_root import fetch_by_torchvision, missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.digits import DIGITS, PARITIES
 from trivet.datasets.idx import read_idx
@@ -111,13 +111,6 @@ def _find(root: Path, name: str, file: str) -> Path:
     raise missing(name, [f"{file}.gz (or {file})"], folders)
 
 
-def _fetch(name: Literal["MNIST", "FashionMNIST"], folder: Path) -> Path:
-    from torchvision import datasets
-
-    getattr(datasets, name)(folder, download=True)
-    return folder / name / "raw"
-
-
 MNIST = DatasetEntry(
     MnistConfig,
     load_idx,
@@ -126,7 +119,7 @@ MNIST = DatasetEntry(
     published="LeCun, Cortes and Burges (CC BY-SA 3.0)",
     folders=("mnist", "MNIST/raw"),
     files=FILES,
-    fetch=partial(_fetch, "MNIST"),
+    fetch=partial(fetch_by_torchvision, "MNIST", "MNIST/raw", [{}]),
 )
 FASHION_MNIST = DatasetEntry(
     FashionMnistConfig,
@@ -136,5 +129,5 @@ FASHION_MNIST = DatasetEntry(
     published="https://github.com/zalandoresearch/fashion-mnist (MIT)",
     folders=("fashion-mnist", "FashionMNIST/raw"),
     files=FILES,
-    fetch=partial(_fetch, "FashionMNIST"),
+    fetch=partial(fetch_by_torchvision, "FashionMNIST", "FashionMNIST/raw", [{}]),
 )

@@ -6,6 +6,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from trivet.datasets.config import Channels, DatasetEntry, ImagesConfig, Side
-from trivet.datasets.data_root import missing
+from trivet.datasets.data_root import fetch_by_torchvision, missing
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.image_decoding import CHUNK, Progress, open_image
 from trivet.datasets.image_files import numbered
@@ -111,14 +112,6 @@ def _names(source: Path, members: Sequence[str], subset: str) -> list[str]:
     return sorted(names)
 
 
-def _fetch(folder: Path) -> Path:
-    from torchvision import datasets
-
-    for background in (True, False):
-        datasets.Omniglot(folder, background=background, download=True)
-    return folder / "omniglot-py"
-
-
 ENTRY = DatasetEntry(
     OmniglotConfig,
     load_omniglot,
@@ -126,5 +119,5 @@ ENTRY = DatasetEntry(
     levels=("alphabet", "character"),
     published="https://github.com/brendenlake/omniglot (MIT)",
     files=tuple(f"{subset}.zip" for subset in SUBSETS),
-    fetch=_fetch,
+    fetch=partial(fetch_by_torchvision, "Omniglot", "omniglot-py", ({"background": True}, {"background": False})),
 )
