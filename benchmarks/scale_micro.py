@@ -31,7 +31,7 @@ from trivet.datasets import Dataset, load
 from trivet.samplers import embed_in_pieces
 from trivet.training.components import first_task
 from trivet.training.config import RunConfig
-from trivet.training.loop import TrainState
+from trivet.training.loop import Learner
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLES = 4
@@ -62,7 +62,7 @@ TIMES = [
 ]
 
 
-def made(case: str, items: int, micro: int | None) -> tuple[TrainState, list[Tensor]]:
+def made(case: str, items: int, micro: int | None) -> tuple[Learner, list[Tensor]]:
     """A network, loss and optimiser before the first step, and a batch as the loader hands it over."""
     network, size = CASES[case]
     values = {
@@ -94,7 +94,7 @@ def batch_of(train: Dataset, items: int) -> list[Tensor]:
     return [train.inputs.batch(index), torch.arange(items) // SAMPLES]
 
 
-def step(task: TrainState, batch: list[Tensor], micro: int | None) -> float:
+def step(task: Learner, batch: list[Tensor], micro: int | None) -> float:
     """Seconds of the processor for a step: other work on the machine counts less than by the clock."""
     task.micro = micro
     began = time.process_time()

@@ -114,17 +114,18 @@ def in_processes(size: int, work: Callable[[ProcessGroup | None], Any]) -> list[
 def trained(config: RunConfig, splits: Splits, dtype: torch.dtype, world: ProcessGroup | None) -> dict[str, Any]:
     """The weights before and after training, and what its steps chose."""
     parts = Components(config, splits, world)
-    parts.model.to(dtype)
-    task = parts.task(lambda: None)
+    learner = parts.state.learner
+    learner.model.to(dtype)
     begun = weights(parts)
-    found = choices(parts.loss)
-    fit(task, parts.batches_from(0))
-    return {"begun": begun, "weights": weights(parts), "choices": found, "loss": task.value}
+    found = choices(learner.loss)
+    fit(learner, parts.batches_from(0))
+    return {"begun": begun, "weights": weights(parts), "choices": found, "loss": learner.value}
 
 
 def weights(parts: Components) -> dict[str, Tensor]:
     """Of network and loss, copied."""
-    state = parts.model.state_dict() | {f"loss.{name}": value for name, value in parts.loss.state_dict().items()}
+    learner = parts.state.learner
+    state = learner.model.state_dict() | {f"loss.{name}": value for name, value in learner.loss.state_dict().items()}
     return {name: value.double().clone() for name, value in state.items() if value.is_floating_point()}
 
 
@@ -175,8 +176,8 @@ def timed(config: RunConfig, splits: Splits, world: ProcessGroup | None) -> dict
     """Seconds of each step after the first ten, and the seconds of them in which this process computed."""
     parts = Components(config, splits, world)
     stamps: list[tuple[float, float]] = []
-    task = parts.task(lambda: stamps.append((time.perf_counter(), time.process_time())))
-    fit(task, parts.batches_from(0))
+    parts.state.learner.after_step = lambda: stamps.append((time.perf_counter(), time.process_time()))
+    fit(parts.state.learner, parts.batches_from(0))
     steps = [[b[i] - a[i] for i in (0, 1)] for a, b in pairwise(stamps[10:])]
     return {"steps": steps}
 

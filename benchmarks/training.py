@@ -73,7 +73,7 @@ def _images(folder: Path) -> None:
 def bare(config: RunConfig, splits: Splits, steps: int) -> tuple[float, dict[str, Tensor]]:
     """Seconds per step, and the weights at the end."""
     parts = Components(config, splits)
-    model, loss, batches = parts.model, parts.loss, parts.batches_from(0)
+    model, loss, batches = parts.state.learner.model, parts.state.learner.loss, parts.batches_from(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.training.learning_rate)
     batches.steps, stamps = steps, []
     for images, labels, *_ in batches:
@@ -87,29 +87,30 @@ def bare(config: RunConfig, splits: Splits, steps: int) -> tuple[float, dict[str
 def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float, dict[str, Tensor]]:
     """Seconds per step, seconds per look at a fixed sample, and the weights at the end."""
     parts, stamps, looks = Components(config, splits), [], []
-    look = parts.history.look
+    history, learner = parts.state.history, parts.state.learner
+    look = history.measure
 
     def timed(step: int, model: Any) -> None:
-        began, seen = time.perf_counter(), len(parts.history.moments)
+        began, seen = time.perf_counter(), len(history.moments)
         look(step, model)
-        if len(parts.history.moments) > seen:
+        if len(history.moments) > seen:
             looks.append((step, time.perf_counter() - began))
 
-    parts.history.look = timed  # type: ignore[method-assign]  # to time the looks apart
+    history.measure = timed  # type: ignore[method-assign]  # to time the looks apart
     with tempfile.TemporaryDirectory() as folder, RunFolder(Path(folder) / "run").new(config, force=False):
-        job = Trainer(RunFolder(Path(folder) / "run"), parts, lambda *_: None)
-        after = job.task.after_step
+        Trainer(RunFolder(Path(folder) / "run"), parts, lambda *_: None)
+        after = learner.after_step
 
         def stamp() -> None:
             after()
             stamps.append(time.perf_counter())
 
-        job.task.after_step = stamp
+        learner.after_step = stamp
         batches = parts.batches_from(0)
         batches.steps = steps
-        fit(job.task, batches)
+        fit(learner, batches)
     apart = sum(seconds for step, seconds in looks if step > WARM)
-    return _per_step(stamps, apart), statistics.mean(seconds for _, seconds in looks), parts.model.state_dict()
+    return _per_step(stamps, apart), statistics.mean(seconds for _, seconds in looks), learner.model.state_dict()
 
 
 def _per_step(stamps: list[float], apart: float) -> float:

@@ -20,8 +20,7 @@ from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
 from trivet.samplers import BatchConfig
 from trivet.training import EvaluationConfig, TrainingConfig
-from trivet.training.checkpoint_selection import ChoosingConfig
-from trivet.training.config import GuardConfig
+from trivet.training.config import ChoosingConfig, GuardConfig
 from trivet.training.label_cleaning import CleaningConfig
 from trivet.training.loss_config import Selector, StrategyConfig, loss_settings
 

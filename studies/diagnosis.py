@@ -97,7 +97,7 @@ from trivet.models import Embedder, ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
-from trivet.training.loop import Batches, TrainState, fit, step_seed
+from trivet.training.loop import Batches, Learner, fit, step_seed
 
 TRIALS = 200
 TWINS, JITTERED = 8, 250
@@ -225,7 +225,7 @@ def train(run: Run, dataset: Dataset) -> tuple[Embedder, Embedder]:
         )
     else:
         loss = MultiSimilarityLoss(threshold=0.5, positives=run.positives, generator=generator)
-    task = TrainState(network, loss, TrainingConfig(steps=steps, learning_rate=rate, accelerator="cpu"), seed=run.seed)
+    task = Learner(network, loss, TrainingConfig(steps=steps, learning_rate=rate, accelerator="cpu"), seed=run.seed)
     if not fit(task, Batches(dataset, level, batches, None, seed=run.seed, start=0, steps=steps)):
         raise KeyboardInterrupt
     return before, network

@@ -59,7 +59,7 @@ def trained(config: RunConfig, folder: Path) -> RunRecord:
     """The record of a run, which is trained unless it has ended."""
     if folder.is_dir():
         done = RunFolder.open(folder)
-        if done.ended() and done.user_config() == config:
+        if done.ended() and done.config() == config:
             record = done.record()
             assert record is not None
             return record

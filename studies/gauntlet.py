@@ -1,10 +1,10 @@
-"""Short training runs, many of which collapse: is each detected, when, and as the right kind? Can it be repaired?
+"""Short training runs, many of which collapse: is each detected, when, and as the right kind?
 
     TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts fit      # the forecast
-    TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts watch repair overhead
+    TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts watch overhead
 
 A run combines a task with a plain setting. The runs of `TASKS` were used to choose the thresholds, the coefficients of
-the forecast, the repairs and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
+the forecast and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
 runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and trained
 once, when everything else was final. They were picked by analogy, so that about half of them may collapse. Before any
 of their results was read, a task was dropped and the network of two settings made smaller, to save time.
@@ -39,13 +39,10 @@ from trivet.metrics import recall_at_k
 from trivet.models import build
 from trivet.runtime.text import counted
 from trivet.samplers import PKBatches
-from trivet.training.components import Components
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import Batches, step_seed
 from trivet.training.optimizer import make_optimizer
-from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Trainer
 
 HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone
@@ -503,31 +500,6 @@ def judged(traces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def repair(run: Run, folder: Path) -> dict[str, Any]:
-    """Train the same run under a guard that repairs, and measure its held-out items at the end."""
-    settings = run.config().model_dump(mode="json", exclude_none=True) | {"guard": {"action": "repair"}}
-    config = RunConfig.parse(settings, source="repair")
-    splits = _loaded(run.task.data["name"], run.task.data["level"])
-    train, held_out, finest = _items(run, config.seed)
-    path = folder / f"repair-{run.number:03d}"
-    with RunFolder(path).new(config, force=True):
-        parts = Components(config, replace(splits, train=train))
-        shrink_last(parts.model, run.setting.shrink)
-        job = Trainer(RunFolder(path), parts, lambda *_: None)
-        job.fit()
-        end = _look(job.task.step, parts.model, held_out, splits.level)
-    guard = parts.guard.as_json()
-    return {
-        "task": run.task.name,
-        "setting": run.setting.name,
-        "test": run.test,
-        "recall@1": end[finest],
-        "repairs": [
-            {name: one[name] for name in ("step", "returned_to", "kind", "changes")} for one in guard["repairs"]
-        ],
-    }
-
-
 def overhead(repeats: int = 7, steps: int = 12) -> dict[str, Any]:
     """How much longer a step of ResNet-18 takes under a monitor: alternating, each a mean over some steps.
 
@@ -766,40 +738,12 @@ def one_setting(runs: Sequence[Mapping[str, Any]], repaired: Sequence[Mapping[st
     return best, numbers[best]
 
 
-def repair_all(folder: Path, runs: Sequence[Run], traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Repairs of the runs that collapse; missing ones are trained."""
-    ends = {traced["number"]: traced for traced in traces}
-    best: dict[tuple[str, str], float] = {}
-    for run in RUNS:
-        if run.number in ends:
-            end, own = ends[run.number]["looks"][-1], (run.task.name, run.setting.model)
-            best[own] = max(best.get(own, 0.0), end[ends[run.number]["finest"]])
-    found = []
-    for run in runs:
-        traced, path = ends[run.number], folder / f"repaired-{run.number:03d}.json"
-        if not traced["fate"].endswith("collapse"):
-            continue
-        if not path.exists():
-            path.write_text(json.dumps(repair(run, folder)))
-        end = traced["looks"][-1][traced["finest"]]
-        found.append(
-            json.loads(path.read_text())
-            | {
-                "best": end + traced["harm"],
-                "best_of_network": best[run.task.name, run.setting.model],
-                "collapsed": end,
-            }
-        )
-        print({name: value for name, value in found[-1].items() if name != "repairs"}, flush=True)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="folder of traces; missing ones are trained")
-    parser.add_argument("--parts", nargs="+", choices=["fit", "watch", "repair", "overhead"], required=True)
+    parser.add_argument("--parts", nargs="+", choices=["fit", "watch", "overhead"], required=True)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "gauntlet.json")
-    parser.add_argument("--of", nargs="+", choices=list(PARTS), default=list(PARTS), help="the runs to train or repair")
+    parser.add_argument("--of", nargs="+", choices=list(PARTS), default=list(PARTS), help="the runs to train")
     parser.add_argument("--share", default="1/1", help="train only these of the runs, such as 1/2, and judge nothing")
     options = parser.parse_args()
     part, parts = map(int, options.share.split("/"))
@@ -823,17 +767,11 @@ def main() -> None:
     )
     if options.parts != ["overhead"]:
         results["environment"] = made
-    if "watch" in options.parts or "repair" in options.parts:
-        traces = with_fates(trained(options.runs, runs))
-    if parts > 1:
-        repair_all(options.runs, runs[part - 1 :: parts], traces)
-        return
     if "watch" in options.parts:
+        traces = with_fates(trained(options.runs, runs))
         results["watch"] = results.get("watch", {}) | {
             name: judged([traced for traced in traces if traced["test"] == (name == "test")]) for name in options.of
         }
-    if "repair" in options.parts:
-        results["repair"] = repair_all(options.runs, runs, traces)
     if "overhead" in options.parts:
         results["overhead"] = overhead() | {"short": overhead_of_short_steps(), "environment": made}
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Is the guard right and in time, and does it repair? Runs of networks that begin pretrained, and of others.
+"""Is the guard right and in time? Runs of networks that begin pretrained, and of others.
 
     TRIVET_DATA=... .venv/bin/python studies/guard.py --runs FOLDER --vectors FOLDER --weights FILE \\
         --encoder FOLDER --parts estimate
-    ... --of learn --parts watch repair     # runs by which rules are chosen
-    ... --of test --parts watch repair      # judged once, when all else is final
-    ... --of later --parts watch repair     # the second test, likewise
+    ... --of learn --parts watch     # runs by which rules are chosen
+    ... --of test --parts watch      # judged once, when all else is final
+    ... --of later --parts watch     # the second test, likewise
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
 `clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
@@ -35,7 +35,6 @@ import random
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -56,8 +55,6 @@ from trivet.training.components import Components
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import NotFiniteError, fit
-from trivet.training.run_folder import RunFolder
-from trivet.training.trainer import Trainer
 
 JUDGED = 600  # items by which a fate is told, of at most 60 classes of the finest level
 PROBE = 200  # items of the probe
@@ -613,11 +610,12 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
 
     def judge(step: int) -> None:
         if step in looks_at:
-            looks.append(measure_probe(step, embed(parts.model, items.inputs), classes, fine))
+            looks.append(measure_probe(step, embed(parts.state.learner.model, items.inputs), classes, fine))
 
     began = time.process_time()
     judge(0)
-    task = parts.task(lambda: judge(task.step))
+    task = parts.state.learner
+    task.after_step = lambda: judge(task.step)
     both = Both(*_classes(parts.probe_items.items, splits.level), steps)
     task.monitor = both  # type: ignore[assignment]  # it has the two methods that a step calls
     finite = True
@@ -800,25 +798,6 @@ def foretold(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     return {"number": run.number, **foresee(Components(config, splits_of(run, config)))}
 
 
-def repair(run: Run, places: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """Train the same run under a guard that repairs, and measure the items that no monitor sees at the end."""
-    values = run.config(places).model_dump(mode="json", exclude_none=True)
-    config = RunConfig.parse(values | {"guard": {"action": "repair", "probe": PROBE}}, source="repair")
-    splits = splits_of(run, config)
-    path = folder / f"repair-{run.number:03d}"
-    with RunFolder(path).new(config, force=True):
-        parts = Components(config, splits)
-        job = Trainer(RunFolder(path), parts, lambda *_: None)
-        with suppress(NotFiniteError):  # nothing was left to repair it
-            job.fit()
-        items = judged_items(splits)
-        end = measure_probe(job.task.step, embed(parts.measured, items.inputs), *_classes(items, splits.level))
-        for file in RunFolder(path).checkpoints():
-            file.unlink()
-    guard = parts.guard.as_json()
-    return {"number": run.number, "end": end.score, "guard": guard, "probe": parts.guard.monitor.probing.as_json()}
-
-
 def once(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """What a file holds, which is made first if it is not there."""
     if not path.exists():
@@ -845,16 +824,16 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
             items = judged_items(splits)
             batches = parts.batches_from(0)
             batches.steps = 8
-            task_made = parts.task(lambda: None)
+            task_made = parts.state.learner
             task_made.monitor = None
             began = time.process_time()
             fit(task_made, batches)
             step = (time.process_time() - began) / 8
             began = time.process_time()
-            parts.probe_items.probe_of(parts.model, cosine=False)()
+            parts.probe_items.probe_of(parts.state.learner.model, cosine=False)()
             probe = time.process_time() - began
             began = time.process_time()
-            embed(parts.model, items.inputs)
+            embed(parts.state.learner.model, items.inputs)
             look_at = time.process_time() - began
             steps = config.training.num_steps
             seconds.append(steps * step + (12 + steps / 10) * (probe + 0.02) + (9 + steps / 15) * (look_at + 0.05))
@@ -971,7 +950,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, required=True, help="folder of the MiniLM vectors")
     parser.add_argument("--weights", type=Path, required=True, help="weights of EfficientNet-Lite0")
     parser.add_argument("--encoder", type=Path, default=Path(), help="folder of MiniLM; for the runs of `later` only")
-    parser.add_argument("--parts", nargs="+", choices=["estimate", "watch", "foretell", "repair"], required=True)
+    parser.add_argument("--parts", nargs="+", choices=["estimate", "watch", "foretell"], required=True)
     parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--only", type=int, nargs="*", help="numbers of runs; judges nothing")
     parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2; judges nothing")
@@ -996,17 +975,9 @@ def main() -> None:
         mine = [run for run in mine if (options.runs / f"run-{run.number:03d}.json").exists()]
     traces = [once(options.runs / f"run-{run.number:03d}.json", lambda run=run: trace(run, places)) for run in mine]
     if options.only or parts > 1:
-        bad = {traced["number"] for traced in traces}
         if "foretell" in options.parts:
             for run in mine:
                 once(options.runs / f"foretold-{run.number:03d}.json", lambda run=run: foretold(run, places))
-        if "repair" in options.parts:
-            for run, traced in zip(mine, traces, strict=True):
-                if replayed(traced) and run.number in bad:
-                    once(
-                        options.runs / f"repaired-{run.number:03d}.json",
-                        lambda run=run: repair(run, places, options.runs),
-                    )
         return
     results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
     results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/guard.py --runs ... --parts ...`"
@@ -1027,14 +998,6 @@ def main() -> None:
                 once(options.runs / f"foretold-{n:03d}.json", lambda n=n: foretold(RUNS[n], places))
                 for n in calls
                 if there("foretold", n)
-            ]
-        if "repair" in options.parts:  # a run without an event is the same with a guard
-            results.setdefault("repair", {})[of] = [
-                once(options.runs / f"repaired-{n:03d}.json", lambda n=n: repair(RUNS[n], places, options.runs))
-                if calls[n]
-                else {"number": n, "end": end, "guard": None}
-                for n, end in ((traced["number"], traced["end"]) for traced in own)
-                if not calls[n] or there("repaired", n)
             ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n")

@@ -40,7 +40,7 @@ from trivet.models import ModelConfig, build, load_model, save
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.safe_read import check_types, parse_json, read_json
-from trivet.training.checkpoint import read_progress
+from trivet.training.checkpoint import read_state
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
 
@@ -50,9 +50,9 @@ RECORD: Any = {
     "run": "run",
     "step": 6,
     "data": {"train": {"items": 4, "classes": {"digit": 2}}},
-    "curves": {"step": [1, 2], "attempt": [0, 0], "loss": [0.5, None]},
+    "curves": {"step": [1, 2], "loss": [0.5, None]},
     "evaluation": {"seen": [{"name": "trained", "levels": {"digit": {"recall@1": 0.5}}}]},
-    "guard": {"action": "repair", "settings": {"loss.margin": 0.3}},
+    "guard": {"action": "stop", "snapshot": 1},
     "seconds": {"training": 1.5},
 }
 
@@ -86,7 +86,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/record.json": lambda path: RunFolder(path.parent).record(),
     "run/model/model.json": lambda path: load_model(path.parent),
     "run/model/model.safetensors": lambda path: load_model(path.parent),
-    CHECKPOINT: read_progress,
+    CHECKPOINT: read_state,
     "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(path, dimensions=1),
     "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(path, dimensions=3),
 }
@@ -104,7 +104,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())
     (folder / "run" / "record.json").write_text(json.dumps(complete(RunRecord, RECORD)))
-    metadata = {"progress": "[6, 1.5, [], {}]", "guard": "{}", "cleaning": "{}", "picks": "[]", "fingerprint": "x"}
+    metadata = {"state": json.dumps({"step": 6, "seconds": 1.5, "history": [], "guard": {}}), "fingerprint": "x"}
     (folder / CHECKPOINT).parent.mkdir()
     (folder / CHECKPOINT).write_bytes(tensors({"model/weight": torch.ones(3, 4)}, metadata=metadata))
     return folder

@@ -65,7 +65,7 @@ def test_steps_go_on_after_a_work_inside_them_and_from_an_earlier_one() -> None:
         ("step", 220, 400, "loss 0.2", "step 220/400, 2/s, 1 min 30 s left  loss 0.2"),
         ("embedding", 10, 40, "", "step 220/400: embedding 10/40, 0 s so far"),
         ("step", 260, 400, "loss 0.1", "step 260/400, 2/s, 1 min 10 s left  loss 0.1"),
-        ("step", 230, 400, "", "step 230/400, 0 s so far"),  # a repair went back
+        ("step", 230, 400, "", "step 230/400, 0 s so far"),
         ("step", 240, 400, "", "step 240/400, 1/s, 2 min 40 s left"),
     ):
         clock.now += 10

@@ -28,7 +28,7 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
         "later": [1],
         "history": None,
         "diagnosis": {"train": {"scatter": {"s_ap": [0.5]}, "verdicts": [{"kind": "healthy"}]}},
-        "monitor": {"attempts": [{"events": [{"step": 3, "kind": "dead-sampler"}]}]},
+        "monitor": {"events": [{"step": 3, "kind": "dead-sampler"}]},
     }
     record: Any = read_run(given)
     assert (record["run"], record["later"], record["history"]) == ("old", [1], None)
@@ -37,7 +37,7 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
     assert section["verdicts"][0] == {
         "kind": "healthy", "severity": None, "evidence": {}, "rule": "", "cause": "", "changes": []
     }  # fmt: skip
-    assert record["monitor"]["attempts"][0]["events"][0]["changes"] == []
+    assert record["monitor"]["events"][0]["changes"] == []
     assert set(given["diagnosis"]["train"]) == {"scatter", "verdicts"}  # what was given is left alone
     assert read_run(record) == record
 
@@ -51,7 +51,7 @@ def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"monitor": {"attempts": [{"events": [{"kind": "dead-sampler"}]}]}}, "an Event in a record must have 'step'"),
+        ({"monitor": {"events": [{"kind": "dead-sampler"}]}}, "an Event in a record must have 'step'"),
         ({"data": [1]}, r"data must be an object: got \[1\]"),
     ],
 )

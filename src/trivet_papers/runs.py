@@ -250,10 +250,11 @@ class Runner:
         short = config.model_copy(
             update={"training": config.training.model_copy(update={"epochs": None, "steps": WARM_UP + PROBE})}
         )
-        parts = Components(short, self._splits(config))
+        components = Components(short, self._splits(config))
         stamps: list[float] = []
+        components.state.learner.after_step = lambda: stamps.append(time.perf_counter())
         with _quiet():
-            fit(parts.task(lambda: stamps.append(time.perf_counter())), parts.batches_from(0))
+            fit(components.state.learner, components.batches_from(0))
         return (stamps[-1] - stamps[WARM_UP - 1]) / PROBE
 
     def run_all(self, experiments: Sequence[Experiment], size: Size, seeds: int | None, changes: Sequence[str]) -> None:
@@ -314,7 +315,7 @@ class Runner:
             splits = self._splits(config)
             began, used = time.monotonic(), time.process_time()
             if step == 0:
-                model = Components(config, splits).model.eval()
+                model = Components(config, splits).state.learner.model.eval()
             else:
                 try:
                     with _quiet():
@@ -324,7 +325,7 @@ class Runner:
                     break
                 if record["status"] == "interrupted":
                     raise KeyboardInterrupt
-                events = [[event["step"], event["kind"]] for event in record["monitor"]["attempts"][-1]["events"]]
+                events = [[event["step"], event["kind"]] for event in record["monitor"]["events"]]
                 model = trained_model(RunFolder(folder))
             try:
                 with work(f"measuring {run.key}"):
@@ -372,7 +373,7 @@ class Runner:
         run = RunFolder(folder)
         unit = "epochs" if config.training.epochs is not None else "steps"
         length = getattr(config.training, unit)
-        changes = [] if getattr(run.user_config().training, unit) == length else [f"training.{unit}={length}"]
+        changes = [] if getattr(run.config().training, unit) == length else [f"training.{unit}={length}"]
         return resume(folder, changes=changes, **options)
 
     def _splits(self, config: RunConfig) -> Splits:

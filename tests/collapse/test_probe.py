@@ -343,18 +343,6 @@ def test_a_resumed_monitor_asks_and_says_the_same(stop: int) -> None:
     assert set(whole.as_json()["probe"]["series"]) == set(SERIES)
 
 
-def test_another_attempt_keeps_the_start_alone() -> None:
-    first = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0))
-    monitor = CollapseMonitor()
-    monitor.probing = first.probing.begin_again()
-    watched(steady, lambda _: held_out(apart=1.0), monitor=monitor)
-    assert [event.kind for event in monitor.events] == ["harm"]
-    assert monitor.probing.series["step"][0] == 5
-    record = monitor.probing.as_json()
-    assert record is not None
-    assert record["start"]["recall"] == first.probing.series["recall"][0]
-
-
 BAD: list[tuple[str, Any, str]] = [
     ("nothing", lambda: (), r"must give \(embeddings, labels\) or"),
     ("one item", lambda: (NOISE[:1], CLASSES[:1]), r"two items or more: got shape \(1, 8\)"),

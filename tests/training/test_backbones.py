@@ -55,17 +55,17 @@ def test_a_killed_run_goes_on_bit_for_bit_and_frozen_parts_stay(weights: Path, t
         return Trainer(RunFolder(path), Components(config, splits), lambda *_: None, checkpoint=checkpoint)
 
     whole = job("run")
-    (said,) = [line for line in whole.journal.record["warnings"] if "left out" in line]
+    (said,) = [line for line in whole.run_log.record["warnings"] if "left out" in line]
     assert said == f"1 tensors of {weights} are not of the backbone and were left out: model.fc.weight."
     assert whole.fit() == "finished"
     kept = tmp_path / "run" / "checkpoints" / "step-00000002.safetensors"
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     (tmp_path / "cut" / "checkpoints" / "step-00000004.safetensors").unlink()
     cut = job("cut", tmp_path / "cut" / "checkpoints" / kept.name)
-    assert cut.task.step == 2
+    assert cut.state.learner.step == 2
     assert cut.fit() == "finished"
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (tmp_path / "cut" / "metrics.csv").read_bytes()
-    trained, again = whole.parts.model.cpu().state_dict(), cut.parts.model.cpu().state_dict()
+    trained, again = whole.state.learner.model.cpu().state_dict(), cut.state.learner.model.cpu().state_dict()
     assert all(torch.equal(values, again[key]) for key, values in trained.items())
     start = {key.removeprefix("model."): values for key, values in load_file(weights).items()}
     changed = {key for key in start if key != "fc.weight" and not torch.equal(start[key], trained[f"body.0.0.{key}"])}

@@ -12,7 +12,6 @@ from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.training.components import Components
 from trivet.training.config import RunConfig
-from trivet.training.repairs import repaired
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "digits", "level": "digit"},
@@ -57,17 +56,6 @@ def test_balance_must_name_a_coarser_level(balance: str, message: str) -> None:
     config = settings(batch={"balance": balance, "num_classes": 4})
     with pytest.raises(ValueError, match=message):
         Components(config, load(config.data, None))
-
-
-def test_a_repair_that_needs_positives_ends_shuffling() -> None:
-    config = settings(batch={"size": 32}, loss={"name": "triplet", "positives": "easy"})
-    config = config.model_copy(update={"model": config.model.model_copy(update={"embedding_dim": 128})})
-    change = repaired(config, "class-collapse", [], class_sizes=[60] * 10)
-    assert change is not None
-    batch = change[0].batch
-    assert batch.size is None
-    assert batch.samples_per_class > 1
-    assert 24 <= batch.batch_size <= 40
 
 
 def test_a_class_of_one_item_is_trained_on_where_no_positive_is_needed(tmp_path: Path) -> None:

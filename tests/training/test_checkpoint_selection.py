@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import shutil
@@ -23,10 +22,10 @@ from trivet.commands.train.run import resume, train
 from trivet.commands.train.train_on_vectors import head_settings
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import retrieve_levels
-from trivet.models import Embedder, build
+from trivet.models import Embedder
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
-from trivet.training.checkpoint_selection import CheckpointSelection, Scores, ended, load_splits, lower_end
+from trivet.training.checkpoint_selection import CheckpointSelection, Scores, load_splits, lower_end, patience_end
 from trivet.training.components import Components
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
@@ -213,69 +212,17 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
     job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     assert job.fit() == "finished"
-    assert [look["step"] for look in job.parts.choosing.looks] == [0, 2, 4, 6, 8]
-    assert job.parts.choosing.step == 2
+    assert [look["step"] for look in job.state.selection.looks] == [0, 2, 4, 6, 8]
+    assert job.state.selection.step == 2
     # What goes on from a checkpoint has the weights of that step, not of its own.
     later = Trainer(
         job.run, Components(config, load_splits(config, None)), lambda *_: None, checkpoint=job.run.checkpoints()[-1]
     )
-    best, weights = job.parts.choosing.weights, later.parts.choosing.weights
+    best, weights = job.state.selection.weights, later.state.selection.weights
     assert best.keys() == weights.keys()
     assert all(torch.equal(best[name], weights[name]) for name in best)
-    last = later.parts.model.state_dict()
+    last = later.state.learner.model.state_dict()
     assert not torch.equal(last["body.1.change.weight"], weights["body.1.change.weight"])
-
-
-def test_a_repair_begins_the_choice_anew_at_the_start_and_the_network_it_returned_to(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    see(monkeypatch, 0.5, 0.9, 0.6, 0.7)
-    config = settings(file)
-    parts = Components(config, load_splits(config, None))
-    # a residual head, which the type of a body does not tell
-    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
-    choosing.begin(parts.model, first=True)
-    choosing.measure(6, parts.model)
-    weight.data.fill_(2.0)
-    choosing.go_back(4, parts.model)
-    assert (choosing.step, [look["step"] for look in choosing.looks]) == (4, [0, 4])
-    assert choosing.looks[1]["gain"] == pytest.approx(0.1)  # still on the network before its first step
-    weight.data.fill_(3.0)
-    choosing.measure(8, parts.model)
-    assert choosing.step == 8
-    weight.data.fill_(4.0)
-    assert (choosing.weights["body.1.change.weight"] == 3.0).all()
-
-
-def test_the_start_stays_what_is_kept_where_a_repair_returned_to_something_worse(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Patience counts from what it returned to all the same."""
-    see(monkeypatch, 0.5, 0.4, 0.45, 0.45)
-    config = settings(file, "choosing.patience=1")
-    parts = Components(config, load_splits(config, None))
-    # a residual head, which the type of a body does not tell
-    choosing, weight = parts.choosing, parts.model.body[1].change.weight  # type: ignore[index, union-attr]
-    choosing.begin(copy.deepcopy(parts.model), first=True)
-    weight.data.fill_(2.0)
-    choosing.go_back(4, parts.model)
-    assert (choosing.step, choosing.ended) == (0, None)
-    assert not (choosing.weights["body.1.change.weight"] == 2.0).any()
-    again = Components(config, load_splits(config, None)).choosing
-    assert again.restore(json.loads(json.dumps(choosing.state())), choosing.weights)
-    assert again.ended is None
-    choosing.measure(8, parts.model)
-    assert (choosing.step, choosing.ended) == (0, 8)
-
-
-def test_a_repair_that_changed_the_width_leaves_the_start_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    see(monkeypatch, 0.5, 0.4)
-    config = settings(file)
-    parts = Components(config, load_splits(config, None))
-    parts.choosing.begin(copy.deepcopy(parts.model), first=True)
-    other = build(config.model.model_copy(update={"embedding_dim": 5}), (16,), 0)
-    parts.choosing.go_back(4, other)
-    assert (parts.choosing.step, [look["step"] for look in parts.choosing.looks]) == (4, [4])
 
 
 def test_the_lower_end_is_that_of_students_t() -> None:
@@ -317,14 +264,13 @@ def test_there_must_be_something_to_choose_by(file: Path, tmp_path: Path) -> Non
 
 def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
     looks = [{"step": 10 * place, "value": value} for place, value in enumerate([0.5, 0.7, 0.6, 0.6])]
-    assert ended(None, looks, 0) is None
-    assert ended(3, looks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
-    assert ended(2, looks, 0) == 30
-    assert ended(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
-    assert ended(1, [], 0) is None
+    assert patience_end(None, looks, 0) is None
+    assert patience_end(3, looks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
+    assert patience_end(2, looks, 0) == 30
+    assert patience_end(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
+    assert patience_end(1, [], 0) is None
     falling = [{"step": 10 * place, "value": 0.7 - 0.1 * place} for place in range(3)]
-    assert ended(1, falling[:2], 0) == ended(1, falling, 0, since=10) - 10 == 10
-    assert ended(1, falling[:2], 0, since=10) is None
+    assert patience_end(1, falling[:2], 0) == 10
 
 
 def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
@@ -403,10 +349,10 @@ def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path
         named, "data.level=kind", "choosing.measure=recall@2", "choosing.level=side", "evaluation.every=8"
     )
     job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
-    items = job.parts.choosing.items
+    items = job.state.selection.items
     embeddings = embed(job.untrained, items.inputs)
     found = retrieve_levels(**items.evaluation_arguments(embeddings), measures=("recall@2",), distance="cosine")["side"]
-    assert job.parts.choosing.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
-    assert (tmp_path / "metrics.csv").read_text().startswith("step,attempt,loss")
+    assert job.state.selection.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
+    assert (tmp_path / "metrics.csv").read_text().startswith("step,loss")
     with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):
         Components(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
+from trivet.collapse.dynamics import SimulatedLoss
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
+from trivet.losses.matryoshka import of_batch
 from trivet.models import build
 from trivet.training import RunConfig, embed
-from trivet.training.history import ITEMS, History, moments, predicted_motion
+from trivet.training.components import Components, make_loss
+from trivet.training.history import ITEMS, moments, motion_of, predicted_motion
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -148,25 +149,12 @@ def test_steps_that_are_added_leave_no_moment_that_is_none(pictures: Path, tmp_p
     assert [moment["step"] for moment in history(path)["moments"]] == [0, 1, 2, 5, 6]
 
 
-def test_a_checkpoint_without_history_still_resumes(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    (path / "checkpoints" / "step-00000007.safetensors").unlink()
-    last = path / "checkpoints" / "step-00000006.safetensors"
-    with safe_open(last, framework="pt") as file:
-        metadata = file.metadata()
-    step, seconds, _ = json.loads(metadata["progress"])
-    save_file(load_file(last), last, metadata | {"progress": json.dumps([step, seconds])})
-    resume(path)
-    assert [moment["step"] for moment in history(path)["moments"]] == [7]
-
-
 def test_looking_changes_nothing_and_what_is_not_finite_is_not_seen() -> None:
     settings = config(model={"name": "conv2", "normalize": False})
     splits = load(settings.data, None)
     network = build(settings.model, splits.train.inputs.shape, 0).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    looked = History(splits.train, splits.level, settings)
+    looked = Components(settings, splits).state.history
     looked.measure(0, network)
     looked.measure(3, network)  # no moment
     assert [moment["step"] for moment in looked.moments] == [0]
@@ -185,7 +173,7 @@ def test_a_constant_embedding_is_seen() -> None:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-    looked = History(splits.train, splits.level, settings)
+    looked = Components(settings, splits).state.history
     assert looked.as_json() is None
     looked.measure(0, network)
     seen = looked.as_json()
@@ -196,6 +184,11 @@ def test_a_constant_embedding_is_seen() -> None:
     labels = looked._items.labels["digit"]
     assert moment["recall@1"] == pytest.approx(fmean(((labels == one).sum() - 1) / (ITEMS - 1) for one in labels))
     json.dumps(seen, allow_nan=False)
+
+
+def simulated(values: dict[str, Any]) -> SimulatedLoss | None:
+    settings = RunConfig.parse(values, source="test")
+    return motion_of(of_batch(make_loss(settings, 2)), normalize=settings.model.normalize)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +205,7 @@ def test_a_constant_embedding_is_seen() -> None:
     ],
 )
 def test_motion_is_predicted_where_the_theory_has_the_loss(loss: dict[str, Any], named: str | None) -> None:
-    field = predicted_motion(RunConfig.parse(SETTINGS | {"loss": loss}, source="test"), low=-1)
+    field = predicted_motion(simulated(SETTINGS | {"loss": loss}), low=-1)
     if named is None:
         assert field is None
         return
@@ -224,4 +217,4 @@ def test_motion_is_predicted_where_the_theory_has_the_loss(loss: dict[str, Any],
     # Where positive and negative are equally similar and far, the positive comes nearer.
     assert field["change_ap"][10][10] > 0
     unnormalised = SETTINGS | {"loss": loss, "model": {"name": "linear", "normalize": False}}
-    assert (predicted_motion(RunConfig.parse(unnormalised, source="test")) is None) == (named == "vanilla")
+    assert (predicted_motion(simulated(unnormalised)) is None) == (named == "vanilla")

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from trivet.collapse.monitor import Event
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train import run
 from trivet.commands.train.run import resume, train
-from trivet.datasets import load
 from trivet.io.label_decisions import read_decisions
 from trivet.label_noise import Suspects, find_suspects
 from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
-from trivet.training.components import Components
 from trivet.training.label_cleaning import CleaningConfig, LabelCleaning
 from trivet.training.run_folder import RECORD, RunFolder
 from trivet.training.trainer import Trainer
@@ -55,13 +52,12 @@ def config(**cleaning: Any) -> RunConfig:
 
 
 def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
-    """As a repair may take cleaning back, and return to a checkpoint that has left items out."""
     points, _, labels = clusters()
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=3), labels, batch_size=20)
     cleaning.measure(3, points, num_classes=3, seed=0)
     assert cleaning.changed
     taken_back = LabelCleaning(None, labels, batch_size=20)
-    taken_back.restore(cleaning.state())
+    taken_back.load_state_dict(cleaning.state_dict())
     assert not taken_back.changed
     assert taken_back.as_json() == []
 
@@ -124,7 +120,7 @@ def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.Monke
     for step, seen in enumerate((points, by_heart)):
         cleaning.measure(step, seen, num_classes=3, seed=0)
     resumed = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
-    resumed.restore(json.loads(json.dumps(cleaning.state())))
+    resumed.load_state_dict(json.loads(json.dumps(cleaning.state_dict())))
     resumed.measure(2, by_heart, num_classes=3, seed=0)
     first, second, _ = (look["least"] for look in resumed.as_json())
     assert second < first
@@ -225,19 +221,6 @@ def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
     assert LabelCleaning(CleaningConfig(action="drop"), np.arange(500) % 3, batch_size=20).warnings(60) == []
 
 
-def test_a_repair_that_needs_more_classes_than_are_left_takes_all_labels() -> None:
-    settings = config()
-    splits = load(settings.data, None)
-    parts = Components(settings, splits)
-    given = splits.train.labels["digit"]
-    parts.cleaning.rows = np.flatnonzero(given > 0)
-    parts.put_in_force(settings)
-    assert len(parts.items) == (given > 0).sum()
-    more = RunConfig.parse(SETTINGS | {"batch": {"num_classes": 6, "samples_per_class": 4}}, source="test")
-    parts.put_in_force(more)
-    assert len(parts.items) == len(given)
-
-
 def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(after=6)
     whole = train(settings, tmp_path / "whole")
@@ -265,13 +248,11 @@ def test_a_state_holds_all(action: Any) -> None:
     points, _, labels = clusters()
     before, after = (LabelCleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
     before.measure(0, points, num_classes=3, seed=0)
-    after.restore(json.loads(json.dumps(before.state())))
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     assert after.labels.tolist() == before.labels.tolist()
     assert after.rows.tolist() == before.rows.tolist()
     assert after.as_json() == before.as_json()
     assert not after.due(0)
-    after.restore({})
-    assert not after.changed
 
 
 def test_until_must_lie_beyond_after() -> None:
@@ -297,7 +278,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
 
     def until_killed(self: Trainer) -> None:
         after_step(self)
-        if killed_at and self.task.step == killed_at[0]:
+        if killed_at and self.state.learner.step == killed_at[0]:
             killed_at.pop(0)
             raise Killed
 
@@ -310,29 +291,6 @@ def test_a_killed_run_goes_on_to_the_same_result(
     assert record["cleaning"] == whole["cleaning"]
     one, two = (load_file(next((tmp_path / name / "model").glob("*.safetensors"))) for name in ("whole", "killed"))
     assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
-def test_a_repair_returns_to_the_labels_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: dict[int, list[int]] = {0: [], 1: []}
-    take, meet = Components.take_items, Trainer._meet
-
-    def noted(self: Components) -> None:
-        take(self)
-        sizes[self.guard.attempt].append(len(self.items))
-
-    def with_event(self: Trainer, events: Any) -> None:
-        event = Event(6, "network-collapse", {}, "made up", (), None, 0)
-        meet(self, [event] if self.task.step == 6 and not self.parts.guard.attempt else events)
-
-    monkeypatch.setattr(Components, "take_items", noted)
-    monkeypatch.setattr(Trainer, "_meet", with_event)
-    hard = {"name": "triplet", "positives": "hard", "negatives": "hard"}
-    cleaning = {"action": "drop", "after": 2, "every": 50}
-    values = SETTINGS | {"loss": hard, "guard": {"action": "repair"}, "cleaning": cleaning}
-    record = train(RunConfig.parse(values, source="test"), tmp_path / "run")
-    assert record["guard"]["repairs"][0]["returned_to"] == 0
-    assert sizes[0][-1] < sizes[0][0] == sizes[1][0] > sizes[1][-1]
-    assert [look["step"] for look in record["cleaning"]] == [2]
 
 
 def test_what_was_left_out_stands_in_a_decision_file(tmp_path: Path) -> None:

@@ -55,15 +55,15 @@ def settings(file: Path, *changes: str) -> RunConfig:
 
 def train_killed(config: RunConfig, path: Path) -> None:
     """Train with a kill after the seventh step, and go on from the sixth."""
-    note = RunLog.note_step
+    note = RunLog.add_step
 
-    def note_or_die(journal: RunLog, task: Any, recall: Any) -> None:
-        note(journal, task, recall)
-        if task.step == KILLED:
+    def note_or_die(run_log: RunLog, recall: Any) -> None:
+        note(run_log, recall)
+        if run_log._state.learner.step == KILLED:
             raise KilledError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunLog, "note_step", note_or_die)
+        patch.setattr(RunLog, "add_step", note_or_die)
         patch.setattr(Loggers, "end", lambda *_: None)
         with pytest.raises(KilledError):
             train(config, path)
@@ -80,7 +80,7 @@ def expected(run: Path) -> dict[str, dict[int, float]]:
     record = json.loads((run / "record.json").read_text())
     rows = rows_of(run)
     trained = record["evaluation"]["unseen"][0]["levels"]["kind"]
-    series = record["monitor"]["attempts"][0]["series"]
+    series = record["monitor"]["series"]
     return {
         "train/loss": {int(row["step"]): float(row["loss"]) for row in rows},
         "validation/recall_at_1/kind": {int(row["step"]): float(at) for row in rows if (at := row["recall@1/kind"])},
@@ -113,29 +113,30 @@ class Fake:
         self.broken = False
         self.status = ""
         self.settings: dict[str, Any] = {}
-        self.experiment = self
+        self.id: str | None = "own"
 
-    def log_metrics(self, values: dict[str, float], step: int) -> None:
+    def begin(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+
+    def log(self, values: dict[str, float], step: int) -> None:
         if self.broken:
             raise OSError("the server has gone.")
         self.values += [(name, step, value) for name, value in values.items()]
 
-    def log_hyperparams(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-
-    def set_tag(self, run: str, key: str, text: str) -> None:
+    def log_text(self, key: str, text: str, step: int) -> None:
         self.texts[key] = text
 
-    def save(self) -> None: ...
+    def log_results(self, settings: dict[str, Any], values: dict[str, float], step: int) -> None:
+        self.log(values, step)
 
-    def finalize(self, status: str) -> None:
+    def close(self, status: str) -> None:
         self.status = status
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     one = Fake()
-    monkeypatch.setitem(loggers.OPENERS, "mlflow", lambda folder, name, id, uri: (one, id or "own"))
+    monkeypatch.setitem(loggers.OPENERS, "mlflow", lambda *_: one)
     monkeypatch.setattr(loggers, "installed", lambda name: True)
     return one
 
@@ -150,7 +151,7 @@ def test_a_killed_run_sends_each_value_once_and_trains_as_one_without_loggers(
         found.setdefault(name, []).append((step, value))
     check(found, run)
     assert fake.settings["loss"]["margin"] == 0.4
-    assert fake.status == "success"
+    assert fake.status == "finished"
     for name in ("model/model.safetensors", "model-last/model.safetensors", "checkpoints/step-00000008.safetensors"):
         ours, others = load_file(run / name), load_file(plain / name)
         assert ours.keys() == others.keys()
@@ -162,7 +163,7 @@ def test_a_logger_that_fails_is_left_out_and_the_others_go_on(
     tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Fake()
-    monkeypatch.setitem(loggers.OPENERS, "wandb", lambda *_: (other, "theirs"))
+    monkeypatch.setitem(loggers.OPENERS, "wandb", lambda *_: other)
     with Loggers(tmp_path, ["mlflow", "wandb"], {}, tracking_uri=None, resumed=False) as both:
         both.add({("train", "loss"): 0.5}, 1)
         fake.broken = True
@@ -174,20 +175,18 @@ def test_a_logger_that_fails_is_left_out_and_the_others_go_on(
         assert caplog.messages == ["the logger mlflow failed and gets no more of this run: the server has gone"]
 
 
-def test_names_of_values_and_steps_of_a_second_attempt(tmp_path: Path, fake: Fake) -> None:
+def test_names_of_values_and_nothing_twice(tmp_path: Path, fake: Fake) -> None:
     both = Loggers(tmp_path, ["mlflow", "mlflow"], {}, tracking_uri=None, resumed=False)
     both.add({("validation", "recall@1", "Größe/a.."): 0.5, ("evaluation", "nmi+"): 0.1}, 9)
-    both.add({("evaluation", "nmi+"): 0.2}, 5, attempt=1)
     event = Event(5, "network-collapse", {}, "it fell", (), None, 0)
-    both.say(event, 1)
-    both.say(event, 1)
+    both.add_event(event)
+    both.add_event(event)
     assert fake.values == [
         ("validation/recall_at_1/Gr__e_a", 9, 0.5),
         ("evaluation/nmi_plus", 9, 0.1),
-        ("attempt-1/evaluation/nmi_plus", 5, 0.2),
-        ("attempt-1/event/network-collapse", 5, 1.0),
+        ("event/network-collapse", 5, 1.0),
     ]
-    assert fake.texts == {"attempt-1.event.network-collapse": "step 5: it fell"}
+    assert fake.texts == {"event/network-collapse": "step 5: it fell"}
 
 
 def test_a_logger_that_is_not_installed_or_not_asked_for(

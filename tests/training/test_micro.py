@@ -17,7 +17,7 @@ from trivet.datasets import load
 from trivet.training import RunConfig
 from trivet.training.checkpoint import fingerprint
 from trivet.training.components import Components, first_task
-from trivet.training.loop import TrainState, fit
+from trivet.training.loop import Learner, fit
 from trivet.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -37,14 +37,14 @@ def config(**sections: dict[str, Any]) -> RunConfig:
     return RunConfig.parse({**LEAST, **{key: {**LEAST[key], **sections[key]} for key in sections}}, source="x")
 
 
-def trained(settings: RunConfig) -> TrainState:
+def trained(settings: RunConfig) -> Learner:
     splits = load(settings.data, None)
     task, batches = first_task(settings, splits.train, splits.level, steps=settings.training.num_steps)
     assert fit(task, batches)
     return task
 
 
-def weights(task: TrainState) -> Tensor:
+def weights(task: Learner) -> Tensor:
     assert task.average is not None
     modules = (task.model, task.average, task.loss)
     return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
@@ -63,7 +63,7 @@ def test_a_run_in_pieces_comes_to_the_weights_of_the_whole_batch(precision: str)
     assert not torch.equal(pieces, whole)
 
 
-def first_task_of(settings: RunConfig) -> TrainState:
+def first_task_of(settings: RunConfig) -> Learner:
     splits = load(settings.data, None)
     return first_task(settings, splits.train, splits.level, steps=1)[0]
 
@@ -106,7 +106,7 @@ def test_what_batch_norm_is_over_is_said(model: str, micro: int | None, said: st
     parts = Components(settings, load(settings.data, None))
     assert parts.piece_note.startswith(said)
     assert bool(parts.piece_note) == bool(said)
-    assert parts.notes == parts.model.notes + ((parts.piece_note,) if said else ())
+    assert parts.notes == parts.state.learner.model.notes + ((parts.piece_note,) if said else ())
 
 
 def test_it_is_said_at_the_start_and_stands_in_the_record(

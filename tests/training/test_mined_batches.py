@@ -21,7 +21,6 @@ from trivet.knn.hard_negatives import MiningRules
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
 from trivet.training.components import Components, make_batches
-from trivet.training.repairs import LADDERS, with_changes
 
 DRAW = np.random.default_rng(0)
 KIND = np.arange(96) % 8
@@ -162,11 +161,3 @@ def test_items_that_cleaning_leaves_out_or_relabels_are_in_no_triplet() -> None:
     fit = [names for names in groups if kinds[names[0]] == kinds[names[1]] != kinds[names[2]]]
     assert seen == {name for names in fit for name in names}
     assert len(fit) < len(groups)
-
-
-def test_a_repair_that_takes_other_batches_leaves_them_out() -> None:
-    values = config().model_dump(mode="json", exclude_none=True)
-    easy = next(rung for rung in LADDERS["network-collapse"] if rung.__name__ == "_easy_positives")
-    easy(values, [12] * 4)
-    changed = {f"batch.{key}": value for key, value in values["batch"].items()}
-    assert with_changes(config(), changed).batch.mined is None

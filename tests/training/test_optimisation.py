@@ -21,9 +21,9 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.models import Embedder, ModelConfig, build
 from trivet.training import RunConfig, TrainingConfig
-from trivet.training.checkpoint import Progress, load_weights, save_checkpoint
-from trivet.training.checkpoint_selection import ChoosingConfig, load_splits, make_selection
+from trivet.training.checkpoint_selection import load_splits, make_selection
 from trivet.training.components import Components, check_before_data, first_task, in_steps
+from trivet.training.config import ChoosingConfig
 from trivet.training.loop import fit
 from trivet.training.optimizer import make_optimizer, parameter_groups
 from trivet.training.precision import Precision
@@ -132,7 +132,7 @@ def test_epochs_are_counted_in_steps_once_the_batches_are_known() -> None:
     batches = found.batches.steps_per_epoch
     assert batches == pytest.approx(len(splits.train) / (2 * 8), abs=1)
     assert (found.config.training.steps, found.config.training.epochs) == (3 * batches, None)
-    assert found.config == found.settings == in_steps(found.config, splits)
+    assert found.config == in_steps(found.config, splits)
     late = given.training.model_copy(update={"warmup_steps": 3 * batches})
     with pytest.raises(ValueError, match=f"warmup_steps must lie before the end of the training, {3 * batches} steps"):
         Components(given.model_copy(update={"training": late}), splits)
@@ -205,9 +205,9 @@ def test_a_step_in_fp16_whose_gradient_overflows_is_skipped_and_halves_the_scale
         precision.step((factor * weight).sum(), optimizer, clip_norm=None)
         assert (1 - weight.item(), precision.skipped) == (moved, skipped)
     again = Precision("fp16", CPU)
-    again.restore(json.loads(json.dumps(precision.state())))
-    assert again.state() == precision.state() == precision.state() | {"skipped": 1}
-    assert again.state()["scaler"]["scale"] == 2**15
+    again.load_state_dict(json.loads(json.dumps(precision.state_dict())))
+    assert again.state_dict() == precision.state_dict() == precision.state_dict() | {"skipped": 1}
+    assert again.state_dict()["scaler"]["scale"] == 2**15
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -261,34 +261,20 @@ def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> No
     with RunFolder(path).new(settings, force=False):
         job = Trainer(RunFolder(path), parts, lambda *_: None)
         job.fit()
-    average, model = parts.average, parts.model
+    average, model = parts.state.learner.average, parts.state.learner.model
     assert average is not None
-    assert parts.measured is job.task.measured is average
+    assert parts.state.learner.measured is average
     assert any((one != two).any() for one, two in zip(average.parameters(), model.parameters(), strict=True))
     again = make_selection(settings, splits)
-    again.begin(job.untrained, first=True)
+    again.begin(job.untrained)
     by_average = again.measure(4, average)
-    assert parts.choosing.looks[-1] == again.looks[-1]
-    assert job.journal.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.measure(4, model)["digit"]
+    assert parts.state.selection.looks[-1] == again.looks[-1]
+    assert job.run_log.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.measure(4, model)["digit"]
 
     train(settings.model_copy(update={"choosing": ChoosingConfig()}), tmp_path / "saved")
     last = load_file(tmp_path / "saved" / "checkpoints" / "step-00000004.safetensors")
     for name, value in load_file(tmp_path / "saved" / "model" / "model.safetensors").items():
         np.testing.assert_array_equal(value, last[f"average/{name}"])
-
-
-def test_a_repair_returns_to_the_average_as_well(tmp_path: Path) -> None:
-    networks = [build(ModelConfig(name="linear", embedding_dim=4), (1, 8, 8), seed) for seed in range(4)]
-    model, average, one, two = networks
-    loss = config().loss.build(num_classes=2, embedding_dim=4, generator=torch.Generator())
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    save_checkpoint(
-        RunFolder(tmp_path), Progress(3, 0.0), model, loss, optimizer, fingerprint="", healthy=0, average=average
-    )
-    load_weights(RunFolder(tmp_path).checkpoints()[0], one, loss, two)
-    for saved, loaded in ((model, one), (average, two)):
-        for name, value in saved.state_dict().items():
-            assert torch.equal(loaded.state_dict()[name], value)
 
 
 FULL: dict[str, Any] = {

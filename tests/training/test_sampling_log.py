@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -22,6 +22,7 @@ from trivet.label_noise import count_picks
 from trivet.mining import mine
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
+from trivet.training.components import Components
 from trivet.training.sampling_log import LOOKS, SPACING, SamplingLog, spacing
 
 SETTINGS: dict[str, Any] = {
@@ -82,7 +83,7 @@ def test_true_labels_are_those_of_the_batch(whole: Path, pictures: Path) -> None
     splits = load(settings(pictures).data, None)
     assert splits.noise is not None
     with safe_open(whole / "checkpoints" / "step-00000040.safetensors", framework="pt") as file:
-        kept = json.loads(file.metadata()["picks"])
+        kept = json.loads(file.metadata()["state"])["sampling"]
     batches = PKBatches(splits.train.labels["class"], num_classes=4, samples_per_class=6, seed=1)
     assert [look["step"] for look in kept] == list(range(0, 40, 4))
     for look in kept:
@@ -104,24 +105,9 @@ def test_a_killed_and_resumed_run_says_the_same(whole: Path, tmp_path: Path) -> 
     assert noise(path) == noise(whole)
 
 
-def test_a_checkpoint_without_looks_still_resumes(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    (path / "checkpoints" / "step-00000040.safetensors").unlink()
-    last = path / "checkpoints" / "step-00000020.safetensors"
-    with safe_open(last, framework="pt") as file:
-        metadata = {name: text for name, text in file.metadata().items() if name != "picks"}
-    save_file(load_file(last), last, metadata)
-    resume(path)
-    assert noise(path)["strategy"]["looks"] == 5
-
-
 def test_evaluating_anew_keeps_what_was_seen_while_training(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(whole, path)
-    record = json.loads((path / "record.json").read_text())
-    record["label_noise"]["labels"] = {"trained": {"rate": 0.68, "interval": [0.61, 0.72]}, "items": 100}
-    (path / "record.json").write_text(json.dumps(record))  # as older runs were written
     evaluate_run(path)
     assert noise(path) == noise(whole)
 
@@ -164,8 +150,8 @@ def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
 
 def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None:
     longer = settings(pictures, training={"steps": 800})
-    log = SamplingLog(load(longer.data, None), longer)
-    log.restore([{"step": step} for step in (0, 4, 8, 12)])
+    log = Components(longer, load(longer.data, None)).state.sampling
+    log.load_state_dict([{"step": step} for step in (0, 4, 8, 12)])
     assert [look["step"] for look in log.looks] == [0, 8]
 
 
@@ -176,7 +162,7 @@ def seeded() -> torch.Generator:
 def test_a_look_counts_the_batch_that_the_loss_was_given(pictures: Path) -> None:
     config = settings(pictures, loss={"positives": "easy", "negatives": "semihard-hardest"})
     loss: EmbeddingLoss = config.loss.build(num_classes=4, embedding_dim=4, generator=seeded())
-    log, steps = SamplingLog(load(config.data, None), config), iter([0, 1, 4])
+    log, steps = SamplingLog(load(config.data, None), loss, steps=config.training.num_steps), iter([0, 1, 4])
     log.watch(loss, lambda: next(steps), lambda _: None)
     draws = seeded()
     rows, labels = torch.randn(12, 4, generator=draws), torch.arange(12) // 3

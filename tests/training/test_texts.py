@@ -61,7 +61,7 @@ def test_a_killed_run_with_dropout_and_workers_ends_with_the_same_weights(
 
     def until_killed(self: Trainer) -> None:
         after_step(self)
-        if self.task.step == 3:
+        if self.state.learner.step == 3:
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Advice in words: what a person should change when an embedding collapses. `training.repairs` changes settings."""
+"""Advice in words: what a person should change when an embedding collapses."""
 
 from __future__ import annotations
 

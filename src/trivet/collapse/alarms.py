@@ -24,7 +24,7 @@ SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
 _CHOSEN = "chosen on the selection runs of studies/gauntlet.py"
 ALARMS: dict[str, Threshold] = {
     "risk": Threshold(0.8, "risk", "at least, at two consecutive checks: the network is about to collapse", _CHOSEN),
-    "healthy": Threshold(0.5, "risk", "below: not suspicious, so a repair may return here", "our choice"),
+    "healthy": Threshold(0.5, "risk", "below: not suspicious", "our choice"),
     "lost": Threshold(
         0.12, "fine_recall", "lost since its best, beyond three standard errors: tight classes collapse", _CHOSEN
     ),
@@ -63,7 +63,7 @@ class Event:
         rule: the comparison that decided, in words with its numbers.
         changes: one to three things to change, the most effective first.
         forecast: probability of a collapse of the network by the end of the run, in [0, 1]; None without a forecast.
-        healthy: optimiser steps done when nothing was suspicious last; a repair returns there.
+        healthy: optimiser steps done when nothing was suspicious last.
     """
 
     step: int

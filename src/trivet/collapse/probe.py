@@ -383,13 +383,6 @@ class ProbeTracker:
         _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self._classes)
         return high if now.recall <= high else None
 
-    def begin_again(self) -> ProbeTracker:
-        """One for another attempt at the same run: the same reference, and nothing else."""
-        new = ProbeTracker()
-        new.reference = new.best = self.reference
-        new._classes, new._fine = self._classes, self._fine
-        return new
-
     def as_json(self) -> dict[str, Any] | None:
         """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first look.
 

@@ -27,9 +27,9 @@ def complete(kind: type[T], values: Mapping[str, Any]) -> T:
         ValueError: if a number is missing, or a part is no object where the type has one.
 
     Example:
-        >>> from trivet.reports.monitor_record import Repair
-        >>> complete(Repair, {"step": 20, "returned_to": 10, "kind": "network-collapse", "why": "It fell."})["changes"]
-        {}
+        >>> from trivet.reports.monitor_record import Guard
+        >>> complete(Guard, {"action": "warn"})["snapshot"] is None
+        True
     """
     hashable: Any = kind
     completed: T = _record(hashable)(values)

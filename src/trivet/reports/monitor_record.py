@@ -32,8 +32,8 @@ class Probe(TypedDict):
     series: dict[str, list[float | None]]
 
 
-class Attempt(TypedDict):
-    """What was seen up to a repair or to the end: measure -> its value at each look."""
+class Monitor(TypedDict):
+    """What the monitor measured: measure -> its value at each check."""
 
     series: dict[str, list[float | None]]
     events: list[Event]
@@ -41,43 +41,9 @@ class Attempt(TypedDict):
     probe: Probe | None
 
 
-class Monitor(TypedDict):
-    """The attempts, of which each but the last ended in a repair."""
-
-    attempts: list[Attempt]
-
-
-class Repair(TypedDict):
-    """A return to a checkpoint; setting -> its old and its new value, None for one that is absent."""
-
-    step: int
-    returned_to: int
-    kind: str
-    changes: dict[str, list[object]]
-    why: str
-
-
-class Unrepaired(TypedDict):
-    """An event that was to be repaired and was not."""
-
-    step: int
-    kind: str
-    why: str
-
-
-class Kept(TypedDict):
-    """The attempt and the step whose network is the result, as the last one ended worse."""
-
-    attempt: int
-    step: int
-
-
 class Guard(TypedDict):
-    """What was done; `settings` are those that repairs changed, `stopped_by` the event that ended the training."""
+    """What was done: the step of the network that is the result in place of the last, and what ended the training."""
 
     action: str
-    repairs: list[Repair]
-    settings: dict[str, object]
-    not_repaired: list[Unrepaired]
-    kept: Kept | None
+    snapshot: int | None
     stopped_by: str | None

@@ -70,10 +70,9 @@ class RunData(TypedDict):
 
 
 class Curves(TypedDict):
-    """Steps that were logged, the attempt that each belongs to, and series over them."""
+    """Steps that were logged, and series over them."""
 
     step: list[int]
-    attempt: list[int]
     loss: list[float | None]
     active: list[float | None]
     hard: list[float | None]
@@ -88,7 +87,6 @@ Validation = TypedDict(
         "split": str,
         "items": int | None,
         "step": list[int],
-        "attempt": list[int],
         "recall@1": dict[str, list[float | None]],
     },
 )

@@ -1,16 +1,15 @@
-"""Checkpoints: model, loss and optimiser in one safetensors file. Nothing is pickled."""
+"""The state of a run, and checkpoints of it: all tensors and numbers in one safetensors file. Nothing is pickled."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -18,68 +17,106 @@ from torch import Tensor, nn
 from trivet.datasets import Splits
 from trivet.io.atomic_files import write_atomic
 from trivet.runtime.safe_read import parse_json
-from trivet.training.checkpoint_selection import ended
-from trivet.training.config import RunConfig
+from trivet.training.checkpoint_selection import CheckpointSelection, patience_end
+from trivet.training.config import TO_THE_END, RunConfig
+from trivet.training.guard import Guard
+from trivet.training.history import History
+from trivet.training.label_cleaning import LabelCleaning
+from trivet.training.loop import Learner
 from trivet.training.mined_batches import mined_fingerprint
 from trivet.training.probe import probe_items
 from trivet.training.run_folder import RunFolder
-from trivet.training.schedule import TO_THE_END
+from trivet.training.sampling_log import SamplingLog
 
-STATES = ("guard", "cleaning", "choosing", "precision")
-# Settings that came later: at their defaults they are left out of the fingerprint, so that earlier runs can go on.
-ADDED = ("epochs", "backbone_learning_rate", "clip_norm", "step_size", "milestones", "gamma", "ema")
+RETAINED = 2  # newest checkpoints of a run that stay
 
 
-class Progress(NamedTuple):
-    """How far a run is: optimiser steps done, seconds of training, what `training.history` saw, and states.
+@dataclass
+class TrainState:
+    """All that training changes; a checkpoint holds this and nothing else.
 
-    `picks` are the looks of `training.sampling_log`; `choosing` and `precision` are the states of these modules.
+    Attributes:
+        learner: network, loss, optimiser, and the steps done.
+        guard: what the monitor saw, and the best network by the probe.
+        cleaning: the labels in use.
+        selection: the best step so far.
+        history: measures of a sample of the training items.
+        sampling: which triplets the loss selected.
+        seconds: of training.
     """
 
-    step: int
-    seconds: float
-    moments: Sequence[dict[str, Any]] = ()
-    guard: Mapping[str, Any] = MappingProxyType({})
-    cleaning: Mapping[str, Any] = MappingProxyType({})
-    picks: Sequence[dict[str, Any]] = ()
-    choosing: Mapping[str, Any] = MappingProxyType({})
-    precision: Mapping[str, Any] = MappingProxyType({})
+    learner: Learner
+    guard: Guard
+    cleaning: LabelCleaning
+    selection: CheckpointSelection
+    history: History
+    sampling: SamplingLog
+    seconds: float = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is no tensor, as JSON."""
+        sections = {name: section.state_dict() for name, section in self._sections().items()}
+        return {"step": self.learner.step, "seconds": self.seconds, **sections}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name, on the CPU."""
+        best, snapshot = self.selection.weights, self.guard.weights
+        return learner_tensors(self.learner) | _copied({"best": best, "snapshot": snapshot})
+
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` and `tensors` gave, the latter as a tree of dicts."""
+        _load_learner(self.learner, tensors)
+        self.load_sections(state)
+        self.guard.weights = tensors.get("snapshot", {})
+        if self.selection.continues(state["selection"]):
+            self.selection.weights = tensors.get("best", {})
+
+    def load_sections(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` alone."""
+        self.learner.step, self.seconds = state["step"], state["seconds"]
+        for name, section in self._sections().items():
+            section.load_state_dict(state[name])
+
+    def _sections(self) -> dict[str, Any]:
+        return {
+            "precision": self.learner.precision,
+            "guard": self.guard,
+            "cleaning": self.cleaning,
+            "selection": self.selection,
+            "history": self.history,
+            "sampling": self.sampling,
+        }
 
 
-def save_checkpoint(
-    run: RunFolder,
-    progress: Progress,
-    model: nn.Module,
-    loss: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    fingerprint: str,
-    healthy: int,
-    best: Mapping[str, Tensor] = MappingProxyType({}),
-    held: Mapping[str, Tensor] = MappingProxyType({}),
-    average: nn.Module | None = None,
-) -> None:
-    """Write a checkpoint, whole or not at all; the last two are kept, and those that a repair may return to.
+def save_checkpoint(run: RunFolder, state: TrainState, fingerprint: str) -> None:
+    """Write a checkpoint, whole or not at all; the last two are kept.
 
     Args:
         fingerprint: of the settings and the data, see `load_checkpoint`.
-        healthy: the last step at which all was well; the newest checkpoint up to it is kept, and that of step 0.
-        best: the weights of the best step so far, where one is chosen.
-        held: the weights that the guard holds, see `training.guard`.
-        average: of the weights of the model, where there is one.
     """
-    tensors = state_of(model, loss, optimizer, average) | _copied({"best": dict(best), "held": dict(held)})
-    *done, guard, cleaning, picks, choosing, precision = progress
-    states = {"guard": json.dumps(dict(guard)), "cleaning": json.dumps(dict(cleaning)), "picks": json.dumps(picks)}
-    states |= {"choosing": json.dumps(dict(choosing)), "precision": json.dumps(dict(precision))}
-    metadata = {"progress": json.dumps(done), **states, "fingerprint": fingerprint}
-    data = save(tensors, metadata=metadata)
-    write_atomic(run.path / "checkpoints" / f"step-{progress.step:08d}.safetensors", data)
-    files = run.checkpoints()
-    retained = {*files[-2:], *[file for file in files if step_of(file) <= healthy][-1:]}
-    for old in files:
-        if old not in retained and step_of(old):
-            old.unlink()
+    metadata = {"state": json.dumps(state.state_dict()), "fingerprint": fingerprint}
+    path = run.path / "checkpoints" / f"step-{state.learner.step:08d}.safetensors"
+    write_atomic(path, save(state.tensors(), metadata=metadata))
+    for old in run.checkpoints()[:-RETAINED]:
+        old.unlink()
+
+
+def load_checkpoint(path: Path, state: TrainState, fingerprint: str) -> None:
+    """Restore the state of a run.
+
+    Raises:
+        ValueError: if the file is broken, or was written with other settings or data.
+    """
+    metadata, values, tensors = _read(path)
+    if metadata.get("fingerprint") != fingerprint:
+        raise ValueError(
+            f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
+            "data to continue, or start a new run."
+        )
+    try:
+        state.load(values, tensors)
+    except (KeyError, TypeError) as error:
+        raise _incomplete(path, error) from None
 
 
 def forget_checkpoints(run: RunFolder) -> None:
@@ -87,73 +124,35 @@ def forget_checkpoints(run: RunFolder) -> None:
     shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
 
 
-def state_of(
-    model: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, average: nn.Module | None
-) -> dict[str, Tensor]:
-    """All tensors that training changes, by name, on the CPU."""
-    state = {"model": model.state_dict(), "loss": loss.state_dict(), "optimizer": optimizer.state_dict()["state"]}
-    state["average"] = {} if average is None else average.state_dict()
-    return _copied(state)
-
-
-def put_state(
-    tensors: Mapping[str, Tensor],
-    model: nn.Module,
-    loss: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: nn.Module | None,
-) -> None:
-    """Put back what `state_of` gave."""
-    _restore(_unflatten(tensors), model, loss, optimizer, average)
-
-
 def step_of(path: Path) -> int:
     """The step of a checkpoint, from its name."""
     return int(path.stem.removeprefix("step-"))
 
 
-def load_checkpoint(
-    path: Path,
-    model: nn.Module,
-    loss: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    fingerprint: str,
-    average: nn.Module | None = None,
-) -> Progress:
-    """Restore model, loss, optimiser and the average of the weights, if there is one; returns how far the run was.
-
-    Raises:
-        ValueError: if the file is broken, or was written with other settings or data.
-    """
-    metadata, progress, state = _read(path)
-    if metadata.get("fingerprint") != fingerprint:
-        raise ValueError(
-            f"{path} was written with other settings or data than the run folder now has; restore config.toml and the "
-            "data to continue, or start a new run."
-        )
-    _restore(state, model, loss, optimizer, average)
-    return progress
+def learner_tensors(learner: Learner) -> dict[str, Tensor]:
+    """All tensors that optimiser steps change, by name, on the CPU."""
+    tree = {"model": learner.model.state_dict(), "loss": learner.loss.state_dict()}
+    average = {} if learner.average is None else learner.average.state_dict()
+    return _copied(tree | {"optimizer": learner.optimizer.state_dict()["state"], "average": average})
 
 
-def _restore(
-    state: Mapping[str, Any],
-    model: nn.Module,
-    loss: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: nn.Module | None,
-) -> None:
-    model.load_state_dict(state["model"])
-    loss.load_state_dict(state["loss"])
-    if average is not None:
-        average.load_state_dict(state["average"])
-    groups = optimizer.state_dict()["param_groups"]
-    slots = {int(number): values for number, values in state.get("optimizer", {}).items()}
-    optimizer.load_state_dict({"state": slots, "param_groups": groups})
+def load_learner_tensors(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `learner_tensors` gave."""
+    _load_learner(learner, _unflatten(tensors))
 
 
-def read_progress(path: Path) -> Progress:
-    """How far the run was.
+def _load_learner(learner: Learner, tensors: Mapping[str, Any]) -> None:
+    learner.model.load_state_dict(tensors["model"])
+    learner.loss.load_state_dict(tensors.get("loss", {}))
+    if learner.average is not None:
+        learner.average.load_state_dict(tensors["average"])
+    groups = learner.optimizer.state_dict()["param_groups"]
+    slots = {int(number): values for number, values in tensors.get("optimizer", {}).items()}
+    learner.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What `TrainState.state_dict` gave.
 
     Raises:
         ValueError: if the file is broken.
@@ -169,40 +168,8 @@ def trained_to_the_end(config: RunConfig, path: Path) -> bool:
     """
     if step_of(path) >= config.training.num_steps:
         return True
-    choice = read_progress(path).choosing
-    if not choice:
-        return False
-    return ended(config.choosing.patience, choice["looks"], choice["step"], choice.get("since", 0)) is not None
-
-
-def load_snapshots(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights of the best step so far, and those that the guard holds; empty where there are none.
-
-    Raises:
-        ValueError: if the file is broken.
-    """
-    state = _read(path)[2]
-    return state.get("best", {}), state.get("held", {})
-
-
-def load_weights(
-    path: Path, model: nn.Module, loss: nn.Module, average: nn.Module | None = None
-) -> Sequence[dict[str, Any]]:
-    """Restore the model and its average, and the loss as `load_loss` does; returns what `training.history` had seen.
-
-    Layers of another shape stay as they are: the last one, where a repair has widened the embedding.
-
-    Raises:
-        ValueError: if the file is broken.
-    """
-    _, progress, state = _read(path)
-    for name, network in {"model": model, "average": average}.items():
-        if network is not None:
-            current = network.state_dict()
-            matching = {key: value for key, value in state[name].items() if value.shape == current[key].shape}
-            network.load_state_dict(current | matching)
-    _restore_loss(state, loss)
-    return progress.moments
+    choice = read_state(path)["selection"]
+    return patience_end(config.choosing.patience, choice["looks"], choice["step"]) is not None
 
 
 def load_loss(path: Path, loss: nn.Module) -> None:
@@ -211,31 +178,29 @@ def load_loss(path: Path, loss: nn.Module) -> None:
     Raises:
         ValueError: if the file is broken.
     """
-    _restore_loss(_read(path)[2], loss)
-
-
-def _restore_loss(state: Mapping[str, Any], loss: nn.Module) -> None:
-    current = loss.state_dict()
-    saved: dict[str, Tensor] = state.get("loss", {})
-    if {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in current.items()}:
+    saved: dict[str, Tensor] = _read(path)[2].get("loss", {})
+    shapes = {name: value.shape for name, value in loss.state_dict().items()}
+    if {name: value.shape for name, value in saved.items()} == shapes:
         loss.load_state_dict(saved)
 
 
-def _read(path: Path) -> tuple[dict[str, str], Progress, dict[str, Any]]:
-    """Metadata, progress and tensors of a checkpoint."""
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
+    """Metadata, state and tensors of a checkpoint."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, str] = file.metadata()
-            states = {name: parse_json(metadata.get(name, "{}")) for name in STATES}
-            states["picks"] = tuple(parse_json(metadata.get("picks", "[]")))
-            progress = Progress(*parse_json(metadata["progress"]))._replace(**states)
-            state = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
+            state = dict(parse_json(metadata["state"]))
+            tensors = _unflatten({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} must be a complete checkpoint: {' '.join(str(error).split())}; delete it to resume from the one "
-            "before, or from the start."
-        ) from None
-    return metadata, progress, state
+        raise _incomplete(path, error) from None
+    return metadata, state, tensors
+
+
+def _incomplete(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} must be a complete checkpoint: {' '.join(str(error).split())}; delete it to resume from the one "
+        "before, or from the start."
+    )
 
 
 def _copied(tree: Mapping[Any, Any]) -> dict[str, Tensor]:
@@ -264,34 +229,24 @@ def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def fingerprint(config: RunConfig, splits: Splits) -> str:
-    """What a checkpoint depends on: the settings, but for those that change no step before it, and the items.
+    """The settings that a checkpoint depends on, and the items, as a hash.
 
     Of decisions on labels, and of mined triplets, it is what they say of these, and not where their file lies.
     """
-    training, fields = config.training, type(config.training).model_fields
-    changes_nothing = set() if training.schedule in TO_THE_END else {"steps"}
-    changes_nothing |= {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
-    changes_nothing |= {name for name in ADDED if getattr(training, name) == fields[name].default}
+    changes_nothing = {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
+    if config.training.schedule not in TO_THE_END:
+        changes_nothing.add("steps")
     left_out: dict[str, Any] = {
         "evaluation": True,
         "guard": True,
         "training": changes_nothing,
         "data": {"decisions"},
         "batch": {"mined"},
-        "choosing": {"patience"},
+        "choosing": True if config.choosing.keep == "last" else {"patience"},
     }
     settings = config.model_dump(mode="json", exclude=left_out)
-    if config.choosing.keep == "last":  # no step depends on it; before there was a choice, the settings had no section
-        settings.pop("choosing")
-    elif config.choosing.level is None:
-        del settings["choosing"]["level"]
-    for section, setting in (("batch", "micro"), ("loss", "prefixes")):  # settings that earlier runs did not have
-        if settings[section][setting] is None:
-            del settings[section][setting]
-    if training.weight_decay:
-        settings["training"]["decayed"] = "matrices"  # of earlier runs it was all
     decided: list[Any] = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
-    probe = probe_items(config, splits)
+    probe = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
     if probe is not None and probe.split is None:
         decided.append(probe.rows.tolist())  # left out of training
     if config.batch.mined is not None:

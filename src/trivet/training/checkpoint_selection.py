@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
 from scipy import stats
 from torch import Tensor
 
-from trivet.config.base import Config
 from trivet.datasets import Dataset, Inputs, Splits, load
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
 from trivet.metrics.points import Metric
@@ -22,45 +19,13 @@ from trivet.models import Embedder, Tokenize, tokenize_of
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter
 from trivet.training.class_sample import evaluation_sample
+from trivet.training.config import ChoosingConfig, RunConfig
 from trivet.training.embed_dataset import embed
-
-if TYPE_CHECKING:
-    from trivet.training.config import RunConfig
 
 SPLITS = ("validation", "val")  # by which a step is chosen, the first that is there
 RECALL = "recall@1"
 Embed = Callable[[Embedder, Inputs, Callable[[int, int], None]], Floats]
 LEVEL = 0.95  # of the one-sided interval of a gain over classes
-
-
-class ChoosingConfig(Config):
-    """Which step is the result of a run, and when training ends early."""
-
-    keep: Literal["last", "best"] = Field(
-        "last",
-        description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
-        "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
-        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
-        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
-        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
-    )
-    measure: str = Field(
-        "map@r",
-        description="The measure that is highest at the best step: recall@K for a K of evaluation.k, r-precision, "
-        "map@r, map, mrr or one of evaluation.further.",
-    )
-    level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="Training ends early after this many looks, one every evaluation.every steps, without a higher "
-        'measure. It needs what keep = "best" needs. Default: never.',
-    )
-
-    @property
-    def counted_measure(self) -> str | None:
-        """The measure on which the result of a run depends; None where the last step is the result in any case."""
-        return None if self.keep == "last" and self.patience is None else self.measure
 
 
 def load_splits(
@@ -144,7 +109,6 @@ class CheckpointSelection:
         looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
             lower end of the interval of the gain, None for a single class.
         step: of the best.
-        since: the step that a repair returned to, from which patience counts; 0 before one.
         weights: of the best; empty before the first look, and where nothing is chosen.
     """
 
@@ -162,22 +126,16 @@ class CheckpointSelection:
         self.level = level
         self.items, self.known, self._distance = items, known, distance
         self.shared: Embed | None = None
-        self._untrained: Embedder | None = None
         self._start: Scores | None = None
         self.looks: list[dict[str, Any]] = []
-        self.step = self.since = 0
+        self.step = 0
         self.weights: dict[str, Tensor] = {}
 
-    def begin(self, untrained: Embedder, *, first: bool) -> None:
-        """See the network before its first step, which all others are compared with.
-
-        Args:
-            first: whether this is the first look of the run, as it does not go on from a checkpoint.
-        """
+    def begin(self, untrained: Embedder) -> None:
+        """Measure the network before its first step, which all others are compared with."""
         if self.active:
-            self._untrained, self._start = untrained, self._scores(untrained)
-            if first:
-                self._note(0, untrained, self._start)
+            self._start = self._scores(untrained)
+            self._note(0, untrained, self._start)
 
     def measure(self, step: int, model: Embedder) -> dict[str, float]:
         """See the network after so many steps; returns the mean recall@1 by level, see `Scores`."""
@@ -186,45 +144,32 @@ class CheckpointSelection:
             self._note(step, model, scores)
         return scores.recall
 
-    def go_back(self, step: int, model: Embedder) -> None:
-        """Begin anew at the network that a repair returned to, or that a checkpoint without a choice holds.
-
-        The start stays the first candidate, unless a repair has changed its shape.
-        """
-        self.looks, self.since = [], step
-        if not self.active:
-            return
-        assert self._untrained is not None
-        assert self._start is not None
-        start, scores = self._untrained, self._start
-        if step and _shapes(start) == _shapes(model):
-            if start.normalize != model.normalize:  # as a repair may set it
-                start = copy.copy(start)
-                start.normalize = model.normalize
-                scores = self._scores(start)
-            self._note(0, start, scores)
-        self._note(step, model, self._scores(model))  # alone: other processes are not between two steps now
-
     @property
     def ended(self) -> int | None:
         """The step at which training ends, as patience is at its end; None while it is not."""
-        return ended(self.config.patience, self.looks, self.step, self.since)
+        return patience_end(self.config.patience, self.looks, self.step)
 
     def best(self) -> dict[str, Any] | None:
         """The look at the best step; None before the first."""
         return next((check for check in self.looks if check["step"] == self.step), None)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights, as JSON."""
-        return {"step": self.step, "looks": self.looks, "since": self.since, "measure": self._measure}
+        return {"step": self.step, "looks": self.looks, "measure": self._measure}
 
-    def restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
-        """Go on from a `state`; returns False for one that holds no choice, or one by another measure."""
-        if not state.get("looks") or state.get("measure", self._measure) != self._measure:
-            return False
-        self.step, self.looks, self.weights = state["step"], list(state["looks"]), dict(weights)
-        self.since = state.get("since", 0)  # not in the checkpoints of a run whose looks began with it
-        return True
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, if it `continues`; else the choice begins anew."""
+        if self.continues(state):
+            self.step, self.looks = state["step"], list(state["looks"])
+
+    def continues(self, state: Mapping[str, Any]) -> bool:
+        """Whether a `state_dict` is of the same measure of the same items."""
+        return bool(state["measure"] == self._measure)
+
+    @property
+    def _measure(self) -> list[str | int]:
+        known = 0 if self.known is None else len(self.known)
+        return [self.config.measure, self.level, self._distance, len(self.items), known]
 
     def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
         """The section "choosing" of the run record; None where there is nothing to choose by.
@@ -248,10 +193,6 @@ class CheckpointSelection:
             "ended": self.ended if self.ended != steps else None,
             "looks": self.looks,
         }
-
-    @property
-    def _measure(self) -> list[str | int]:
-        return [self.config.measure, self.level, 0 if self.known is None else len(self.known)]
 
     def _note(self, step: int, model: Embedder, scores: Scores) -> None:
         assert self._start is not None
@@ -340,33 +281,19 @@ def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
     return not first & second
 
 
-def choice_of(config: RunConfig, splits: Splits, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The section "choosing" of the record of a run whose checkpoint has this state; None where nothing was chosen."""
-    choosing = make_selection(config, splits)
-    choosing.restore(state, {})
-    return choosing.as_json(monitored_split(splits), config.training.num_steps) if choosing.looks else None
-
-
-def ended(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int, since: int = 0) -> int | None:
+def patience_end(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int) -> int | None:
     """The step of the look at which patience was at its end; None where it is not.
 
     Args:
         patience: looks without a higher measure; None for no end.
         looks: see `CheckpointSelection`.
         best: the step of the best.
-        since: the step from which patience counts.
     """
     if patience is None or not looks:
         return None
-    values = [check["value"] for check in looks]
-    last = max(
-        values.index(max(values)), *(position for position, check in enumerate(looks) if check["step"] in (best, since))
-    )
+    values = [entry["value"] for entry in looks]
+    last = max(values.index(max(values)), *(position for position, entry in enumerate(looks) if entry["step"] == best))
     return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
-
-
-def _shapes(model: Embedder) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
 def _better(check: Mapping[str, Any], start: Floats) -> bool:

@@ -17,18 +17,20 @@ from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
+from trivet.losses.matryoshka import of_batch
 from trivet.models import Embedder, build
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
 from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
+from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import make_selection, monitored_split
 from trivet.training.config import RunConfig
 from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.guard import Guard
-from trivet.training.history import History
+from trivet.training.history import History, motion_of
 from trivet.training.initial_network import untrained
 from trivet.training.label_cleaning import LabelCleaning
-from trivet.training.loop import Batches, TrainState, step_seed
+from trivet.training.loop import Batches, Learner, step_seed
 from trivet.training.mined_batches import check_mined, mined_batches
 from trivet.training.optimizer import parameter_groups
 from trivet.training.precision import check_precision, device_of
@@ -127,16 +129,16 @@ def first_task(
     steps: int,
     after_step: Callable[[], None] = lambda: None,
     monitor: CollapseMonitor | None = None,
-) -> tuple[TrainState, Batches]:
+) -> tuple[Learner, Batches]:
     """A network and a loss before their first step, and the batches of the first `steps`, to be given to `fit`.
 
     Args:
         items: to train on.
         level: the label level to train on.
-        after_step, monitor: see `TrainState`.
+        after_step, monitor: see `Learner`.
     """
     model = untrained(config, items)
-    task = TrainState(
+    task = Learner(
         model,
         make_loss(config, len(items.names[level])),
         config.training,
@@ -200,20 +202,15 @@ def in_steps(config: RunConfig, splits: Splits) -> RunConfig:
 
 
 class Components:
-    """The parts of a run while it trains, as the settings in force make them.
+    """What trains, as the settings make it of the data.
 
     Attributes:
-        config: the settings of the user, epochs counted in steps.
-        settings: those in force, which repairs change.
-        model: a repair loads weights into it; one that widens the embedding builds another, whose last layer is new.
-        average: of its weights, if the settings ask for one.
-        guard: what was seen, and done about it.
-        held_out: the items that the guard asks, see `training.probe`; None for none.
+        config: the settings, epochs counted in steps.
+        probe_items: the items that the guard measures, see `training.probe`; None for none.
         items, rows, batches: what is trained on, and which training items these are: without what cleaning and the
             probe leave out, with the labels that cleaning gives.
-        split, sample: the name of the evaluation split that is followed, and the items of it that are measured during
-            training.
-        choosing: the best step so far, by these items.
+        split: the name of the evaluation split that is measured during training.
+        state: network, loss, optimiser, and what was measured of them so far.
         mined_note: how many mined triplets are left out, in a sentence; empty where none is.
 
     Raises:
@@ -223,44 +220,66 @@ class Components:
     def __init__(self, config: RunConfig, splits: Splits, world: ProcessGroup | None = None) -> None:
         self.world = world
         self.config, self.splits = (config := in_steps(config, splits)), splits
-        check_levels(config, splits.train.labels)
+        train, level = splits.train, splits.level
+        check_levels(config, train.labels)
         mined = config.batch.mined
-        self.mined_note = "" if mined is None else check_mined(mined, splits.train, splits.level)
-        self.guard = Guard(config, class_sizes(config, splits.train, splits.level))
-        self.fine = finer_level(splits.train, splits.level)
-        self.model = untrained(config, splits.train)
-        parameter_groups(self.model, config.training)  # here, as it may refuse the settings
-        self.settings = config
-        self.cleaning = self._cleaning_of(config)
-        self.probe_items = probe_items(config, splits)
-        self.put_in_force(config)
+        self.mined_note = "" if mined is None else check_mined(mined, train, level)
+        model = untrained(config, train)
+        loss = make_loss(config, len(train.names[level]))
+        parameter_groups(model, config.training)  # here, as it may refuse the settings
+        self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
+        guard = Guard(config.guard, steps=config.training.num_steps)
+        main = world is None or world.main  # it sees the whole batch, as all do
+        learner = Learner(
+            model,
+            loss,
+            config.training,
+            seed=config.seed,
+            monitor=guard.monitor if main else None,
+            probe=self._probe(guard, model) if main else None,
+            average=copy.deepcopy(model) if config.training.ema is not None else None,
+            world=world,
+            micro=config.batch.micro,
+        )
+        self.state = TrainState(
+            learner,
+            guard,
+            LabelCleaning(config.cleaning, train.labels[level], batch_size=config.batch.batch_size),
+            make_selection(config, splits),
+            History(
+                train,
+                level,
+                steps=config.training.num_steps,
+                distance=config.evaluation.distance,
+                motion=motion_of(of_batch(loss), normalize=config.model.normalize),
+                seed=config.seed,
+            ),
+            SamplingLog(splits, of_batch(loss), steps=config.training.num_steps),
+        )
+        self.take_items()
         self.split = monitored_split(splits)
-        self.choosing = make_selection(config, splits)
-        self.choosing.shared = None if world is None else world.embed
-        self.sample = self.choosing.items
-
-    @property
-    def measured(self) -> Embedder:
-        """The network that is looked at, chosen and saved: the average of the weights, where there is one."""
-        return self.model if self.average is None else self.average
+        self.state.selection.shared = None if world is None else world.embed
+        if main:
+            self.state.sampling.watch(loss, lambda: learner.step, self._truth)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the network, and of the pieces that it gets, in sentences."""
-        return (*self.model.notes, *filter(None, [self.piece_note, self.probe_note, self.mined_note]))
+        return (*self.state.learner.model.notes, *filter(None, [self.piece_note, self.probe_note, self.mined_note]))
 
     @property
     def probe_note(self) -> str:
         """That training items are left out for the guard, or no probe is asked though one was wanted; else empty."""
         if self.probe_items is None:
-            return no_probe_reason(self.config, self.splits)
+            return no_probe_reason(self.config.guard, self.splits)
         return self.probe_items.sentence if self.probe_items.split is None else ""
 
     @property
     def piece_note(self) -> str:
         """What batch norm is computed over where a batch is embedded in pieces; empty where it is not."""
         batch = self.config.batch
-        norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        modules = self.state.learner.model.modules()
+        norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if batch.piece_size == batch.batch_size or not any(module.training for module in norms):
             return ""
         return (
@@ -269,99 +288,49 @@ class Components:
             'batch norm, or a backbone with model.batch_norm = "frozen".'
         )
 
-    def clean_as(self, settings: RunConfig) -> None:
-        """Begin to clean labels as the settings say, with all labels as given, if that is not done already."""
-        if self.cleaning.config != settings.cleaning:
-            self.cleaning = self._cleaning_of(settings)
-
-    def _cleaning_of(self, settings: RunConfig) -> LabelCleaning:
-        labels = self.splits.train.labels[self.splits.level]
-        # The size that the user gave: a repair may change it, and after a kill the first check is at the same step.
-        return LabelCleaning(settings.cleaning, labels, batch_size=self.config.batch.batch_size)
-
-    def put_in_force(self, settings: RunConfig) -> None:
-        """Build what depends on the settings that repairs change."""
-        train, level = self.splits.train, self.splits.level
-        made = [of.model.model_copy(update={"normalize": False}) for of in (settings, self.settings, self.config)]
-        if any(made[0] != other for other in made):  # a repair widened it, or made batch norm keep its statistics
-            self.model = untrained(settings, train)
-        self.settings = settings
-        if len(np.unique(self.cleaning.labels[self.cleaning.rows])) < settings.batch.needed_classes:
-            self.cleaning.reset()  # a repair took more classes than were left
-        self.take_items()
-        self.model.normalize = settings.model.normalize
-        self.average = copy.deepcopy(self.model) if settings.training.ema is not None else None
-        self.loss = make_loss(settings, len(train.names[level]))
-        self.history = History(train, level, settings)
-        self.picks = SamplingLog(self.splits, settings)
-
     def take_items(self) -> None:
         """Make batches of the items and labels that cleaning leaves."""
-        train, level = self.splits.train, self.splits.level
-        self.rows = self.cleaning.rows
+        train, level, cleaning = self.splits.train, self.splits.level, self.state.cleaning
+        self.rows = cleaning.rows
         if self.probe_items is not None:
             self.rows = self._without(self.probe_items.rows)
         self.items = train
-        if self.cleaning.changed or len(self.rows) < len(train):
-            labels = {**train.labels, level: self.cleaning.labels}
-            self.items = replace(train, labels=labels).subset(self.rows)
-        self.batches = make_batches(self.settings, self.items, level)
+        if cleaning.changed or len(self.rows) < len(train):
+            self.items = replace(train, labels={**train.labels, level: cleaning.labels}).subset(self.rows)
+        self.batches = make_batches(self.config, self.items, level)
 
     def _without(self, left_out: Integers) -> Integers:
         """The rows that cleaning leaves without others, and without classes that have no second item then."""
-        rows, labels = np.setdiff1d(self.cleaning.rows, left_out), self.cleaning.labels
-        if self.cleaning.changed:
+        cleaning = self.state.cleaning
+        rows, labels = np.setdiff1d(cleaning.rows, left_out), cleaning.labels
+        if cleaning.changed:
             rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
-            if len(np.unique(labels[rows])) < self.settings.batch.needed_classes:
-                self.cleaning.reset()
+            if len(np.unique(labels[rows])) < self.config.batch.needed_classes:
+                cleaning.reset()
                 return self._without(left_out)
         return rows
 
-    def task(self, after_step: Callable[[], None]) -> TrainState:
-        """An optimiser that has done nothing yet; the monitor of the guard and the log of picks see its batches.
-
-        Those of the main process: it sees the whole batch, as all do.
-        """
-        main = self.world is None or self.world.main
-        task = TrainState(
-            self.model,
-            self.loss,
-            self.settings.training,
-            seed=self.settings.seed,
-            after_step=after_step,
-            monitor=self.guard.monitor if main else None,
-            probe=self._probe() if main else None,
-            average=self.average,
-            since=self.guard.since,
-            world=self.world,
-            micro=self.settings.batch.micro,
-        )
-        if main:
-            self.picks.watch(self.loss, lambda: task.step, self._truth)
-        return task
-
-    def _probe(self) -> Probe | None:
+    def _probe(self, guard: Guard, model: Embedder) -> Probe | None:
         if self.probe_items is None:
             return None
-        cosine = self.settings.evaluation.distance == "cosine"
-        return self.guard.watching(self.probe_items.probe_of(self.model, cosine=cosine), self.model)
+        cosine = self.config.evaluation.distance == "cosine"
+        return guard.watching(self.probe_items.probe_of(model, cosine=cosine), model)
 
-    def looks_at(self, step: int) -> bool:
-        """Whether held-out items are looked at after so many steps."""
-        return step % self.settings.evaluation.every == 0 or step == self.settings.training.num_steps
+    def measures_at(self, step: int) -> bool:
+        """Whether held-out items are measured after so many steps."""
+        return step % self.config.evaluation.every == 0 or step == self.config.training.num_steps
 
     def batches_from(self, step: int) -> Batches:
         """The batches from a step to the last, as `fit` takes them."""
-        settings = self.settings
         return Batches(
             self.items,
             self.splits.level,
             self.batches,
-            augmentation(settings.data),
-            seed=settings.seed,
+            augmentation(self.config.data),
+            seed=self.config.seed,
             start=step,
-            steps=settings.training.num_steps,
-            fine=self.fine,
+            steps=self.config.training.num_steps,
+            fine=finer_level(self.splits.train, self.splits.level),
             world=self.world,
         )
 

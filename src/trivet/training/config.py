@@ -17,14 +17,14 @@ from trivet.metrics.tie_expectations import check_measures
 from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
 from trivet.runtime.arguments import check_name
 from trivet.samplers import BatchConfig
-from trivet.training.checkpoint_selection import ChoosingConfig
 from trivet.training.label_cleaning import CleaningConfig
 from trivet.training.loss_config import LossConfig
 from trivet.training.precision import PrecisionName
-from trivet.training.schedule import TO_THE_END, Schedule, check_schedule
 
 LoggerName = Literal["tensorboard", "mlflow", "wandb"]
-GuardAction = Literal["warn", "stop", "repair"]
+Schedule = Literal["constant", "linear", "cosine", "step", "multi-step"]
+TO_THE_END = ("linear", "cosine")  # their rates depend on the number of steps, from the first step on
+GuardAction = Literal["warn", "stop"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
 LOCATION = ("devices", "nodes")  # where a run trains, which changes nothing of its result
@@ -139,6 +139,37 @@ class TrainingConfig(Config):
         return self
 
 
+def check_schedule(config: TrainingConfig) -> None:
+    """Raises ValueError if the schedule lacks a setting, has one that it does not use, or reaches past the end."""
+    schedule = config.schedule
+    if schedule == "step" and config.step_size is None:
+        raise ValueError("the schedule step needs step_size, the steps between two falls of the learning rate; add it.")
+    if schedule == "multi-step" and config.milestones is None:
+        raise ValueError("the schedule multi-step needs milestones, the steps at which the rate falls; add them.")
+    if config.step_size is not None and schedule != "step":
+        raise ValueError(f"step_size is for the schedule step only: remove it for {schedule}.")
+    if config.milestones is not None and schedule != "multi-step":
+        raise ValueError(f"milestones are for the schedule multi-step only: remove them for {schedule}.")
+    if config.gamma != type(config).model_fields["gamma"].default and schedule not in ("step", "multi-step"):
+        raise ValueError(f"gamma is for the schedules step and multi-step only: remove it for {schedule}.")
+    milestones = list(config.milestones or ())
+    if milestones != sorted(set(milestones)):
+        raise ValueError(f"milestones must ascend, each once: got {milestones}; sort them.")
+    if config.steps is None:  # epochs: it is checked again once they are counted in steps
+        return
+    last = {
+        "warmup_steps": config.warmup_steps,
+        "step_size": config.step_size or 0,
+        "milestones": max([0, *milestones]),
+    }
+    for name, step in last.items():
+        if step >= config.steps:
+            raise ValueError(
+                f"{name} must lie before the end of the training, {config.steps} steps: got {step}; lower it, or train "
+                "longer."
+            )
+
+
 class EvaluationConfig(Config):
     """What is measured, on the evaluation splits only."""
 
@@ -181,8 +212,8 @@ class GuardConfig(Config):
 
     action: GuardAction = Field(
         "warn",
-        description="warn: report it and continue. stop: end the training, evaluate and report. repair: return to the "
-        "last healthy checkpoint, apply the smallest change that may help, and continue from there.",
+        description="warn: report it, with what to change, and continue. stop: end the training, evaluate and report; "
+        "the result is then the best network that the probe saw.",
     )
     every: int = Field(
         10,
@@ -190,7 +221,6 @@ class GuardConfig(Config):
         description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600. The "
         "first steps, as many as this, are all checked.",
     )
-    max_repairs: int = Field(3, ge=1, le=3, description="Maximum number of repairs of a run.")
     probe: int | None = Field(
         None,
         ge=0,
@@ -210,6 +240,36 @@ class GuardConfig(Config):
     def leaves_out(self) -> bool:
         """Whether training items may be left out for it."""
         return self.action != "warn" if self.probe is None else self.probe > 0
+
+
+class ChoosingConfig(Config):
+    """Which step is the result of a run, and when training ends early."""
+
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
+        "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
+        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
+        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
+        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
+    )
+    measure: str = Field(
+        "map@r",
+        description="The measure that is highest at the best step: recall@K for a K of evaluation.k, r-precision, "
+        "map@r, map, mrr or one of evaluation.further.",
+    )
+    level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="Training ends early after this many looks, one every evaluation.every steps, without a higher "
+        'measure. It needs what keep = "best" needs. Default: never.',
+    )
+
+    @property
+    def counted_measure(self) -> str | None:
+        """The measure on which the result of a run depends; None where the last step is the result in any case."""
+        return None if self.keep == "last" and self.patience is None else self.measure
 
 
 class RunConfig(Config):

@@ -12,12 +12,12 @@ from trivet.losses.matryoshka import of_batch
 from trivet.training.components import Components
 
 
-def check_width(parts: Components) -> str | None:
+def check_width(components: Components) -> str | None:
     """What `too_narrow` says of a run."""
-    settings = parts.settings
-    if not settings.model.normalize or settings.batch.size is not None or parts.model.headless:
+    settings, learner = components.config, components.state.learner
+    if not settings.model.normalize or settings.batch.size is not None or learner.model.headless:
         return None
-    loss, classes = parts.loss, settings.batch.num_classes
+    loss, classes = learner.loss, settings.batch.num_classes
     if isinstance(loss, MatryoshkaLoss):  # the shortest has the least room
         for prefix_loss, prefix in zip(loss.losses[:-1], loss.prefixes, strict=False):
             if warning := too_narrow(cast(EmbeddingLoss, prefix_loss), classes, prefix, setting="loss.prefixes"):

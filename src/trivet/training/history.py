@@ -12,13 +12,13 @@ import torch
 from trivet.collapse import class_spread, effective_rank
 from trivet.collapse.dynamics import SimulatedLoss, vector_field
 from trivet.datasets import Dataset
+from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import nearest_pairs
-from trivet.metrics.points import as_points
+from trivet.metrics.points import Metric, as_points
 from trivet.metrics.positive_ranks import DIFFERENCES, TIE
 from trivet.models import Embedder
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.training.class_sample import class_sample
-from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 
 ITEMS = 256  # of the sample: few, so that looking costs little beside training
@@ -45,15 +45,21 @@ class History:
         moments: what was seen so far, as JSON; a checkpoint keeps it.
     """
 
-    def __init__(self, train: Dataset, level: str, config: RunConfig) -> None:
-        self._level, self._config = level, config
-        self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=config.seed))
-        self._steps = frozenset(moments(config.training.num_steps))
+    def __init__(
+        self, train: Dataset, level: str, *, steps: int, distance: Metric, motion: SimulatedLoss | None, seed: int
+    ) -> None:
+        self._level, self._distance, self._motion = level, distance, motion
+        self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=seed))
+        self._steps = frozenset(moments(steps))
         self.moments: list[dict[str, Any]] = []
 
-    def restore(self, saved: Sequence[dict[str, Any]]) -> None:
-        """Go on from what a checkpoint kept; a last step that is none now, since steps were added, is left out."""
-        self.moments = [moment for moment in saved if moment["step"] in self._steps]
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The moments."""
+        return self.moments
+
+    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
+        """Go on from a `state_dict`; a last step that is none now, since steps were added, is left out."""
+        self.moments = [moment for moment in state if moment["step"] in self._steps]
 
     def measure(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
@@ -69,7 +75,7 @@ class History:
         embeddings = embed(model, self._items.inputs)
         if np.isfinite(embeddings).all():
             labels = self._items.labels[self._level]
-            self.moments.append({"step": step, **_measure(embeddings, labels, self._config)})
+            self.moments.append({"step": step, **_measure(embeddings, labels, self._distance)})
 
     def as_json(self) -> dict[str, Any] | None:
         """The section of the run record; None before anything was seen.
@@ -94,17 +100,18 @@ class History:
                 for moment in self.moments
             ],
             "edges": [_rounded(edge) for edge in edges],
-            "field": predicted_motion(self._config, low=-1.0 if lowest < 0 else 0.0),
+            "field": predicted_motion(self._motion, low=-1.0 if lowest < 0 else 0.0),
         }
 
 
-def predicted_motion(config: RunConfig, *, low: float = 0.0) -> dict[str, Any] | None:
-    """Where a gradient step moves triplets, by the loss of the settings; None where no model describes that loss.
+def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> dict[str, Any] | None:
+    """Where a gradient step moves triplets, by a model of the loss; None where none describes it.
 
     A triplet loss of squared distances of unit rows is the "vanilla" one with its hinge open; the NCA loss of
     temperature 1 and the soft triplet loss of cosine distances are "first-order".
 
     Args:
+        loss: see `motion_of`.
         low: where both axes begin: 0 or -1; they end at 1.
 
     Returns:
@@ -114,7 +121,6 @@ def predicted_motion(config: RunConfig, *, low: float = 0.0) -> dict[str, Any] |
     Source:
         Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eqs. 9-12.
     """
-    loss = _simulated(config)
     if loss is None:
         return None
     field = vector_field(loss=loss, gamma=GAMMA, strength=ENTANGLEMENT, size=ARROWS, low=low)
@@ -129,13 +135,13 @@ def predicted_motion(config: RunConfig, *, low: float = 0.0) -> dict[str, Any] |
     }
 
 
-def _simulated(config: RunConfig) -> SimulatedLoss | None:
-    loss = config.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
-    return None if loss.motion == "vanilla" and not config.model.normalize else loss.motion
+def motion_of(loss: EmbeddingLoss, *, normalize: bool) -> SimulatedLoss | None:
+    """The model that describes a loss of embeddings of any length, or of length 1; None where there is none."""
+    return None if loss.motion == "vanilla" and not normalize else loss.motion
 
 
-def _measure(embeddings: npt.NDArray[Any], labels: Integers, config: RunConfig) -> dict[str, Any]:
-    points = as_points(embeddings, distance=config.evaluation.distance)
+def _measure(embeddings: npt.NDArray[Any], labels: Integers, distance: Metric) -> dict[str, Any]:
+    points = as_points(embeddings, distance=distance)
     pairs = nearest_pairs(embeddings, labels)
     usable = np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an)
     distances = torch.cdist(points, points, compute_mode=DIFFERENCES).numpy()

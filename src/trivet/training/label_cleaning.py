@@ -168,7 +168,7 @@ class LabelCleaning:
         dropped = [(i, "drop", int(self._original[i])) for i in out]
         return sorted(dropped + [(i, "relabel", int(self.labels[i])) for i in changed])
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
         changed = np.flatnonzero(self.labels != self._original)
         return {
@@ -177,11 +177,11 @@ class LabelCleaning:
             "relabelled": [changed.tolist(), self.labels[changed].tolist()],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`; an empty one is that of a run that has not begun. Without settings it has no effect."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; without settings it has no effect."""
         labels, rows = self._original.copy(), np.arange(len(self._original))
         self._looks = []
-        if state and self.config is not None:
+        if self.config is not None:
             places, values = state["relabelled"]
             labels[places] = values
             rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))

@@ -1,10 +1,11 @@
-"""Sends what a run measures to TensorBoard, MLflow and Weights & Biases, by the loggers of Lightning."""
+"""Sends what a run measures to TensorBoard, MLflow and Weights & Biases."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 import warnings
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from trivet.collapse.monitor import Event
@@ -23,9 +24,11 @@ from trivet.training.config import LoggerName
 
 LOGS = "logs"  # the folder in that of the run
 SENT = "loggers.json"  # in it: logger -> its run, and the last step of each value that it has
+WANDB_STEP = "trainer/global_step"  # the axis of what W&B draws
 PROJECT = "trivet"  # where the environment names no other experiment of MLflow or project of W&B
 ANSWER = 10.0  # seconds within which a server answers
-ENDS = {"finished": "success", "stopped": "success", "interrupted": "KILLED", "failed": "failed"}
+MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+MLFLOW_VALUE, MLFLOW_BATCH = 250, 100  # characters of a setting, and settings sent at once
 log = logging.getLogger("trivet")
 
 
@@ -39,21 +42,166 @@ def check_installed(names: Sequence[LoggerName]) -> None:
             )
 
 
+class Logger(Protocol):
+    """A place that values go to."""
+
+    @property
+    def id(self) -> str | None:
+        """The run of the logger, which a resumed run goes on with; None where the folder tells."""
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Send the settings of a new run, section -> key -> value."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Send values of a step, and have them stored."""
+
+    def log_text(self, key: str, text: str, step: int) -> None:
+        """Send a text."""
+
+    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
+        """Send the results of a run, beside its settings where the logger shows them so."""
+
+    def close(self, status: str) -> None:
+        """End, with the status of the record of the run."""
+
+
+class TensorBoardLogger:
+    """Event files in a folder."""
+
+    id: str | None = None
+
+    def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        self._writer.add_text("settings", "\n".join(f"- {name}: {values}" for name, values in settings.items()))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for key, value in values.items():
+            self._writer.add_scalar(key, value, step)
+        self._writer.flush()
+
+    def log_text(self, key: str, text: str, step: int) -> None:
+        self._writer.add_text(key, text, step)
+
+    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
+        self.log(values, step)
+        flat = {key: value if isinstance(value, int | float) else str(value) for key, value in _flat(settings).items()}
+        for summary in hparams(flat, dict(values)):  # type: ignore[no-untyped-call]
+            self._writer.file_writer.add_summary(summary, step)
+
+    def close(self, status: str) -> None:
+        self._writer.close()
+
+
+class MLflowLogger:
+    """A run of an MLflow server, or of a SQLite file in the run folder."""
+
+    def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
+        for library in ("mlflow", "alembic"):
+            logging.getLogger(library).setLevel(logging.WARNING)
+        uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
+        _check_answers(uri)
+        import mlflow
+        from mlflow.tracking.context.registry import resolve_tags
+
+        uri, artifacts = (uri, None) if uri else (f"sqlite:///{folder / 'mlflow.db'}", str(folder / "mlflow"))
+        mlflow.set_tracking_uri(uri)
+        self._client = mlflow.MlflowClient(uri)
+        if id is not None:
+            self.id: str = self._client.get_run(id).info.run_id
+            self._client.update_run(id, status="RUNNING")
+            return
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        experiment = self._client.get_experiment_by_name(title)
+        if experiment is None or experiment.lifecycle_stage == "deleted":
+            number = self._client.create_experiment(title, artifact_location=artifacts)
+        else:
+            number = experiment.experiment_id
+        self.id = self._client.create_run(number, run_name=name, tags=resolve_tags()).info.run_id
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(key, str(value)[:MLFLOW_VALUE]) for key, value in _flat(settings).items()]
+        for start in range(0, len(params), MLFLOW_BATCH):
+            self._client.log_batch(self.id, params=params[start : start + MLFLOW_BATCH])
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self.id, metrics=[Metric(key, value, now, step) for key, value in values.items()])
+
+    def log_text(self, key: str, text: str, step: int) -> None:
+        self._client.set_tag(self.id, key.replace("/", "."), text)
+
+    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
+        self.log(values, step)
+
+    def close(self, status: str) -> None:
+        self._client.set_terminated(self.id, MLFLOW_STATUS[status])
+
+
+class WandbLogger:
+    """A run of Weights & Biases."""
+
+    def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
+        import wandb
+
+        self._run: Any = wandb.init(
+            name=name,
+            dir=str(folder),
+            id=id,
+            resume="allow",
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            settings=wandb.Settings(console="off"),
+        )
+        self._run.define_metric(WANDB_STEP)
+        self._run.define_metric("*", step_metric=WANDB_STEP, step_sync=True)
+        self.id: str = self._run.id
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        self._run.config.update(dict(settings), allow_val_change=True)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self._run.log({**values, WANDB_STEP: step})
+
+    def log_text(self, key: str, text: str, step: int) -> None:
+        self._run.summary[f"{key}/rule"] = text
+
+    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
+        self.log(values, step)
+
+    def close(self, status: str) -> None:
+        self._run.finish(exit_code=int(status not in ("finished", "stopped")))
+
+
+OPENERS: dict[str, Callable[[Path, str, str | None, str | None], Logger]] = {
+    "tensorboard": TensorBoardLogger,
+    "mlflow": MLflowLogger,
+    "wandb": WandbLogger,
+}
+"""The folder, the name of the run, the run of the logger and the address of MLflow -> the logger."""
+
+
 class _Open(NamedTuple):
     """A logger that is written to; `sent` has the last step of each value that it has."""
 
     name: LoggerName
-    logger: Any
-    id: str | None
+    logger: Logger
     sent: dict[str, int]
 
 
 class Loggers:
     """The loggers of a run, which are closed at the end of a `with`.
 
-    A resumed run goes on in the same run of each logger, and sends nothing twice. Values of an attempt after a repair,
-    whose steps begin anew, are named "attempt-1/...". A logger that fails while training goes on is left out from then
-    on, with a warning.
+    A resumed run goes on in the same run of each logger, and sends nothing twice. A logger that fails while training
+    goes on is left out from then on, with a warning.
 
     Args:
         folder: of the run; TensorBoard writes to `logs/tensorboard`, W&B to `logs/wandb`.
@@ -81,15 +229,14 @@ class Loggers:
         if not names:
             return
         self._folder.mkdir(exist_ok=True)
-        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
         before = _noted(self._folder / SENT) if resumed else {}
         for name in dict.fromkeys(names):
             id, sent = before.get(name, (None, {}))
             with _opening(name):
-                logger, id = OPENERS[name](self._folder.resolve(), folder.resolve().name, id, tracking_uri)
-                self._open.append(_Open(name, logger, id, sent))
+                logger = OPENERS[name](self._folder.resolve(), folder.resolve().name, id, tracking_uri)
+                self._open.append(_Open(name, logger, sent))
                 if name not in before:
-                    _begin(self._open[-1], settings)
+                    logger.begin(settings)
         self._note()
 
     def __enter__(self) -> Self:
@@ -99,19 +246,24 @@ class Loggers:
         if kind is not None:
             self.end("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
 
-    def add(self, values: Mapping[tuple[str, ...], float], step: int, attempt: int = 0) -> None:
+    def add(self, values: Mapping[tuple[str, ...], float], step: int) -> None:
         """Send values of a step: by what they are, from the general to the special: ("train", "loss")."""
         if not self._open:
             return
-        named = {_key(parts, attempt): value for parts, value in values.items()}
+        named = {_key(words): value for words, value in values.items()}
         for target in self._open.copy():
-            self._send(target, named, step, partial(_measured, target))
+            self._send(target, named, step, target.logger.log)
 
-    def say(self, event: Event, attempt: int = 0) -> None:
+    def add_event(self, event: Event) -> None:
         """Send what the monitor detected: 1 at its step, and the rule in words."""
-        key = _key(("event", event.kind), attempt)
+        key = _key(("event", event.kind))
         for target in self._open.copy():
-            self._send(target, {key: 1.0}, event.step, partial(_send_event, target, key, event))
+
+            def send(values: Mapping[str, float], step: int, logger: Logger = target.logger) -> None:
+                logger.log_text(key, f"step {event.step}: {event.rule}", step)
+                logger.log(values, step)
+
+            self._send(target, {key: 1.0}, event.step, send)
 
     def end(self, status: str, values: Mapping[tuple[str, ...], float] | None = None, step: int = 0) -> None:
         """Send the results of a run and close the loggers.
@@ -123,10 +275,10 @@ class Loggers:
         if self._ended:
             return
         self._ended = True
-        named = {_key(parts, 0): value for parts, value in (values or {}).items()}
+        named = {_key(words): value for words, value in (values or {}).items()}
         for target in self._open.copy():
-            self._send(target, named, step, partial(_resulted, target, self._settings))
-            self._try(target, partial(_close, target, ENDS[status]))
+            self._send(target, named, step, partial(target.logger.log_results, self._settings))
+            self._try(target, partial(target.logger.close, status))
 
     def _send(self, target: _Open, values: Mapping[str, float], step: int, send: Callable[..., None]) -> None:
         """Send the values that a logger does not have, and note that it has them."""
@@ -148,7 +300,7 @@ class Loggers:
         return True
 
     def _note(self) -> None:
-        noted = {target.name: {"id": target.id, "sent": target.sent} for target in self._open}
+        noted = {target.name: {"id": target.logger.id, "sent": target.sent} for target in self._open}
         write_json(self._folder / SENT, noted)
 
 
@@ -177,54 +329,6 @@ def _opening(name: str) -> Iterator[None]:
         ) from None
 
 
-def _tensorboard(folder: Path, name: str, id: str | None, uri: str | None) -> tuple[Any, str | None]:
-    from lightning.pytorch.loggers import TensorBoardLogger
-
-    return TensorBoardLogger(folder, name="tensorboard", version="", default_hp_metric=False), None
-
-
-def _mlflow(folder: Path, name: str, id: str | None, uri: str | None) -> tuple[Any, str | None]:
-    from lightning.pytorch.loggers import MLFlowLogger
-
-    for library in ("mlflow", "alembic"):
-        logging.getLogger(library).setLevel(logging.WARNING)
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
-    _check_answers(uri)
-    logger = MLFlowLogger(
-        experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT),
-        run_name=name,
-        tracking_uri=uri or f"sqlite:///{folder / 'mlflow.db'}",
-        artifact_location=None if uri else str(folder / "mlflow"),
-        run_id=id,
-    )
-    run = logger.run_id  # connects
-    if id is not None:
-        logger.experiment.update_run(id, status="RUNNING")
-    return logger, run
-
-
-def _wandb(folder: Path, name: str, id: str | None, uri: str | None) -> tuple[Any, str | None]:
-    import wandb
-    from lightning.pytorch.loggers import WandbLogger
-
-    logger = WandbLogger(
-        name=name,
-        save_dir=folder,
-        id=id,
-        project=os.environ.get("WANDB_PROJECT", PROJECT),
-        settings=wandb.Settings(console="off"),
-    )
-    return logger, logger.experiment.id
-
-
-OPENERS: dict[str, Callable[[Path, str, str | None, str | None], tuple[Any, str | None]]] = {
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "wandb": _wandb,
-}
-"""The folder, the name of the run, the run of the logger and the address of MLflow -> the logger and its run."""
-
-
 def _check_answers(uri: str | None) -> None:
     """OSError if no server answers at an address: MLflow itself would try for minutes."""
     address = urlsplit(uri or "")
@@ -234,52 +338,21 @@ def _check_answers(uri: str | None) -> None:
             urllib.request.urlopen(bare, timeout=ANSWER).close()
 
 
-def _begin(target: _Open, settings: Mapping[str, Any]) -> None:
-    """The settings of a run, at its beginning."""
-    if target.name == "tensorboard":
-        target.logger.experiment.add_text(
-            "settings", "\n".join(f"- {name}: {values}" for name, values in settings.items())
-        )
-    else:
-        target.logger.log_hyperparams(dict(settings))
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by names such as "loss/margin"."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
-def _measured(target: _Open, values: Mapping[str, float], step: int) -> None:
-    target.logger.log_metrics(dict(values), step)
-    target.logger.save()  # on disk
-
-
-def _send_event(target: _Open, key: str, event: Event, values: Mapping[str, float], step: int) -> None:
-    text = f"step {event.step}: {event.rule}"
-    if target.name == "tensorboard":
-        target.logger.experiment.add_text(key, text, step)
-    elif target.name == "mlflow":
-        target.logger.experiment.set_tag(target.id, key.replace("/", "."), text)
-    else:
-        target.logger.experiment.summary[f"{key}/rule"] = text
-    _measured(target, values, step)
-
-
-def _resulted(target: _Open, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
-    if target.name == "tensorboard":  # it shows settings beside the results that came with them
-        target.logger.log_hyperparams(dict(settings), dict(values), step)
-    else:
-        _measured(target, values, step)
-
-
-def _close(target: _Open, status: str) -> None:
-    target.logger.finalize(status)
-    if target.name == "wandb":
-        target.logger.experiment.finish(exit_code=int(status != "success"))
-
-
-def _key(words: Sequence[str], attempt: int) -> str:
+def _key(words: Sequence[str]) -> str:
     """The name of a value, of letters that every logger takes."""
     safe = [
         re.sub(r"[^\w .-]", "_", word.replace("@", "_at_").replace("+", "_plus"), flags=re.ASCII).strip(" .") or "_"
         for word in words
     ]
-    return "/".join([*([f"attempt-{attempt}"] if attempt else []), *safe])
+    return "/".join(safe)
 
 
 def _short(error: Exception) -> str:

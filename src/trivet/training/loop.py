@@ -118,7 +118,7 @@ def step_seed(seed: int, step: int, stream: int) -> int:
     return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0]) >> 1
 
 
-class TrainState:
+class Learner:
     """A model, a loss and an optimiser, at a step of a run.
 
     Attributes:
@@ -133,7 +133,6 @@ class TrainState:
         monitor: sees each batch; None for none.
         probe: what the monitor may ask, see `CollapseMonitor.update`; the first time before the first step.
         average: a copy of the model that becomes the moving average of its weights; None for none.
-        since: the step at which the optimiser began, from which the warm-up counts.
         world: the processes that train together; None for this one alone.
         micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
     """
@@ -148,15 +147,14 @@ class TrainState:
         after_step: Callable[[], None] = lambda: None,
         monitor: CollapseMonitor | None = None,
         average: Embedder | None = None,
-        since: int = 0,
         world: ProcessGroup | None = None,
         micro: int | None = None,
         probe: Probe | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
-        self.after_step, self.monitor, self.average, self.since = after_step, monitor, average, since
+        self.after_step, self.monitor, self.average = after_step, monitor, average
         self.probe = probe
-        self.step = since
+        self.step = 0
         self.events: list[Event] = []
         self.should_stop = False
         self.device = device_of(config.accelerator)
@@ -240,7 +238,7 @@ class TrainState:
             torch.default_generator.manual_seed(seed)  # seeding all devices takes a tenth of a small network's step
         else:
             torch.manual_seed(seed)
-        factor = rate_factor(self.step, self.config, since=self.since)
+        factor = rate_factor(self.step, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
@@ -265,8 +263,8 @@ class TrainState:
         return self.loss.last.active_fraction
 
 
-def fit(task: TrainState, batches: Batches, *, workers: int = 0) -> bool:
-    """Train to the last step of `batches`, or until `after_step` sets `task.should_stop`.
+def fit(learner: Learner, batches: Batches, *, workers: int = 0) -> bool:
+    """Train to the last step of `batches`, or until `after_step` sets `learner.should_stop`.
 
     Returns False if Ctrl-C, a termination or a hang-up came. The step in progress is then finished, so the model is
     left between two steps. A second one ends at once.
@@ -275,38 +273,38 @@ def fit(task: TrainState, batches: Batches, *, workers: int = 0) -> bool:
         NotFiniteError: if the loss refused embeddings that are not finite.
         KeyboardInterrupt: at a second signal.
     """
-    on_gpu = task.device.type == "cuda"
+    on_gpu = learner.device.type == "cuda"
     loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
-    task.should_stop = False
-    with _Signals(task) as signals, lost_peers() if task.world is not None else nullcontext():
-        task.move(task.device)
-        task.spread()
+    learner.should_stop = False
+    with _Signals(learner) as signals, lost_peers() if learner.world is not None else nullcontext():
+        learner.move(learner.device)
+        learner.spread()
         try:
             stop = signals.stop()
             for batch in loader:
-                if task.world is None:
+                if learner.world is None:
                     stop = signals.stop()  # one may have come while the batch was made
                 if not stop:
-                    task.train_on([tensor.to(task.device, non_blocking=on_gpu) for tensor in batch])
+                    learner.train_on([tensor.to(learner.device, non_blocking=on_gpu) for tensor in batch])
                     stop = signals.stop()
                 if stop:
                     break
         finally:
-            task.move(torch.device("cpu"))
+            learner.move(torch.device("cpu"))
     return not signals.came
 
 
 class _Evaluation(nn.Module):
-    """What `TrainState.evaluate` does, as a module with all that learns.
+    """What `Learner.evaluate` does, as a module with all that learns.
 
     DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
     every step. They are looked for in the first one here, and get one that the optimiser does not see.
     """
 
-    def __init__(self, task: TrainState) -> None:
+    def __init__(self, learner: Learner) -> None:
         super().__init__()
-        self.model, self.loss = task.model, task.loss
-        self._evaluate, self._optimizer = task.evaluate, task.optimizer
+        self.model, self.loss = learner.model, learner.loss
+        self._evaluate, self._optimizer = learner.evaluate, learner.optimizer
         self._unused: list[nn.Parameter] | None = None
 
     def forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -340,8 +338,8 @@ def _reached(value: Tensor) -> set[int]:
 class _Signals:
     """Lets Ctrl-C, a termination and a hang-up end the training after the step in progress."""
 
-    def __init__(self, task: TrainState) -> None:
-        self._task = task
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
         self._received: float | None = None  # when one came to this process
         self._others_received = False
 
@@ -361,14 +359,14 @@ class _Signals:
 
     def stop(self) -> bool:
         """Whether to end here; every process must ask, and all get the same answer."""
-        task = self._task
-        if task.world is None:
-            return self.came or task.should_stop
-        stop, self._others_received = task.world.agree(self.came or task.should_stop, self.came)
+        learner = self._learner
+        if learner.world is None:
+            return self.came or learner.should_stop
+        stop, self._others_received = learner.world.agree(self.came or learner.should_stop, self.came)
         return stop
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._received is None:
             self._received = time.monotonic()
-        elif self._task.world is None or time.monotonic() - self._received > AGAIN:
+        elif self._learner.world is None or time.monotonic() - self._received > AGAIN:
             raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from trivet.models import Embedder
 from trivet.runtime.arrays import Integers
 from trivet.training.checkpoint_selection import selection_split
 from trivet.training.class_sample import class_sample
-from trivet.training.config import RunConfig
+from trivet.training.config import GuardConfig
 from trivet.training.embed_dataset import embed
 
 FEWEST, MOST = 100, 300  # items: fewer cannot tell a loss and are not left out; more are asked for by settings alone
@@ -66,7 +66,7 @@ class ProbeItems:
         return ask
 
 
-def probe_items(config: RunConfig, splits: Splits) -> ProbeItems | None:
+def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: int) -> ProbeItems | None:
     """The probe of a run; None where the settings ask for none, or there are too few items.
 
     Of the validation part, if there is one. Else training items are left out: at most a twentieth of all and a fifth of
@@ -74,9 +74,9 @@ def probe_items(config: RunConfig, splits: Splits) -> ProbeItems | None:
     number, a call costs as much as a step, with 100 to 300 items. The choice depends on the seed, the items and the
     size of a batch alone.
     """
-    wanted = config.guard.probe
+    wanted = guard.probe
     if wanted is None:
-        wanted = min(MOST, max(FEWEST, STEP_COST * config.batch.batch_size))
+        wanted = min(MOST, max(FEWEST, STEP_COST * batch_size))
     level, finest = splits.level, list(splits.train.labels)[-1]
     levels = (level,) if finest == level else (level, finest)
     split = selection_split(splits)
@@ -84,23 +84,23 @@ def probe_items(config: RunConfig, splits: Splits) -> ProbeItems | None:
         return None
     if split is not None:
         dataset = splits.evaluation[split]
-        rows = class_sample(_finest(dataset, levels, LEAST), wanted, least=LEAST, seed=config.seed)
+        rows = class_sample(_finest(dataset, levels, LEAST), wanted, least=LEAST, seed=seed)
         items = dataset.subset(rows)
         if len(np.unique(items.labels[level])) < 2:
             return None
         return ProbeItems(items, split, np.zeros(0, dtype=np.int64), levels)
-    if not config.guard.leaves_out:
+    if not guard.leaves_out:
         return None
     labels = _finest(splits.train, levels, LEAST * OF_A_CLASS)
-    rows = _left_out(labels, min(wanted, len(splits.train) // OF_ALL), seed=config.seed)
+    rows = _left_out(labels, min(wanted, len(splits.train) // OF_ALL), seed=seed)
     if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
         return None
     return ProbeItems(splits.train.subset(rows), None, rows, levels)
 
 
-def no_probe_reason(config: RunConfig, splits: Splits) -> str:
+def no_probe_reason(guard: GuardConfig, splits: Splits) -> str:
     """Why there is no probe of as many items as the settings name, in a sentence; empty where they name none."""
-    if not config.guard.probe:
+    if not guard.probe:
         return ""
     split, needed = selection_split(splits), "in two classes or more"
     if split is not None:
@@ -108,7 +108,7 @@ def no_probe_reason(config: RunConfig, splits: Splits) -> str:
     items = len(splits.train)
     return (
         f"The guard asks no probe: it needs {FEWEST} items {needed}, at most a twentieth of the {items} training items "
-        f"and a fifth of a class, and guard.probe = {config.guard.probe}."
+        f"and a fifth of a class, and guard.probe = {guard.probe}."
     )
 
 

@@ -19,7 +19,6 @@ from trivet.reports.run_record import RunRecord, read_run
 from trivet.runtime.safe_read import read_json
 from trivet.training.config import RunConfig
 from trivet.training.loggers import LOGS
-from trivet.training.repairs import with_changes
 
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
@@ -132,7 +131,7 @@ class RunFolder:
         """The name of the folder."""
         return self.path.resolve().name
 
-    def user_config(self) -> RunConfig:
+    def config(self) -> RunConfig:
         """The settings of the run as its user gave them, but with its own copy of a decision file."""
         config = RunConfig.read(self.path / CONFIG)
         if config.data.decisions is None:
@@ -142,11 +141,6 @@ class RunFolder:
     def change(self, changes: Sequence[str]) -> None:
         """Write the settings with others in place of some, "section.key=value"."""
         write_atomic(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
-
-    def config(self) -> RunConfig:
-        """The settings in force: those given, with what repairs have changed since."""
-        record = self.record()
-        return self.user_config() if record is None else with_changes(self.user_config(), record["guard"]["settings"])
 
     def record(self) -> RunRecord | None:
         """What is known of the run so far; None where nothing, or nothing readable, was written.
@@ -178,63 +172,46 @@ class RunFolder:
 
 
 class Metrics:
-    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty.
+    """`metrics.csv`: a row for each logged step. Columns of a row that have nothing to say are empty."""
 
-    Attributes:
-        attempt: of the rows to come; each repair begins another, and the rows before it stay.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        columns: list[str],
-        *,
-        upto: int = 0,
-        attempt: int = 0,
-        known: Collection[tuple[float, float]] = (),
-    ) -> None:
-        """Start the file, or keep its rows up to a step of an attempt, and all of those before, to go on after them.
+    def __init__(self, path: Path, columns: list[str], *, upto: int = 0, known: Collection[int] = ()) -> None:
+        """Start the file, or keep its rows up to a step, to go on after them.
 
         Args:
-            known: attempts and steps of rows that the file must have.
+            known: steps of rows that the file must have.
 
         Raises:
             ValueError: if the file was cut short.
         """
-        self.columns = ["step", "attempt", *columns]
-        self.attempt = attempt
+        self.columns = ["step", *columns]
         self._path = path
-        self.rows = (
-            [row for row in self._read() if (row["attempt"], row["step"]) <= (attempt, upto)] if upto or attempt else []
-        )
-        retained = {(row["attempt"], row["step"]) for row in self.rows}
-        missing = [logged for logged in known if logged <= (attempt, upto) and logged not in retained]
-        if missing and (upto or attempt):
-            raise self._cut_short(len(self.rows), f"the row of step {missing[0][1]:g} is missing")
+        self.rows = [row for row in self._read() if row["step"] <= upto] if upto else []
+        steps = {row["step"] for row in self.rows}
+        missing = [step for step in known if step <= upto and step not in steps]
+        if missing and upto:
+            raise self._cut_short(len(self.rows), f"the row of step {missing[0]} is missing")
         write_atomic(path, csv_text([self.columns, *map(self._cells, self.rows)]).encode())
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Append a row."""
-        row = {"step": step, "attempt": self.attempt, **values}
+        row = {"step": step, **values}
         self.rows.append(row)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(csv_text([self._cells(row)]))
 
     def series(self, *columns: str) -> dict[str, list[float | None]]:
-        """The rows that have the first column: one list per column, step and attempt too; None where a row has none."""
+        """The rows that have the first column: one list per column, the step too; None where a row has none."""
         rows = [row for row in self.rows if columns[0] in row]
-        return {column: [row.get(column) for row in rows] for column in ("step", "attempt", *columns)}
+        return {column: [row.get(column) for row in rows] for column in ("step", *columns)}
 
     def _cells(self, row: Mapping[str, float]) -> list[str]:
         return [repr(row[column]) if column in row else "" for column in self.columns]
 
     def _read(self) -> list[dict[str, float]]:
-        integers = self.columns[:2]
         try:
             names, lines = csv_rows(self._path)
             rows = [
-                {"attempt": 0}  # of a file from before there were attempts
-                | {key: int(text) if key in integers else float(text) for key, text in row.items() if text}
+                {key: int(text) if key == "step" else float(text) for key, text in row.items() if text}
                 for _, row in lines
                 if None not in row.values()
             ]
@@ -285,7 +262,7 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
         raise ValueError(
             f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
         )
-    if which is None or which == run.user_config().choosing.keep:
+    if which is None or which == run.config().choosing.keep:
         return run.path / MODEL
     other = run.path / (MODEL_LAST if which == "last" else MODEL_BEST)
     if not other.is_dir():

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
+import trivet
 from trivet.collapse.monitor import Event
+from trivet.datasets import Dataset, Splits, noise_summary
+from trivet.datasets.dataset import trained_classes
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.reports.run_record import RunRecord
+from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import RECALL
 from trivet.training.components import Components
+from trivet.training.config import RunConfig, easy_positive_warnings
 from trivet.training.loggers import Loggers
-from trivet.training.loop import TrainState
 from trivet.training.run_folder import METRICS, Metrics, RunFolder
-from trivet.training.start_record import first_record
 
 Show = Callable[[str, int, int, str], None]
 """Called with the title of a work, parts done, parts in all, and a note."""
@@ -31,46 +38,40 @@ class RunLog:
     """`metrics.csv` and `record.json` of a run while it trains.
 
     Args:
-        step: optimiser steps done; rows of later ones are dropped.
-        seconds: of training before a resume.
-        resumed: whether the run goes on from a checkpoint.
+        resumed: whether the run goes on from a checkpoint; rows of later steps than its are dropped.
 
     Attributes:
         metrics: the rows.
         record: what is known of the run.
         loggers: what else gets the rows, what the monitor measures, and its events.
-        stopped_by: the event that ended the training, as a line.
-        skipped: steps that were left out, see `training.precision`.
     """
 
-    def __init__(
-        self, run: RunFolder, parts: Components, show: Show, command: str, *, step: int, seconds: float, resumed: bool
-    ) -> None:
-        self._run, self._parts, self._show = run, parts, show
-        self._before, self._began = seconds, time.perf_counter()
+    def __init__(self, run: RunFolder, components: Components, show: Show, command: str, *, resumed: bool) -> None:
+        self._run, self._components, self._state, self._show = run, components, components.state, show
+        self.start_clock()
         self._recall: dict[str, float] = {}
         self._status = ""
-        self.stopped_by: str | None = None
-        self.skipped = 0
-        columns = [*STEP_COLUMNS, *(f"recall@1/{level}" for level in parts.sample.labels)]
+        config, state = components.config, components.state
+        columns = [*STEP_COLUMNS, *(f"{RECALL}/{level}" for level in state.selection.items.labels)]
         earlier = run.record()
-        self.metrics = Metrics(
-            run.path / METRICS, columns, upto=step, attempt=parts.guard.attempt, known=_rows_known(earlier)
-        )
-        self.record = first_record(run, parts.config, parts.splits, command)
+        self.metrics = Metrics(run.path / METRICS, columns, upto=state.learner.step, known=_rows_known(earlier))
+        self.record = first_record(run, config, components.splits, command)
         self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
         self.record["foreseen"] = earlier and earlier["foreseen"]
-        self.record["warnings"] += parts.notes
-        self.record["warnings"] += parts.cleaning.warnings(parts.config.training.num_steps)
-        self.record["model"] = {"parameters": parts.model.num_parameters}
-        self.cover()
-        training = parts.config.training
+        self.record["warnings"] += components.notes
+        self.record["warnings"] += state.cleaning.warnings(config.training.num_steps)
+        self.record["model"] = {"parameters": state.learner.model.num_parameters}
+        self.record["data"]["coverage"] = dict(components.batches.coverage(0)._asdict())
         self.loggers = Loggers(
-            run.path, training.loggers, self.record["settings"], tracking_uri=training.mlflow_uri, resumed=resumed
+            run.path,
+            config.training.loggers,
+            self.record["settings"],
+            tracking_uri=config.training.mlflow_uri,
+            resumed=resumed,
         )
-        self._watched = len(parts.guard.monitor.series["step"])  # looks of the monitor that the loggers have
+        self._watched = len(state.guard.monitor.series["step"])  # looks of the monitor that the loggers have
         if not resumed:
-            self.loggers.add(self._chosen_by(), 0)
+            self.loggers.add(self._selection_value(), 0)
 
     @property
     def seconds(self) -> float:
@@ -79,105 +80,106 @@ class RunLog:
 
     def start_clock(self) -> None:
         """Count the seconds of training from now."""
-        self._began = time.perf_counter()
+        self._before, self._began = self._state.seconds, time.perf_counter()
 
-    def cover(self) -> None:
-        """Note how much of the data the batches in force reach."""
-        self.record["data"]["coverage"] = dict(self._parts.batches.coverage(0)._asdict())
-
-    def note_step(self, task: TrainState, recall: Mapping[str, float] | None) -> None:
+    def add_step(self, recall: Mapping[str, float] | None) -> None:
         """Show progress, and add a row where the settings say so.
 
         Args:
             recall: level -> recall@1, at a step at which it was measured.
         """
-        config, step = self._parts.settings, task.step
-        last = step == config.training.num_steps or self._parts.choosing.ended is not None
+        training, learner = self._components.config.training, self._state.learner
+        step = learner.step
         values: dict[str, float] = {}
-        if step % config.training.log_every == 0 or last:
-            values |= step_values(self._parts.loss, task.value)
+        if step % training.log_every == 0 or step == training.num_steps or self._state.selection.ended is not None:
+            values |= step_values(learner.loss, learner.value)
         sent: dict[tuple[str, ...], float] = {("train", name): value for name, value in values.items()}
         if recall is not None:
             self._recall = dict(recall)
             values |= {f"{RECALL}/{level}": share for level, share in recall.items()}
-            sent |= {("validation", RECALL, level): share for level, share in recall.items()} | self._chosen_by()
+            sent |= {("validation", RECALL, level): share for level, share in recall.items()}
+            sent |= self._selection_value()
         if values:
             self.metrics.add(step, values)
-            self._status = self._note(task)
+            self._status = self._status_line()
         if sent:
-            self.loggers.add(sent, step, self._parts.guard.attempt)
+            self.loggers.add(sent, step)
         self._send_monitor()
-        self._show(STEP, step, config.training.num_steps, self._status)
+        self._show(STEP, step, training.num_steps, self._status)
 
-    def note_event(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Send an event to the loggers."""
-        self.loggers.say(event, self._parts.guard.attempt)
+        self.loggers.add_event(event)
 
     def _send_monitor(self) -> None:
         """What the monitor has measured since the last call."""
-        series = self._parts.guard.monitor.series
-        looks = len(series["step"])
-        for index in range(self._watched if self._watched <= looks else 0, looks):  # after a repair a new one watches
-            row: dict[tuple[str, ...], float] = {
-                ("collapse", name): values[index] for name, values in series.items() if name != "step"
-            }
-            known = {name: value for name, value in row.items() if np.isfinite(value)}
-            self.loggers.add(known, int(series["step"][index]), self._parts.guard.attempt)
-        self._watched = looks
+        series = self._state.guard.monitor.series
+        for index in range(self._watched, len(series["step"])):
+            row = {("collapse", name): values[index] for name, values in series.items() if name != "step"}
+            self.loggers.add(
+                {key: value for key, value in row.items() if np.isfinite(value)}, int(series["step"][index])
+            )
+        self._watched = len(series["step"])
 
-    def _chosen_by(self) -> dict[tuple[str, ...], float]:
+    def _selection_value(self) -> dict[tuple[str, ...], float]:
         """The measure that a step is chosen by, at the last look, as loggers get it."""
-        choosing = self._parts.choosing
-        if not choosing.looks:
+        selection = self._state.selection
+        if not selection.looks:
             return {}
-        return {("choosing", choosing.config.measure, choosing.level): choosing.looks[-1]["value"]}
+        return {("choosing", selection.config.measure, selection.level): selection.looks[-1]["value"]}
 
-    def _note(self, task: TrainState) -> str:
+    def _status_line(self) -> str:
         """What stands beside the steps, the most important first: a terminal may cut it off."""
-        done, best = self._parts.loss.last, self._parts.choosing.best()
+        learner, best = self._state.learner, self._state.selection.best()
+        done = learner.loss.last
         assert done is not None
         levels = [f"R@1 {level} {100 * share:.1f} %" for level, share in self._recall.items()]
-        parts = [f"loss {task.value:.4f}", *levels]
+        columns = [f"loss {learner.value:.4f}", *levels]
         if best is not None and self._recall:
-            measure = self._parts.choosing.config.measure.replace("recall@", "R@")
-            parts.append(f"best {measure} {100 * best['value']:.1f} % at step {best['step']}")
-        parts.append(f"active {100 * done.active_fraction:.0f} %")
-        parts.append(f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}")
-        return "  ".join(parts)
+            measure = self._state.selection.config.measure.replace("recall@", "R@")
+            columns.append(f"best {measure} {100 * best['value']:.1f} % at step {best['step']}")
+        columns.append(f"active {100 * done.active_fraction:.0f} %")
+        columns.append(f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}")
+        return "  ".join(columns)
 
     def write(self, **known: Any) -> None:
         """Write the record with what is known by now, such as `status`."""
-        parts, record = self._parts, self.record
+        components, state, record = self._components, self._state, self.record
         record |= known
+        skipped = state.learner.precision.skipped
         record["warnings"] = [line for line in record["warnings"] if not line.startswith(SKIPPED)]
-        record["warnings"] += [f"{SKIPPED}: {self.skipped}."] if self.skipped else []
+        record["warnings"] += [f"{SKIPPED}: {skipped}."] if skipped else []
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
-        recalls = [column for column in self.metrics.columns if column.startswith("recall@1/")]
+        recalls = [column for column in self.metrics.columns if column.startswith(f"{RECALL}/")]
         looks = self.metrics.series(*recalls)
         record["validation"] = {
-            "split": parts.split,
-            "items": len(parts.sample),
+            "split": components.split,
+            "items": len(state.selection.items),
             "step": looks.pop("step"),
-            "attempt": looks.pop("attempt"),
-            "recall@1": {column.removeprefix("recall@1/"): values for column, values in looks.items()},
+            "recall@1": {column.removeprefix(f"{RECALL}/"): values for column, values in looks.items()},
         }
-        record["history"] = parts.history.as_json()
-        record["label_noise"] = {"strategy": parts.picks.as_json()}
-        stopped = {} if self.stopped_by is None else {"stopped_by": self.stopped_by}
-        record["guard"] = parts.guard.as_json() | stopped
-        record["monitor"] = parts.guard.seen()
-        record["cleaning"] = parts.cleaning.as_json()
-        record["choosing"] = parts.choosing.as_json(parts.split, parts.config.training.num_steps)
+        record |= progress_sections(state, components.split, components.config.training.num_steps)
         record["seconds"]["training"] = round(self.seconds, 3)
         self._run.write_record(record)
 
 
-def _rows_known(record: RunRecord | None) -> list[tuple[float, float]]:
-    """Attempts and steps of the rows that `metrics.csv` had when the record was written."""
+def progress_sections(state: TrainState, split: str, steps: int) -> dict[str, Any]:
+    """The sections of a record that come of the state of a run."""
+    return {
+        "history": state.history.as_json(),
+        "label_noise": {"strategy": state.sampling.as_json()},
+        "guard": state.guard.as_json(),
+        "monitor": state.guard.monitor.as_json(),
+        "cleaning": state.cleaning.as_json(),
+        "choosing": state.selection.as_json(split, steps),
+    }
+
+
+def _rows_known(record: RunRecord | None) -> list[int]:
+    """The steps of the rows that `metrics.csv` had when the record was written."""
     if record is None:
         return []
-    sections = (record["curves"], record["validation"])
-    return sorted({row for section in sections for row in zip(section["attempt"], section["step"], strict=False)})
+    return sorted({*record["curves"]["step"], *record["validation"]["step"]})
 
 
 def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str, float]:
@@ -193,3 +195,52 @@ def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str,
         "dropped": float(sum(done.dropped.values())),
     }
     return {name: number for name, number in values.items() if np.isfinite(number)}
+
+
+def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> dict[str, Any]:
+    """What is known of a run before its first step."""
+    settings = config.model_dump(mode="json", exclude_none=True)
+    seed = settings.pop("seed")
+    return {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "status": "running",
+        "run": run.name,
+        "command": command,
+        "level": splits.level,
+        "settings": {"run": {"seed": seed}, **settings},
+        "environment": environment(),
+        "data": {
+            "train": _counts(splits.train),
+            "evaluation": {
+                name: _counts(dataset) | {"trained_classes": trained_classes(splits, name)}
+                for name, dataset in splits.evaluation.items()
+            },
+            "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
+            "noise": noise_summary(splits),
+            "decisions": splits.decisions,
+        },
+        "warnings": [*splits.warnings, *easy_positive_warnings(config)],
+        "seconds": {},
+    }
+
+
+def environment() -> dict[str, Any]:
+    """The versions and the hardware, in general words, that a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _counts(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "items": len(dataset),
+        "classes": {level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+        "protocol": None if dataset.protocol is None else dataset.protocol.counts(),
+    }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from trivet.datasets import Splits
@@ -14,7 +13,6 @@ from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_t
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
-from trivet.training.config import RunConfig
 
 SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
@@ -35,22 +33,20 @@ class SamplingLog:
         looks: {"step": the optimiser steps done before, and the counts of `PickCounts`}, in order.
     """
 
-    def __init__(self, splits: Splits, settings: RunConfig) -> None:
-        names, labels = splits.train.names[splits.level], splits.train.labels[splits.level]
-        sizes = np.unique(labels, return_counts=True)[1]
+    def __init__(self, splits: Splits, loss: EmbeddingLoss, *, steps: int) -> None:
+        sizes = np.unique(splits.train.labels[splits.level], return_counts=True)[1]
         self._classes, self._typical = len(sizes), int(np.median(sizes))
-        self._spacing = spacing(settings.training.num_steps)
-        loss = settings.loss.build(
-            num_classes=len(names),
-            embedding_dim=settings.model.embedding_dim,
-            generator=torch.Generator().manual_seed(0),
-        )
+        self._spacing = spacing(steps)
         self._reason = unpicked(loss)
         self.looks: list[dict[str, Any]] = []
 
-    def restore(self, looks: Sequence[dict[str, Any]]) -> None:
-        """Go on from what a checkpoint kept; looks that are none any more, since steps were added, are left out."""
-        self.looks = [check for check in looks if check["step"] % self._spacing == 0]
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The looks."""
+        return self.looks
+
+    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
+        """Go on from a `state_dict`; looks that are none any more, since steps were added, are left out."""
+        self.looks = [check for check in state if check["step"] % self._spacing == 0]
 
     def watch(
         self, loss: EmbeddingLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]

@@ -1,4 +1,8 @@
-"""A moving average of the weights of a network, which is often better than the network itself."""
+"""A moving average of the weights of a network, which is often better than the network itself.
+
+Not torch.optim.swa_utils.AveragedModel: that takes the weights of the first update as they are, and averages the counts
+of batch norm as well, which are no numbers to be averaged.
+"""
 
 from __future__ import annotations
 

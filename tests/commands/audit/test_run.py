@@ -28,7 +28,7 @@ from trivet.label_noise import Suspects, find_suspects
 from trivet.metrics.folds import stratified_folds
 from trivet.training import RunConfig
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
-from trivet.training.loop import Batches, TrainState
+from trivet.training.loop import Batches, Learner
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -135,7 +135,7 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
     splits = load(config.data, None)
     trained: list[Batches] = []
 
-    def mark(task: TrainState, batches: Batches, *, workers: int) -> bool:
+    def mark(task: Learner, batches: Batches, *, workers: int) -> bool:
         """In place of training, shift the network by how many were trained."""
         trained.append(batches)
         task.model = Shifted(len(trained))

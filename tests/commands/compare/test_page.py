@@ -51,7 +51,6 @@ def record(names: list[str], *, runs: int = 2, split: str = "unseen", level: str
                 "helped": [f"Training helped: {names[3]} (recall@1 0.1 %)."],
                 "diagnosis": {split: {"verdicts": told, "effective_rank": 2.5}},
                 "events": told,
-                "repairs": 1,
                 "training": {
                     "step": [10, 20, 30],
                     "series": {"loss": [3.0, place, None], "dropped": [0, 0, 0]},

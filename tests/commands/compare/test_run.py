@@ -14,9 +14,7 @@ from tests.made_runs import CLASSES, ITEMS, make_run, placed
 
 from trivet.commands.compare.record import CompareRecord
 from trivet.commands.compare.run import compare_runs
-from trivet.commands.compare.runs import training_of
 from trivet.io.parquet_files import write_embeddings
-from trivet.reports.run_record import read_run
 
 LABELS = np.repeat(np.arange(CLASSES), ITEMS // CLASSES)
 
@@ -205,15 +203,3 @@ def test_queries_and_gallery_are_followed(tmp_path: Path) -> None:
     assert table["queries"] == 30
     one = table["differences"][0]
     assert (one["value"], one["reference"]) == pytest.approx((26 / 30, 29 / 30))
-
-
-def test_what_a_repair_took_back_is_left_out() -> None:
-    run = read_run(
-        {
-            "curves": {"step": [10, 20, 30, 40, 20, 30], "attempt": [0, 0, 0, 0, 1, 1], "loss": [6, 5, 4, 3, 2, 1]},
-            "validation": {"step": [10, 30, 20], "attempt": [0, 0, 1], "recall@1": {"digit": [0.1, 0.2, 0.3]}},
-        }
-    )
-    seen = training_of(run)
-    assert (seen["step"], seen["series"]["loss"]) == ([10, 20, 30], [6, 2, 1])
-    assert (seen["validation_step"], seen["recall"]) == ([10, 20], {"digit": [0.1, 0.3]})

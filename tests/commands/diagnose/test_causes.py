@@ -269,10 +269,10 @@ def test_a_run_says_so_of_its_steps(tmp_path: Path) -> None:
         ({}, "best", 40),
         ({"choosing": None}, "best", 90),
         ({"step": None}, "last", None),
-        ({"guard": {"repairs": [{"step": 50}]}}, "last", None),  # before, the rate may have been another
+        ({"guard": {"snapshot": 50}}, "last", 50),
     ],
 )
 def test_steps_are_those_of_the_network_that_is_measured(known: dict[str, Any], keep: str, steps: int | None) -> None:
-    record = {"step": 90, "guard": {"repairs": []}, "choosing": {"step": 40}}
+    record = {"step": 90, "guard": {"snapshot": None}, "choosing": {"step": 40}}
     values = {"data": {"name": "digits"}, "loss": {"name": "triplet"}, "choosing": {"keep": keep}}
     assert _steps(record | known, RunConfig.model_validate(values)) == steps

@@ -593,7 +593,7 @@ def whole_run(points: int = 1000, weight: int = 0) -> dict[str, Any]:
         "evaluation": {"seen": rows, "unseen": rows},
         "curves": {"step": steps, **series},
         "validation": {"step": steps, "recall@1": {"coarse": [0.5] * len(steps)}},
-        "monitor": {"attempts": [{"series": {"step": [1.0]}}]},
+        "monitor": {"series": {"step": [1.0]}},
         "diagnosis": sections,
         "history": history(),
         "data": {"train": {"items": 1000, "classes": {"coarse": 60}}},

@@ -186,10 +186,13 @@ def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tm
     assert len(splits.evaluation) == 2
     parts = Components(config, splits)
     assert parts.split == split
-    assert not set(parts.sample.ids) & {*splits.train.ids, *splits.evaluation[next(iter(splits.evaluation))].ids}
-    parts.choosing.begin(parts.model, first=True)
-    assert parts.choosing.looks[0]["gain"] == 0
-    assert parts.choosing.active
+    assert not set(parts.state.selection.items.ids) & {
+        *splits.train.ids,
+        *splits.evaluation[next(iter(splits.evaluation))].ids,
+    }
+    parts.state.selection.begin(parts.state.learner.model)
+    assert parts.state.selection.looks[0]["gain"] == 0
+    assert parts.state.selection.active
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,8 @@ def test_settings_are_listed_with_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["settings", "guard"], 0, "max_repairs"),
-        (["settings", "guard", "--json"], 0, '"key": "max_repairs"'),
+        (["settings", "guard"], 0, "forecast"),
+        (["settings", "guard", "--json"], 0, '"key": "forecast"'),
         (["settings", "--schema"], 0, '"$schema": "http://json-schema.org/draft-07/schema#"'),
         (["settings", "gard"], 2, "did you mean 'guard'?"),
         (["settings", "guard", "--schema"], 2, "--schema is of all sections: leave out guard."),

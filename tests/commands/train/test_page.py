@@ -471,40 +471,26 @@ def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
     }
 
 
-def watched(*attempts: list[dict[str, Any]], **guard: Any) -> dict[str, Any]:
-    """A record with these events in each attempt, of which each begins at step 0 and is looked at every 10 steps."""
+def watched(*events: dict[str, Any], **guard: Any) -> dict[str, Any]:
+    """A record with these events, of a run that is measured every 10 steps."""
     steps = [0, 10, 20, 30, 40]
     series = {"step": steps, "recall": [0.5, 0.6, 0.7, 0.8, 0.9], "relative_spread": [0.5, 0.4, 0.3, 0.2, None]}
-    seen = [{"series": series, "events": events, "forecast": {"probability": 0.03}} for events in attempts]
-    return {
-        "guard": {"action": "warn", "repairs": [], "settings": {}, "not_repaired": [], **guard},
-        "monitor": {"attempts": seen},
-    }
-
-
-REPAIR = {
-    "step": 20,
-    "returned_to": 10,
-    "kind": "network-collapse",
-    "changes": {"loss.negatives": ["hard", "semihard-hardest"], "loss.temperature": [1.0, None]},
-    "why": "The hardest are escaped.",
-}
+    monitor = {"series": series, "events": list(events), "forecast": {"probability": 0.03}}
+    return {"guard": {"action": "warn", **guard}, "monitor": monitor}
 
 
 def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
-    text = page_text(watched([]), tmp_path)
+    text = page_text(watched(), tmp_path)
     said = "The monitor detected no collapse in 5 checks, the last at step 40. Its last forecast of a network collapse:"
     assert f"{said} 3.0 %." in text
-    assert "Events and repairs" not in text
+    assert "The guard stopped" not in text
     assert "What to change" not in text
 
 
 def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path) -> None:
-    record = watched([event(20)], [], action="repair", repairs=[REPAIR], kept={"attempt": 0, "step": 12})
-    for attempt, recalls in zip(record["monitor"]["attempts"], ([0.6, 0.4], [0.5, 0.55, 0.58]), strict=True):
-        steps = list(range(0, 20 * len(recalls), 20))
-        series = {"step": steps, "recall": recalls, "fine_recall": [None] * len(recalls), "relative_spread": recalls}
-        attempt["probe"] = {"items": 150, "cost": 0.0123, "start": {"recall": 0.6}, "series": series}
+    record = watched(event(20), action="stop", snapshot=12)
+    series = {"step": [0, 20, 40], "recall": [0.5, 0.55, 0.58], "fine_recall": [None] * 3, "relative_spread": [0.5] * 3}
+    record["monitor"]["probe"] = {"items": 150, "cost": 0.0123, "start": {"recall": 0.6}, "series": series}
     record["foreseen"] = {
         "steps": 20,
         "sentence": "This run will probably collapse: so it is.",
@@ -513,82 +499,52 @@ def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path)
     }
     text = page_text(record, tmp_path)
     assert "This run will probably collapse: so it is." in text
-    asked = "The guard asked 150 held-out items 5 times; in the last attempt that cost 1.2 % of the steps."
-    assert f"{asked} Repairs threw 11 steps away." in text
-    assert "The result is the network of step 12 of attempt 0, as the last attempt ended worse on these items." in text
+    assert "The guard asked 150 held-out items 3 times; that cost 1.2 % of the steps." in text
+    assert "The result is the network of step 12, as the last one was worse on these items." in text
     assert text.index("so it is.") < text.index("150 held-out items that the guard asked")
     page = (tmp_path / "report.html").read_text()
     assert "collapse foretold" in page
-    quiet = watched([])
+    quiet = watched()
     quiet["foreseen"] = {"steps": 20, "sentence": None, "changes": {}, "tried": []}
     assert "Before the first step, 20 trial steps foretold no collapse." in page_text(quiet, tmp_path)
     assert "held-out items that the guard asked" not in page_text(quiet, tmp_path)
 
 
 def test_an_event_is_a_card(tmp_path: Path) -> None:
-    text = page_text(watched([event(30), event(40, "dead-sampler")]), tmp_path)
+    text = page_text(watched(event(30), event(40, "dead-sampler")), tmp_path)
     assert "Network collapse At step 30: forecast of 89 %." in text
     assert "Use semi-hard negatives." in text
     assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
     assert "forecast probability that the network collapses 88.7 %" in text
     assert text.index("At step 30") < text.index("Dead sampler At step 40")
-    assert "Before and after" not in text
 
 
 def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
-    record = watched([event(30)], action="stop", stopped_by="network collapse detected at step 30: forecast of 89 %")
+    record = watched(event(30), action="stop", stopped_by="network collapse detected at step 30: forecast of 89 %")
     text = page_text(record | {"status": "stopped"}, tmp_path)
     top = "The guard stopped this training: network collapse detected at step 30: forecast of 89 %."
-    assert text.index(top) < text.index("Events and repairs")
+    assert text.index(top) < text.index("What to change")
     assert "The guard stopped the training here." in text
 
 
-def test_repairs_stand_beside_what_came_before(tmp_path: Path) -> None:
-    left = {"step": 30, "kind": "dead-sampler", "why": "no change that may help is left"}
-    second = REPAIR | {"changes": {"training.learning_rate": [0.001, 0.0001]}, "why": "Smaller steps."}
-    repairs = [REPAIR, second]
-    record = watched([event(20)], [event(20)], [event(30, "dead-sampler")], repairs=repairs, not_repaired=[left])
-    text = page_text(record, tmp_path)
-    assert "Repair 1: back to step 10. The hardest are escaped." in text
-    assert text.index("Repair 2: back to step 10. Smaller steps.") < text.index("Attempt 2")
-    unrepaired = "Dead sampler not repaired: no change that may help is left."
-    assert text.count(unrepaired) == 1
-    assert text.index("Attempt 2") < text.index(unrepaired)
-    rows = text[text.index("Before and after") :]
-    assert "0 0 to 40 – 70.0 0.3 90.0 –" in rows
-    changes = "loss.negatives: hard → semihard-hardest loss.temperature: 1.0 → not set"
-    assert f"1 0 to 40 {changes} 70.0 0.3 90.0 –" in rows
-    assert "2 0 to 40 training.learning_rate: 0.001 → 0.0001 80.0 0.2 90.0 –" in rows
-
-
-def test_curves_show_the_last_attempt_and_the_others_apart(tmp_path: Path) -> None:
-    curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
-    record = watched([event(20), event(20, "dead-sampler")], [event(40)], repairs=[REPAIR]) | {"curves": curves}
-    text = page_text(record, tmp_path)
-    assert "Grey: attempts before a repair." in text
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = re.search(r'"curves":(\[.*?\]),"maps"', html)
+def test_curves_show_the_events(tmp_path: Path) -> None:
+    curves = {"step": [10, 20, 30], "loss": [1.0, 2.0, 3.0]}
+    page_text(watched(event(20), event(20, "dead-sampler"), event(40)) | {"curves": curves}, tmp_path)
+    found = re.search(r'"curves":(\[.*?\]),"maps"', (tmp_path / "report.html").read_text(encoding="utf-8"))
     assert found is not None
     (curve,) = json.loads(found[1])
-    assert (curve["step"], curve["series"]) == ([10, 20], {"loss": [4, 5]})
-    assert curve["past"] == [{"attempt": 0, "step": [10, 20, 30], "series": {"loss": [1, 2, 3]}}]
-    assert curve["marks"] == [
-        {"step": 20, "text": "network collapse, dead sampler", "past": True},
-        {"step": 40, "text": "network collapse", "past": False},
-    ]
-    with pytest.raises(ValueError, match="5 steps, 5 loss, 1 attempts"):
-        write_run_report({"curves": curves | {"attempt": [0]}}, tmp_path / "report.html")
+    assert (curve["step"], curve["series"]) == ([10, 20, 30], {"loss": [1, 2, 3]})
+    marks = [{"step": 20, "text": "network collapse, dead sampler"}, {"step": 40, "text": "network collapse"}]
+    assert curve["marks"] == marks
+    with pytest.raises(ValueError, match="2 steps, 3 loss"):
+        write_run_report({"curves": curves | {"step": [1, 2]}}, tmp_path / "report.html")
 
 
 def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
     def record(names: list[str]) -> dict[str, Any]:
-        changes = {name: [name, {"name": name}] for name in names}
-        repair = REPAIR | {"why": names[0], "changes": changes, "kind": names[1]}
         bad = event(20) | {"kind": names[3], "rule": names[2], "changes": names, "evidence": {names[1]: 1.0}}
-        left = {"step": 30, "kind": names[0], "why": names[1]}
-        curves = {"step": [10, 20, 30, 10, 20], "attempt": [0, 0, 0, 1, 1], "loss": [1.0, 2.0, 3.0, 4.0, 5.0]}
-        found = watched([bad], [bad], repairs=[repair], not_repaired=[left], stopped_by=names[1])
-        return found | {"curves": curves, "status": "stopped"}
+        curves = {"step": [10, 20, 30], "loss": [1.0, 2.0, 3.0]}
+        return watched(bad, stopped_by=names[1]) | {"curves": curves, "status": "stopped"}
 
     write_run_report(record(HOSTILE), tmp_path / "hostile.html")
     write_run_report(record([f"name {k}" for k in range(len(HOSTILE))]), tmp_path / "tame.html")
@@ -597,9 +553,9 @@ def test_events_are_drawn_and_can_inject_nothing(tmp_path: Path, watch: Callable
     assert hostile.page.evaluate(elements) == tame.page.evaluate(elements)
     assert hostile.page.locator(".plot a, .plot img, main img").count() == 0
     assert HOSTILE[2] in hostile.page.locator("#events").inner_text()
-    assert tame.page.locator("[data-curve] .shapelayer path").count() == 2
+    assert tame.page.locator("[data-curve] .shapelayer path").count() == 1
     assert tame.page.locator("[data-curve] .annotation").first.text_content() == "name 3"
-    assert tame.page.locator("[data-curve] .scatter").count() == 2
+    assert tame.page.locator("[data-curve] .scatter").count() == 1
     tame.page.set_viewport_size({"width": 390, "height": 800})
     assert tame.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert hostile.offences == []

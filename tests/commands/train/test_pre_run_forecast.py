@@ -11,12 +11,12 @@ import pytest
 from trivet.collapse import Forecast
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.commands.train.pre_run_forecast import foresee
+from trivet.commands.train.preventions import preventions
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.models import load_model
 from trivet.training import RunConfig
 from trivet.training.components import Components
-from trivet.training.repairs import preventions
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 

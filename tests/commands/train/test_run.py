@@ -352,9 +352,9 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path) -> None:
 
 def test_loss_record_is_what_is_logged(finished: Path) -> None:
     header, first, *_ = (finished / "metrics.csv").read_text().splitlines()
-    assert header == "step,attempt,loss,active,hard,d_ap,d_an,dropped,recall@1/parity,recall@1/digit"
-    step, attempt, loss, active, hard, d_ap, d_an, dropped, *recalls = first.split(",")
-    assert (step, attempt) == ("2", "0")
+    assert header == "step,loss,active,hard,d_ap,d_an,dropped,recall@1/parity,recall@1/digit"
+    step, loss, active, hard, d_ap, d_an, dropped, *recalls = first.split(",")
+    assert step == "2"
     assert 0 < float(loss) < 2
     assert 0 <= float(active) <= 1
     assert 0 <= float(hard) <= 1

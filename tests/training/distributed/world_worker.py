@@ -25,7 +25,7 @@ from trivet.models import ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training import TrainingConfig
 from trivet.training.distributed.process_group import ProcessGroup, parts_of
-from trivet.training.loop import Batches, TrainState, fit
+from trivet.training.loop import Batches, Learner, fit
 
 SHAPE = (1, 6, 6)
 ITEMS, CLASSES, EACH = 48, 3, 3  # of four classes; two processes share a batch of 9 as 4 and 5
@@ -72,7 +72,7 @@ def watched(loss: EmbeddingLoss) -> list[list[Any]]:
     return seen
 
 
-def task_of(world: ProcessGroup | None, loss: str = "triplet", model: str = "mlp", **options: Any) -> TrainState:
+def task_of(world: ProcessGroup | None, loss: str = "triplet", model: str = "mlp", **options: Any) -> Learner:
     network = build(ModelConfig.parse({"name": model, "width": 6, "embedding_dim": 3}, source="model"), SHAPE, seed=1)
     options = {"optimizer": "sgd", "learning_rate": 0.05, "accelerator": "cpu", "steps": STEPS, **options}
     micro = options.pop("micro", None)
@@ -84,17 +84,17 @@ def task_of(world: ProcessGroup | None, loss: str = "triplet", model: str = "mlp
         made = MatryoshkaLoss([make("margin", positives="random", generator=generator) for _ in "12"], (2, 3))
     else:
         made = make(loss, generator=generator)
-    return TrainState(network, made, config, seed=5, world=world, average=average, micro=micro)
+    return Learner(network, made, config, seed=5, world=world, average=average, micro=micro)
 
 
-def train(task: TrainState, *, workers: int = 0) -> bool:
+def train(task: Learner, *, workers: int = 0) -> bool:
     data = dataset()
     plan = PKBatches(data.labels["class"], num_classes=CLASSES, samples_per_class=EACH, seed=2)
     batches = Batches(data, "class", plan, None, seed=5, start=0, steps=STEPS, world=task.world)
     return fit(task, batches, workers=workers)
 
 
-def weights(task: TrainState) -> Tensor:
+def weights(task: Learner) -> Tensor:
     state = [*task.measured.state_dict().values(), *task.loss.state_dict().values()]
     return torch.cat([value.double().flatten() for value in state])
 

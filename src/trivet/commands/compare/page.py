@@ -286,7 +286,6 @@ def _run(run: ComparedRun, splits: Sequence[str]) -> dict[str, Any]:
         "parameters": number(run["parameters"]),
         "helped": [re.sub(r" \([^()]*\)", "", line) for line in run["helped"]],  # the tables have the numbers
         "events": [_finding(event) for event in run["events"]],
-        "repairs": run["repairs"] or 0,
         "inside": [_inside(run, split) for split in splits],
     }
 

@@ -25,7 +25,7 @@ class RunDiagnosis(TypedDict):
 
 
 class TrainingSeries(TypedDict):
-    """Log of the training of a run, without what repairs reverted: steps, and series over them by name."""
+    """Log of the training of a run: steps, and series over them by name."""
 
     step: list[int]
     series: dict[str, list[float | None]]
@@ -54,7 +54,6 @@ class ComparedRun(TypedDict):
     chosen_by: str | None
     diagnosis: dict[str, RunDiagnosis]
     events: list[Finding]
-    repairs: int | None
     training: TrainingSeries | None
 
 

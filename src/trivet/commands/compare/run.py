@@ -348,7 +348,6 @@ def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[Mapping[str, Any]]) -
 
 def _described(run: StoredRun, side: Side) -> dict[str, Any]:
     record = run.record
-    attempts = record["monitor"]["attempts"]
     return {
         "name": run.name,
         "path": str(run.path),
@@ -373,10 +372,8 @@ def _described(run: StoredRun, side: Side) -> dict[str, Any]:
         },
         "events": [
             {"kind": event["kind"], "severity": None, "rule": f"at step {event['step']}: {event['rule']}"}
-            for attempt in attempts
-            for event in attempt["events"]
+            for event in record["monitor"]["events"]
         ],
-        "repairs": len(record["guard"]["repairs"]),
         "training": None,
     }
 

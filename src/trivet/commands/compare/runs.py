@@ -143,9 +143,8 @@ def _called(group: Sequence[StoredRun], taken: set[str]) -> str:
 
 
 def training_of(record: RunRecord) -> dict[str, Any]:
-    """The series of a run over its steps, see `SeenWhileTraining`; what a repair took back is left out."""
+    """The series of a run over its steps, see `TrainingSeries`."""
     training, validation = record["curves"], record["validation"]
-    logged, validated = _lasting(training["step"]), _lasting(validation["step"])
     series = {
         "loss": training["loss"],
         "active": training["active"],
@@ -155,19 +154,8 @@ def training_of(record: RunRecord) -> dict[str, Any]:
         "dropped": training["dropped"],
     }
     return {
-        "step": [training["step"][i] for i in logged],
-        "series": {
-            name: [values[i] for i in logged] for name, values in series.items() if len(values) > max(logged, default=0)
-        },
-        "validation_step": [validation["step"][i] for i in validated],
-        "recall": {level: [values[i] for i in validated] for level, values in validation["recall@1"].items()},
+        "step": training["step"],
+        "series": {name: values for name, values in series.items() if len(values) == len(training["step"])},
+        "validation_step": validation["step"],
+        "recall": validation["recall@1"],
     }
-
-
-def _lasting(steps: Sequence[int]) -> list[int]:
-    """The rows that no later one goes back behind: those of an attempt up to where the next one began."""
-    rows: list[int] = []
-    for row in reversed(range(len(steps))):
-        if not rows or steps[row] < steps[rows[-1]]:
-            rows.append(row)
-    return rows[::-1]

@@ -33,9 +33,9 @@ from trivet.runtime.progress import report, show_progress
 from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
-from trivet.training.loop import Batches, TrainState, fit, step_seed
+from trivet.training.loop import Batches, Learner, fit, step_seed
 from trivet.training.run_folder import RECORD, REPORT
-from trivet.training.start_record import environment
+from trivet.training.run_log import environment
 
 Positives = Literal["random", "easy"]
 ARMS: tuple[Positives, Positives] = ("random", "easy")
@@ -70,7 +70,7 @@ def train_parity(splits: Splits, model: ModelConfig, positives: Positives, seed:
         negatives="random",
         generator=torch.Generator().manual_seed(step_seed(seed, 0, 3)),
     )
-    task = TrainState(network, loss, TrainingConfig(steps=STEPS, learning_rate=1e-3, accelerator="cpu"), seed=seed)
+    task = Learner(network, loss, TrainingConfig(steps=STEPS, learning_rate=1e-3, accelerator="cpu"), seed=seed)
     finished = fit(task, Batches(splits.train, COARSE, batches, None, seed=seed, start=0, steps=STEPS))
     if not finished:
         raise KeyboardInterrupt

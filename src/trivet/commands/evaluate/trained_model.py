@@ -24,23 +24,20 @@ from trivet.models import Embedder, TextEmbedder
 from trivet.reports.run_record import RunRecord, read_run
 from trivet.runtime.progress import reporter, show_progress
 from trivet.training.checkpoint import (
-    read_progress,
+    read_state,
     trained_to_the_end,
 )
-from trivet.training.checkpoint_selection import choice_of, load_splits
-from trivet.training.components import in_steps
+from trivet.training.checkpoint_selection import load_splits, monitored_split
+from trivet.training.components import Components, in_steps
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, item_columns
-from trivet.training.guard import Guard
 from trivet.training.initial_network import untrained
-from trivet.training.repairs import with_changes
 from trivet.training.run_folder import (
     REPORT,
     RunFolder,
     trained_model,
 )
-from trivet.training.sampling_log import SamplingLog
-from trivet.training.start_record import first_record
+from trivet.training.run_log import first_record, progress_sections
 
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
@@ -57,7 +54,7 @@ def evaluate_run(
         ValueError, OSError: as `train`; also if the folder holds no run with a model.
     """
     run = RunFolder.open(path)
-    config = run.user_config()
+    config = run.config()
     with show_progress("evaluation", show=progress), run.locked():
         model = trained_model(run)
         tokenize = (
@@ -73,18 +70,9 @@ def evaluate_run(
             stopped = record["guard"]["stopped_by"] is not None
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells
-                guard = Guard(config, ())
-                progress_state = read_progress(checkpoints[-1])
-                guard.restore(progress_state.guard)
-                picks = SamplingLog(splits, guard.settings)
-                picks.restore(progress_state.picks)
-                record |= {"guard": guard.as_json(), "monitor": guard.seen()}
-                record["label_noise"] = {"strategy": picks.as_json()}
-                record["cleaning"] = list(progress_state.cleaning.get("looks", []))
-                record["choosing"] = choice_of(config, splits, progress_state.choosing)
-        # Older runs judged their labels here by the network that was trained on them.
-        record["label_noise"] = {"strategy": record["label_noise"]["strategy"]}
-        config = with_changes(config, record["guard"]["settings"])
+                state = Components(config, splits).state
+                state.load_sections(read_state(checkpoints[-1]))
+                record |= progress_sections(state, monitored_split(splits), config.training.num_steps)
         before = _before(config, splits, record)
         return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
 
@@ -178,11 +166,10 @@ def write_evaluation(
 
 
 def _steps(record: Mapping[str, Any], config: RunConfig) -> int | None:
-    """Steps from the untrained network to the one that is measured; None where a repair may have had other rates."""
-    if record["guard"]["repairs"]:
-        return None
+    """Steps from the untrained network to the one that is measured."""
     best: int | None = record["choosing"]["step"] if record["choosing"] and config.choosing.keep == "best" else None
-    return record["step"] if best is None else best
+    snapshot: int | None = record["guard"]["snapshot"]
+    return next((step for step in (best, snapshot) if step is not None), record["step"])
 
 
 def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:

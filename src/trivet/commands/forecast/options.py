@@ -71,7 +71,7 @@ def forecast(
     folder = None
     if settings is None:
         folder = recorded_run(config)
-        settings = folder.user_config()
+        settings = folder.config()
     with show_progress("forecast"):
         if grid:
             result = forecast_grid(

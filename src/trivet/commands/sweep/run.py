@@ -437,7 +437,7 @@ def _watch(
         if not pruning:
             return None
         for event in events:
-            if event.kind in COLLAPSED and config.guard.action != "repair":
+            if event.kind in COLLAPSED:
                 return event_line(event)
         if len(measurements) > 1 and measurements[-1]["step"] >= WARM * config.training.num_steps:
             return attempt.below_median(

@@ -72,14 +72,6 @@ def train(
             "with --set training.steps=N until that step.",
         ),
     ] = None,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="With --resume: return to the last healthy checkpoint before the first event that the monitor "
-            "detected, apply the smallest change that may prevent it, and continue from there.",
-        ),
-    ] = False,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -107,15 +99,11 @@ def train(
         if several.is_cross_validation(folder):
             if member_of(os.environ) is not None:
                 raise ValueError(f"{folder} holds several runs: resume it once, without torchrun.")
-            refuse(context, f"--repair and --set are for one run: name one of those in {folder}", "repair", "set")
+            refuse(context, f"--set is for one run: name one of those in {folder}", "set")
             result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
             return _folds_ended(result, folder, json=json)
-        record = run.resume(
-            folder, repair=repair, changes=set or (), data_root=data_root, command=command_line(), progress=True
-        )
+        record = run.resume(folder, changes=set or (), data_root=data_root, command=command_line(), progress=True)
     else:
-        if repair:
-            raise ValueError("--repair goes with --resume RUN: for a new run, --set guard.action=repair.")
         sources = [source for source in (config, vectors, texts) if source is not None]
         if len(sources) != 1:
             raise ValueError(
@@ -152,8 +140,8 @@ def train(
     if record["status"] == "finished":
         return 0
     if record["status"] == "stopped":
-        why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']};"
-        echo(f"trivet: {why} to repair it, run trivet train --resume {folder} --repair", err=True)
+        why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']}"
+        echo(f"trivet: {why}; train again with what {folder / 'report.html'} proposes", err=True)
     else:
         trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
         trained |= record["choosing"] is not None and record["choosing"]["ended"] is not None

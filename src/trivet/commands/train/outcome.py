@@ -36,7 +36,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
     diagnosed = record["diagnosis"].get(split)
     kinds = [item["kind"] for item in diagnosed["verdicts"]] if diagnosed else []
     by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
-    levels_ = []
+    rows = []
     cuts = record["prefixes"].get(split, [])
     chosen_level = (choice["level"] or record["level"]) if (choice := record["choosing"]) else None
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
@@ -53,7 +53,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
         lengths = [*(number(cut["prefix"]) for cut in cuts), "all"]
         shares = [{row["name"]: share_of(row["levels"], level, "recall@1") for row in cut["evaluated"]} for cut in cuts]
         roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
-        levels_.append(
+        rows.append(
             {
                 "level": level,
                 "role": ", ".join(roles),
@@ -84,7 +84,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
             }
         )
     counts = record["data"]["evaluation"].get(split)
-    return {"split": split, "levels": levels_, "asked": bool(counts and counts["protocol"])}
+    return {"split": split, "levels": rows, "has_queries": bool(counts and counts["protocol"])}
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
@@ -190,7 +190,7 @@ def choice_line(record: RunRecord) -> str | None:
     before = f"against {_percent(start)} before"
     best = next(check for check in choice["looks"] if check["step"] == choice["step"])
     if snapshot is not None:
-        text = f"{_capital(model)}. The best of the last attempt {where} is that of step {number(best['step'])}: "
+        text = f"{_capital(model)}. The best {where} is that of step {number(best['step'])}: "
         text += f"{measure} {_percent(best['value'])}, {before} training."
     elif choice["step"] == 0:
         highest = _highest(choice)
@@ -221,11 +221,11 @@ def choice_line(record: RunRecord) -> str | None:
 
 
 def _snapshot(record: RunRecord) -> str | None:
-    """Which network the guard kept as the result; None where that is the last, or the best step."""
-    snapshot, choice = record["guard"]["kept"], record["choosing"]
+    """The network that the guard made the result; None where that is the last, or the best step."""
+    snapshot, choice = record["guard"]["snapshot"], record["choosing"]
     if snapshot is None or choice is None or choice["keep"] != "last":
         return None
-    return f"that of step {number(snapshot['step'])} of attempt {snapshot['attempt']}, which the guard kept"
+    return f"that of step {number(snapshot)}, the best that the guard's probe saw"
 
 
 def decides(choice: Choice) -> bool:
@@ -296,8 +296,8 @@ def _helped(
     begun_as = [item for item in compared if item["reference"] in _BEGUN_AS]
     if begun_as and all(item["outcome"] == "better" for item in begun_as):
         return "good", _HELPED, ""
-    if open_ := [item for item in compared if item["outcome"] == "open"]:
-        return "warn", _PERHAPS_WORSE, _numbers(share, open_)
+    if uncertain := [item for item in compared if item["outcome"] == "open"]:
+        return "warn", _PERHAPS_WORSE, _numbers(share, uncertain)
     return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
 
 

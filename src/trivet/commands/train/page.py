@@ -21,9 +21,9 @@ from trivet.commands.train.outcome import choice_line, decides, fell_back, resul
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
-from trivet.reports.monitor_record import Attempt, Event, Repair
-from trivet.reports.page import MISSING, Pictures, number, percent, same_length, value, write_page
-from trivet.reports.run_record import Curves, Evaluated, RunRecord, Validation
+from trivet.reports.monitor_record import Event, Monitor, Probe
+from trivet.reports.page import MISSING, Pictures, number, percent, same_length, write_page
+from trivet.reports.run_record import Evaluated, RunRecord, Validation
 
 _MOST_STEPS = 2000
 _MOST_SKIPPED = 200
@@ -40,7 +40,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     pictures, diagnosed = Pictures(), record["diagnosis"]
     parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
     previews = {
-        split: (section_["level"], {"random": section_["queries"]}) for split, section_ in record["neighbours"].items()
+        split: (content["level"], {"random": content["queries"]}) for split, content in record["neighbours"].items()
     }
     previews |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
@@ -54,7 +54,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         split: {section["level"]: dots} for split, section in diagnosed.items() if (dots := section["scatter"])
     } | record["scatter"]
     scatter = {
-        split: {level: triplet_dots(f"{split}, {level}", section_) for level, section_ in scatters[split].items()}
+        split: {level: triplet_dots(f"{split}, {level}", content) for level, content in scatters[split].items()}
         for split in unseen_first(scatters)
     }
     history, moments = history_content(record["history"])
@@ -68,10 +68,10 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "record": record,
         "results": results,
         "chosen_by": choice["split"] if (choice := record["choosing"]) and decides(choice) else None,
-        "said": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
+        "sentences": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
         "bad": bad,
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
-        "happened": _happened(record),
+        "events": _events(record),
         "curves": curves,
         "forecast": forecast_context(record["forecast"]),
         "noise": noise_parts(record),
@@ -84,9 +84,9 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "diagnosis": parts,
         "history": history,
         "data_rows": [
-            (split, section_)
-            for split, section_ in {"train": record["data"]["train"], **record["data"]["evaluation"]}.items()
-            if section_ is not None
+            (split, content)
+            for split, content in {"train": record["data"]["train"], **record["data"]["evaluation"]}.items()
+            if content is not None
         ],
         "skipped": record["data"]["skipped"][:_MOST_SKIPPED],
     }
@@ -144,174 +144,104 @@ def _best(column: Sequence[str]) -> str | None:
 def _curves(record: RunRecord) -> list[dict[str, Any]]:
     """The plots over steps that have anything to show."""
     training, looks = record["curves"], record["validation"]
-    wanted: list[tuple[str, Curves | Validation, Mapping[str, Sequence[float | None]], list[float] | None]] = [
-        ("Loss", training, {"loss": training["loss"]}, None),
-        (
-            "Active and hard triplets (share of the mined)",
-            training,
-            {"active (loss above 0)": training["active"], "hard (negative nearer)": training["hard"]},
-            [0, 1],
-        ),
-        (
-            "Mean distance to the mined items",
-            training,
-            {"to the positive (d_ap)": training["d_ap"], "to the negative (d_an)": training["d_an"]},
-            None,
-        ),
-        (_validation_title(looks), looks, looks["recall@1"], [0, 1]),
-        ("Dropped anchors", training, {"dropped": training["dropped"] if any(training["dropped"]) else []}, None),
+    triplets = {"active (loss above 0)": training["active"], "hard (negative nearer)": training["hard"]}
+    distances = {"to the positive (d_ap)": training["d_ap"], "to the negative (d_an)": training["d_an"]}
+    dropped = {"dropped": training["dropped"] if any(training["dropped"]) else []}
+    wanted: list[tuple[str, list[int], Mapping[str, Sequence[float | None]], list[float] | None]] = [
+        ("Loss", training["step"], {"loss": training["loss"]}, None),
+        ("Active and hard triplets (share of the mined)", training["step"], triplets, [0, 1]),
+        ("Mean distance to the mined items", training["step"], distances, None),
+        (_validation_title(looks), looks["step"], looks["recall@1"], [0, 1]),
+        ("Dropped anchors", training["step"], dropped, None),
     ]
     if choice := record["choosing"]:
-        chosen: Validation = {
-            "split": choice["split"],
-            "items": choice["items"],
-            "step": [check["step"] for check in choice["looks"]],
-            "attempt": [],
-            "recall@1": {},
-        }
         measure = NAMES.get(choice["measure"], choice["measure"])
         values = {
             "mean": [check["gain"] for check in choice["looks"]],
             "lower end of its interval": [check["low"] for check in choice["looks"]],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        wanted.append((f"Gain of {measure} on {choice['split']}{what}", chosen, values, None))
-    wanted += _probe_curves(record["monitor"]["attempts"])
-    marks = _marks(record["monitor"]["attempts"])
+        steps = [check["step"] for check in choice["looks"]]
+        wanted.append((f"Gain of {measure} on {choice['split']}{what}", steps, values, None))
+    if (probe := record["monitor"]["probe"]) is not None and (steps := _probe_steps(probe)):
+        titles = {
+            "recall": "recall@1",
+            "fine_recall": "recall@1 by finer classes",
+            "relative_spread": "relative spread",
+        }
+        values = {title: probe["series"].get(name, []) for name, title in titles.items()}
+        wanted.append((f"{number(probe['items'])} held-out items that the guard asked", steps, values, [0, 1]))
+    marks = _marks(record["monitor"]["events"])
     if record["foreseen"] is not None and record["foreseen"]["sentence"]:
-        marks.append({"step": 0, "text": "collapse foretold", "past": False})
+        marks.append({"step": 0, "text": "collapse foretold"})
     curves = []
-    for title, section, every, limits in wanted:
-        steps = section["step"]
-        attempts = section["attempt"] or [0] * len(steps)
+    for title, steps, every, limits in wanted:
         series = {name: values for name, values in every.items() if any(is_number(v) for v in values)}
         if not series:
             continue
-        lengths = {name: len(v) for name, v in series.items()}
-        same_length(f"the curves {title!r}", {"steps": len(steps)} | lengths | {"attempts": len(attempts)})
-        rows = {
-            attempt: [i for i, number_ in enumerate(attempts) if number_ == attempt]
-            for attempt in sorted(set(attempts))
-        }
-        *past, (_, last) = [(attempt, _thinned(steps, series, index)) for attempt, index in rows.items()]
+        same_length(f"the curves {title!r}", {"steps": len(steps)} | {name: len(v) for name, v in series.items()})
+        drawn = thin(len(steps), _MOST_STEPS)
         curves.append(
             {
                 "title": title,
-                **last,
+                "step": [steps[i] for i in drawn],
+                "series": {name: [values[i] for i in drawn] for name, values in series.items()},
                 "limits": limits,
-                "thinned": any(len(index) > _MOST_STEPS for index in rows.values()),
-                "past": [{"attempt": attempt, **drawn} for attempt, drawn in past],
+                "thinned": len(steps) > _MOST_STEPS,
                 "marks": marks,
             }
         )
     return curves
 
 
-def _probe_curves(
-    attempts: Sequence[Attempt],
-) -> list[tuple[str, Validation, Mapping[str, Sequence[float | None]], list[float] | None]]:
-    """The curve of what the guard's probe showed; none where it had none."""
-    probes = [(index, probe) for index, attempt in enumerate(attempts) if (probe := attempt["probe"]) is not None]
-    if not probes:
-        return []
-    titles = {"recall": "recall@1", "fine_recall": "recall@1 by finer classes", "relative_spread": "relative spread"}
-    values = {
-        title: [x for _, probe in probes for x in probe["series"].get(name, [])] for name, title in titles.items()
-    }
-    steps: Validation = {
-        "split": "",
-        "items": probes[-1][1]["items"],
-        "step": [round(step or 0) for _, probe in probes for step in probe["series"].get("step", [])],
-        "attempt": [index for index, probe in probes for _ in probe["series"].get("step", [])],
-        "recall@1": {},
-    }
-    if not steps["step"]:
-        return []
-    return [(f"{number(probes[-1][1]['items'])} held-out items that the guard asked", steps, values, [0, 1])]
-
-
-def _thinned(steps: Sequence[int], series: Mapping[str, Sequence[Any]], index: Sequence[int]) -> dict[str, Any]:
-    keep = [index[k] for k in thin(len(index), _MOST_STEPS)]
-    return {
-        "step": [steps[i] for i in keep],
-        "series": {name: [values[i] for i in keep] for name, values in series.items()},
-    }
+def _probe_steps(probe: Probe) -> list[int]:
+    return [round(step or 0) for step in probe["series"].get("step", [])]
 
 
 def _words(kind: str) -> str:
     return kind.replace("-", " ")
 
 
-def _marks(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """The vertical marks of the curves: the events of each step, and whether they belong to an abandoned attempt."""
-    marks: dict[tuple[int, bool], list[str]] = {}
-    for index, attempt in enumerate(attempts):
-        for event in attempt["events"]:
-            marks.setdefault((event["step"], index < len(attempts) - 1), []).append(_words(event["kind"]))
-    return [{"step": step, "text": ", ".join(words), "past": past} for (step, past), words in marks.items()]
+def _marks(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The vertical marks of the curves: the events of each step."""
+    marks: dict[int, list[str]] = {}
+    for event in events:
+        marks.setdefault(event["step"], []).append(_words(event["kind"]))
+    return [{"step": step, "text": ", ".join(words)} for step, words in marks.items()]
 
 
-def _happened(record: RunRecord) -> dict[str, Any] | None:
+def _events(record: RunRecord) -> dict[str, Any] | None:
     """What the monitor saw and what the guard did; None where nothing watched."""
-    attempts, guard = record["monitor"]["attempts"], record["guard"]
-    repairs = guard["repairs"]
-    if not attempts:
+    monitor, guard = record["monitor"], record["guard"]
+    if not monitor["series"] and not monitor["events"]:
         return None
-    done = _foretold_and_spent(record)
-    if not any(attempt["events"] for attempt in attempts):
-        return {"quiet": _quiet(attempts[-1]), "seen": [], "attempts": [], "notes": done}
-    reports = []
-    for index, attempt in enumerate(attempts):
-        if not attempt["events"]:
-            continue
-        notes = []
-        if index == len(repairs):  # what was not repaired can only have been in the last attempt
-            notes = [
-                f"{_words(event['kind']).capitalize()} not repaired: {event['why']}." for event in guard["not_repaired"]
-            ]
-            notes += ["The guard stopped the training here."] if guard["stopped_by"] else []
-        else:
-            repair = repairs[index]
-            notes.append(f"Repair {index + 1}: back to step {number(repair['returned_to'])}. {repair['why']}")
-        label = f"Attempt {index}" if len(attempts) > 1 else ""
-        reports.append(
-            {
-                "label": label,
-                "facts": [],
-                "rank": 0,
-                "verdicts": list(map(_as_verdict, attempt["events"])),
-                "notes": notes,
-            }
-        )
-    table = [_attempt_row(index, attempt, repairs) for index, attempt in enumerate(attempts)] if repairs else []
-    return {"quiet": None, "seen": reports, "attempts": table, "notes": done}
+    notes = _guard_notes(record)
+    if not monitor["events"]:
+        return {"quiet": _quiet(monitor), "verdicts": [], "notes": notes}
+    verdicts = list(map(_as_verdict, monitor["events"]))
+    stop = ["The guard stopped the training here."] if guard["stopped_by"] else []
+    return {
+        "quiet": None,
+        "verdicts": [{"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}],
+        "notes": notes,
+    }
 
 
-def _foretold_and_spent(record: RunRecord) -> list[str]:
-    """What was foretold, what the guard kept, and what its probe and its repairs cost, in sentences."""
-    attempts, guard, foreseen = record["monitor"]["attempts"], record["guard"], record["foreseen"]
+def _guard_notes(record: RunRecord) -> list[str]:
+    """What was foretold, what the guard made the result, and what its probe cost, in sentences."""
+    foreseen, snapshot, probe = record["foreseen"], record["guard"]["snapshot"], record["monitor"]["probe"]
     sentences = []
     if foreseen is not None:
         trial = f"Before the first step, {number(foreseen['steps'])} trial steps foretold no collapse."
         sentences.append(foreseen["sentence"] or trial)
-    probe = attempts[-1]["probe"]
     if probe is not None and probe["cost"] is not None:
-        calls = sum(
-            len(measured["series"].get("step", []))
-            for attempt in attempts
-            if (measured := attempt["probe"]) is not None
-        )
         sentences.append(
-            f"The guard asked {number(probe['items'])} held-out items {number(calls)} times; in the last attempt that "
+            f"The guard asked {number(probe['items'])} held-out items {number(len(_probe_steps(probe)))} times; that "
             f"cost {percent(probe['cost'])}\u00a0% of the steps."
         )
-    if guard["repairs"]:
-        lost = sum(repair["step"] + 1 - repair["returned_to"] for repair in guard["repairs"])
-        sentences.append(f"Repairs threw {number(lost)} steps away.")
-    if guard["kept"] is not None:
+    if snapshot is not None:
         sentences.append(
-            f"The result is the network of step {number(guard['kept']['step'])} of attempt "
-            f"{guard['kept']['attempt']}, as the last attempt ended worse on these items."
+            f"The result is the network of step {number(snapshot)}, as the last one was worse on these items."
         )
     return sentences
 
@@ -332,46 +262,13 @@ def _as_verdict(event: Event) -> dict[str, Any]:
     )
 
 
-def _quiet(attempt: Attempt) -> str:
-    steps = attempt["series"].get("step", [])
+def _quiet(monitor: Monitor) -> str:
+    steps = monitor["series"].get("step", [])
     text = f"The monitor detected no collapse in {number(len(steps))} checks"
     text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
-    if attempt["forecast"] and attempt["forecast"]["probability"] is not None:
-        text += f" Its last forecast of a network collapse: {percent(attempt['forecast']['probability'])}\u00a0%."
+    if monitor["forecast"] and monitor["forecast"]["probability"] is not None:
+        text += f" Its last forecast of a network collapse: {percent(monitor['forecast']['probability'])}\u00a0%."
     return text
-
-
-def _attempt_row(index: int, attempt: Attempt, repairs: Sequence[Repair]) -> dict[str, Any]:
-    """A row of the table of attempts: what was changed before, and how it stood at its first event and at its end."""
-    series, events = attempt["series"], attempt["events"]
-    steps = [step or 0 for step in series.get("step", [])]
-    before = [k for k, step in enumerate(steps) if events and step <= events[0]["step"]]
-
-    def at(position: int | None, name: str) -> float | None:
-        values = series.get(name, [])
-        return values[position] if position is not None and values and is_number(values[position]) else None
-
-    return {
-        "attempt": index,
-        "steps": f"{number(round(steps[0]))} to {number(round(steps[-1]))}" if steps else MISSING,
-        "changes": [
-            f"{name}: {_setting(old)} → {_setting(new)}"
-            for name, (old, new) in (repairs[index - 1]["changes"] if index else {}).items()
-        ],
-        "cells": [
-            show(at(position, name))
-            for position in (before[-1] if before else None, len(steps) - 1 if steps else None)
-            for name, show in (("recall", percent), ("relative_spread", _3))
-        ],
-    }
-
-
-def _setting(setting: object) -> str:
-    return "not set" if setting is None else value(setting)
-
-
-def _3(spread: float | None) -> str:
-    return MISSING if spread is None else f"{spread:.3g}"
 
 
 def _validation_title(looks: Validation) -> str:

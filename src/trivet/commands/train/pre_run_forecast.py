@@ -10,16 +10,16 @@ import numpy as np
 from trivet.collapse.forecast import Forecast
 from trivet.collapse.monitor import CollapseMonitor, EventKind
 from trivet.commands.forecast.run import outlook_of, pooled, probe_steps
+from trivet.commands.train.preventions import in_words, preventions
 from trivet.runtime.progress import report
-from trivet.training.components import Components, first_task
+from trivet.training.components import Components, class_sizes, first_task
 from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
-from trivet.training.repairs import in_words, preventions
 
 FORESEEN_KINDS: tuple[EventKind, ...] = ("network-collapse", "harm")
 
 
-def foresee(parts: Components) -> dict[str, Any]:
+def foresee(components: Components) -> dict[str, Any]:
     """Make the first steps of a run and throw them away: with its own settings and, if these look bad, with others.
 
     The steps are those of `trivet forecast`. Collapse is foreseen where embeddings are not finite; where held-out items
@@ -34,14 +34,15 @@ def foresee(parts: Components) -> dict[str, Any]:
         [{"changes", "forecast": see `pooled`, or None, "outlook", "recall": [before, after] of held-out items, or None,
         "foreseen"}], the run's own settings first}.
     """
-    steps = probe_steps(parts.config, None)
-    candidates = preventions(parts.config, class_sizes=parts.guard.class_sizes)
+    steps = probe_steps(components.config, None)
+    train, level = components.splits.train, components.splits.level
+    candidates = preventions(components.config, class_sizes=class_sizes(components.config, train, level))
     most = steps * (1 + len(candidates))
-    unchanged = _tried(parts, parts.config, {}, steps, 0, most)
+    unchanged = _tried(components, components.config, {}, steps, 0, most)
     tried, proposal = [unchanged], None
     if unchanged["foreseen"]:
         for settings, changes in candidates:
-            tried.append(_tried(parts, settings, changes, steps, steps * len(tried), most))
+            tried.append(_tried(components, settings, changes, steps, steps * len(tried), most))
             if tried[-1]["outlook"] == "unlikely" and not tried[-1]["foreseen"]:
                 proposal = tried[-1]
                 break
@@ -62,10 +63,10 @@ def foresee(parts: Components) -> dict[str, Any]:
 
 
 def _tried(
-    parts: Components, settings: RunConfig, changes: Mapping[str, list[Any]], steps: int, done: int, most: int
+    components: Components, settings: RunConfig, changes: Mapping[str, list[Any]], steps: int, done: int, most: int
 ) -> dict[str, Any]:
     """The first steps with some settings."""
-    monitor, level = CollapseMonitor(every=1), parts.splits.level
+    monitor, level = CollapseMonitor(every=1), components.splits.level
     made = 0
 
     def after_step() -> None:
@@ -73,16 +74,18 @@ def _tried(
         made += 1
         report("trial steps", done + made, most)
 
-    task, batches = first_task(settings, parts.items, level, steps=steps, after_step=after_step, monitor=monitor)
+    learner, batches = first_task(
+        settings, components.items, level, steps=steps, after_step=after_step, monitor=monitor
+    )
     probe, recall, learns = None, None, False
-    if parts.probe_items is not None:
-        probe = parts.probe_items.probe_of(task.model, cosine=settings.evaluation.distance == "cosine")
-        task.probe = probe
+    if components.probe_items is not None:
+        probe = components.probe_items.probe_of(learner.model, cosine=settings.evaluation.distance == "cosine")
+        learner.probe = probe
         monitor.begin(probe)
     predicted: Forecast | None = None
     finite = True
     try:
-        if not fit(task, batches, workers=settings.training.workers):
+        if not fit(learner, batches, workers=settings.training.workers):
             raise KeyboardInterrupt
         predicted = monitor.forecast()
     except NotFiniteError:

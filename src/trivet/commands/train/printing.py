@@ -31,11 +31,7 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
         "verdicts": {split: section["verdicts"] for split, section in record["diagnosis"].items()},
         "intervals": {} if first is None else record["intervals"].get(first, {}),
         "collapse": record["collapse"],
-        "events": [
-            {"attempt": number, **event}
-            for number, attempt in enumerate(record["monitor"]["attempts"])
-            for event in attempt["events"]
-        ],
+        "events": record["monitor"]["events"],
         "guard": record["guard"],
         "choosing": record["choosing"],
         "label_noise": record["label_noise"],
@@ -78,27 +74,22 @@ def print_run(record: RunRecord, folder: Path) -> None:
             ],
         )
     chosen = None if fell_back(full) else choice_line(full)
-    for note in [*([chosen] if chosen else []), *_happened(record), *noise_lines(full, run=str(folder))]:
+    for note in [*([chosen] if chosen else []), *_events(record), *noise_lines(full, run=str(folder))]:
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
 
 
-def _happened(record: RunRecord) -> list[str]:
+def _events(record: RunRecord) -> list[str]:
     """What the monitor of a run saw, and what its guard did, a line each."""
-    from trivet.training.repairs import Repair, changes_said  # here: `--help` needs no settings
-
-    guard = record["guard"]
-    foreseen = record["foreseen"]
+    foreseen, guard = record["foreseen"], record["guard"]
     lines = [foreseen["sentence"]] if foreseen is not None and foreseen["sentence"] else []
-    for number, attempt in enumerate(record["monitor"]["attempts"]):
-        for event in attempt["events"]:
-            lines.append(f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}")
-        for repair in guard["repairs"][number : number + 1]:
-            changed = changes_said(Repair.from_json(repair))
-            lines.append(f"repair {number + 1}: back to step {repair['returned_to']} with {changed}")
-    kinds = (f"{left['kind'].replace('-', ' ')} not repaired: {left['why']}" for left in guard["not_repaired"])
-    return [*lines, *kinds]
+    for event in record["monitor"]["events"]:
+        line = f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}."
+        lines.append(" ".join([line, *event["changes"]]))
+    if guard["snapshot"] is not None:
+        lines.append(f"The result is the network of step {guard['snapshot']}, the best by held-out items.")
+    return lines
 
 
 def print_folds(result: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from trivet.training.config import RunConfig, resolved, with_length
 from trivet.training.dimension_check import check_width
 from trivet.training.distributed.launch import launch, processes_to_start, together
 from trivet.training.distributed.process_group import ProcessGroup
-from trivet.training.distributed.worker_rank import WorkerRank
+from trivet.training.distributed.worker_rank import follow_main
 from trivet.training.loggers import check_installed
 from trivet.training.run_folder import (
     CLEANING,
@@ -59,8 +59,7 @@ def train(
 
     A run that is stopped by Ctrl-C, also while it is evaluated, is left with a checkpoint, its model, a record of
     status "interrupted" and a report, but without an evaluation. One that its guard stopped has the status "stopped"
-    and all that a finished run has. What the guard saw and did is logged as warnings of the logger "trivet", at once,
-    and in the record.
+    and all that a finished run has. Events are logged as warnings of the logger "trivet", at once, and in the record.
 
     With `training.devices` above 1 this starts as many processes, waits for them and returns the record that they have
     written. Among those of torchrun the one of rank 0 writes and returns; the others end here.
@@ -72,8 +71,7 @@ def train(
         progress: show progress on standard error.
         splits: the data, where they are read already; not where this starts several processes, which read their own.
         watch: may end the training, see `trivet.training.trainer.Watch`; what is watched is not evaluated at its end.
-        Not
-            where this starts several processes either.
+            Not where this starts several processes either.
 
     Raises:
         ValueError: if the settings, the data or the run folder cannot be used.
@@ -83,20 +81,20 @@ def train(
     config = resolved(config)
     check_before_data(config)
     check_installed(config.training.loggers)
-    size = processes_to_start(config)
+    size = processes_to_start(config.training, config.batch.batch_size)
     if size > 1:
         _check_single_process(size, splits, watch)
         values = config.model_dump(mode="json", exclude_none=True)
         options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
         return _launched(partial(_train_again, values, path, **options), size, path)
-    with together(config, path) as world, show_progress("training", show=progress and _first()):
+    with together(config.training, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             announce(splits.summary)
-        parts = Components(config, splits, world)  # before the folder is made: settings may not fit the data
+        components = Components(config, splits, world)  # before the folder is made: settings may not fit the data
         if world is not None:
-            _meet(world, parts)
-        for note in filter(None, (check_width(parts), parts.piece_note, parts.probe_note)):
+            _meet(world, components)
+        for note in filter(None, (check_width(components), components.piece_note, components.probe_note)):
             log.warning(note)
         # Before, too: it may lie in the run that is replaced.
         decisions = None if config.data.decisions is None else config.data.decisions.read_bytes()
@@ -105,25 +103,25 @@ def train(
             if decisions is not None:
                 write_atomic(path / DECISIONS, decisions)
             try:
-                job = Trainer(run, parts, report, command, watch=watch)
+                trainer = Trainer(run, components, report, command, watch=watch)
             except ValueError:  # before the first step, as by a logger that cannot be reached
                 run.discard()
                 raise
-            with job.journal.loggers:
+            with trainer.run_log.loggers:
                 if config.guard.forecast:
-                    _foretell(job)
-                status = _fitted(job)
-                if status == "interrupted" and job.task.step == 0:
+                    _foretell(trainer)
+                status = _fitted(trainer)
+                if status == "interrupted" and trainer.state.learner.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(job, status, data_root, evaluate=watch is None)
+                return _finish(trainer, status, data_root, evaluate=watch is None)
 
 
-def _foretell(job: Trainer) -> None:
+def _foretell(trainer: Trainer) -> None:
     """Say so if the run would collapse."""
-    foreseen = foresee(job.parts)
+    foreseen = foresee(trainer.components)
     if foreseen["sentence"] is not None:
         log.warning(foreseen["sentence"])
-    job.journal.write(foreseen=foreseen)
+    trainer.run_log.write(foreseen=foreseen)
 
 
 def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
@@ -134,7 +132,6 @@ def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
 def resume(
     path: Path,
     *,
-    repair: bool = False,
     changes: Sequence[str] = (),
     data_root: Path | None = None,
     command: str = "",
@@ -145,39 +142,36 @@ def resume(
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
     Args:
-        repair: first return to the last healthy checkpoint before the first event that the monitor saw, and change
-            what may prevent it, as with guard.action = "repair", which is then in force for the rest of the run.
         changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of devices and
             nodes: where it goes on; see `with_length`.
         splits, watch: as in `train`.
 
     Raises:
-        ValueError, OSError, LostError: as `train`; also if the folder holds no run, or a repair is asked for that
-            cannot be made.
+        ValueError, OSError, LostError: as `train`; also if the folder holds no run.
     """
     run = RunFolder.open(path) if _first() else RunFolder(path)
-    config = with_length(run.user_config(), changes)
+    config = with_length(run.config(), changes)
     check_before_data(config)
     check_installed(config.training.loggers)
-    size = processes_to_start(config)
+    size = processes_to_start(config.training, config.batch.batch_size)
     if size > 1:
         _check_single_process(size, splits, watch)
-        options: dict[str, Any] = {"repair": repair, "changes": changes, "data_root": data_root, "command": command}
+        options: dict[str, Any] = {"changes": changes, "data_root": data_root, "command": command}
         return _launched(partial(resume, path, progress=progress, **options), size, path)
-    with together(config, path) as world, show_progress("training", show=progress and _first()):
+    with together(config.training, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
             announce(splits.summary)
-        parts = Components(config, splits, world)
+        components = Components(config, splits, world)
         if world is not None:
-            _meet(world, parts)
+            _meet(world, components)
         with run.locked():
             checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            job = Trainer(run, parts, report, command, checkpoint=checkpoint, repair=repair, watch=watch)
+            trainer = Trainer(run, components, report, command, checkpoint=checkpoint, watch=watch)
             if changes:
                 run.change(changes)
-            with job.journal.loggers:
-                return _finish(job, _fitted(job), data_root, evaluate=watch is None)
+            with trainer.run_log.loggers:
+                return _finish(trainer, _fitted(trainer), data_root, evaluate=watch is None)
 
 
 def _check_single_process(size: int, splits: Splits | None, watch: Watch | None) -> None:
@@ -204,41 +198,46 @@ def _first() -> bool:
     return member is None or member.rank == 0
 
 
-def _meet(world: ProcessGroup, parts: Components) -> None:
+def _meet(world: ProcessGroup, components: Components) -> None:
     """Check that all processes have the same task, and end here in all but the main one."""
-    task_ = f"{fingerprint(parts.config, parts.splits)} {parts.config.training.num_steps}"
-    world.same(task_, what="settings and data")
+    identity = f"{fingerprint(components.config, components.splits)} {components.config.training.num_steps}"
+    world.same(identity, what="settings and data")
     if not world.main:
-        WorkerRank(parts, world).follow()
+        follow_main(components, world)
         world.leave_for_good()
 
 
-def _fitted(job: Trainer) -> Status:
+def _fitted(trainer: Trainer) -> Status:
     """Train; what follows the main process does alone."""
-    status = job.fit()
-    if job.parts.world is not None:
-        job.parts.world.leave()
+    status = trainer.fit()
+    if trainer.components.world is not None:
+        trainer.components.world.leave()
     return status
 
 
-def _finish(job: Trainer, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
+def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
     """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
-    run, parts, record, loggers = job.run, job.parts, job.journal.record, job.journal.loggers
-    train, settings = parts.splits.train, parts.settings
-    _save_models(run, parts)
+    run, components, record, loggers = trainer.run, trainer.components, trainer.run_log.record, trainer.run_log.loggers
+    train, settings = components.splits.train, components.config
+    _save_models(run, components)
     if settings.cleaning is not None:
-        names = train.names[parts.splits.level]
-        rows = [(train.ids[i], decision, names[label]) for i, decision, label in parts.cleaning.decisions()]
+        names = train.names[components.splits.level]
+        rows = [(train.ids[i], decision, names[label]) for i, decision, label in trainer.state.cleaning.decisions()]
         write_atomic(run.path / CLEANING, write_decisions(rows).encode())
-    job.journal.write(step=job.task.step)
+    trainer.run_log.write(step=trainer.state.learner.step)
     if status != "interrupted" and evaluate:
-        job.untrained.normalize = settings.model.normalize
         evaluated = copy.deepcopy(record) | {"status": status}
         try:
             complete = write_evaluation(
-                run, evaluated, settings, parts.splits, parts.measured, job.untrained, data_root=data_root
+                run,
+                evaluated,
+                settings,
+                components.splits,
+                trainer.state.learner.measured,
+                trainer.untrained,
+                data_root=data_root,
             )
-            loggers.end(status, _results(complete, settings.evaluation.measures), job.task.step)
+            loggers.end(status, _results(complete, settings.evaluation.measures), trainer.state.learner.step)
             return complete
         except KeyboardInterrupt:  # a second one ends at once
             pass
@@ -249,24 +248,24 @@ def _finish(job: Trainer, status: Status, data_root: Path | None, *, evaluate: b
     return complete
 
 
-def _save_models(run: RunFolder, parts: Components) -> None:
+def _save_models(run: RunFolder, components: Components) -> None:
     """Write the model that is measured and, where there was something to choose by, the other one; leave the first."""
-    last = {name: value.detach().clone() for name, value in parts.measured.state_dict().items()}
-    best = parts.choosing.weights
-    if parts.config.choosing.keep == "best":
+    config, network, best = components.config, components.state.learner.measured, components.state.selection.weights
+    last = {name: value.detach().clone() for name, value in network.state_dict().items()}
+    if config.choosing.keep == "best":
         models = [(MODEL_LAST, last), (MODEL, best)]
     else:
         models = [*([(MODEL_BEST, best)] if best else []), (MODEL, last)]
     for folder, weights in models:
-        parts.measured.load_state_dict(weights)
-        save(parts.measured, parts.settings.model, parts.splits.train.inputs.shape, run.path / folder)
+        network.load_state_dict(weights)
+        save(network, config.model, components.splits.train.inputs.shape, run.path / folder)
     for folder in {MODEL_LAST, MODEL_BEST} - {folder for folder, _ in models}:  # of the run with other settings
         shutil.rmtree(run.path / folder, ignore_errors=True)
 
 
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
     """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
-    values_: dict[tuple[str, ...], float] = {}
+    measured: dict[tuple[str, ...], float] = {}
     for split, evaluated in record["evaluation"].items():
         cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
         for cut, rows in ({(): evaluated} | cuts).items():
@@ -274,9 +273,9 @@ def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...]
                 of = ("evaluation",) if row["name"] == "trained" else ("reference", row["name"])
                 for level, values in row["levels"].items():
                     shares = {name: values.get(name) for name in measures}
-                    values_ |= {
+                    measured |= {
                         (*of, *cut, split, level, name): float(share)
                         for name, share in shares.items()
                         if isinstance(share, int | float)
                     }
-    return values_
+    return measured

@@ -121,14 +121,13 @@ def noise_curve(record: RunRecord) -> dict[str, Any] | None:
         "step": [phase["to"] for phase in along],
         "series": {name: values for name, values in series.items() if any(map(is_number, values))},
         "limits": None,
-        "past": [],
         "marks": [],
     }
 
 
 def _advice(record: RunRecord, run: str) -> str:
     loss, tolerance = record["settings"].get("loss", {}), record["label_noise"]["strategy"]["tolerance"]
-    negatives = record["guard"]["settings"].get("loss.negatives", loss.get("negatives"))
+    negatives = loss.get("negatives")
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
     advice = f"run trivet audit {run}, which judges labels by networks that have not seen them"
     if name == "random" or (tolerance and tolerance["by"] == "gamma"):
@@ -150,9 +149,7 @@ def _with_ends(estimate: EstimateRecord) -> str:
 
 
 def _cells(estimate: EstimateRecord) -> tuple[str, str]:
-    value, *ends = (
-        f"{number_:.3g}" if is_number(number_) else "∞" for number_ in (estimate["value"], *estimate["interval"])
-    )
+    value, *ends = (f"{bound:.3g}" if is_number(bound) else "∞" for bound in (estimate["value"], *estimate["interval"]))
     return value, " to ".join(ends)
 
 

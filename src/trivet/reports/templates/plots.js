@@ -122,25 +122,20 @@ const Plots = (() => {
     update(0);
   }
 
-  // Past: attempts that were given up, in grey; marks: events at a step.
-  function drawCurve(element, { title, step, series, limits, past = [], marks = [] }) {
-    const before = past.flatMap((attempt) => Object.entries(attempt.series).map(([name, values], k) => ({
-      type: "scatter", mode: attempt.step.length < 3 ? "lines+markers" : "lines", name: label(`${name}, attempt ${attempt.attempt}`, 40),
-      x: attempt.step, y: values, line: { color: "#8a96a5", dash: DASHES[k % DASHES.length], width: 1.3 }, marker: { symbol: SYMBOLS[k % SYMBOLS.length], size: 5 },
-      hovertemplate: "%{y:.4g}", showlegend: false,
-    })));
+  // Marks: events at a step.
+  function drawCurve(element, { title, step, series, limits, marks = [] }) {
     const traces = Object.entries(series).map(([name, values], k) => ({
       type: "scatter", mode: step.length < 40 ? "lines+markers" : "lines", name: label(name), x: step, y: values,
       line: { color: COLOURS[k % COLOURS.length], dash: DASHES[k % DASHES.length], width: 2 }, marker: { symbol: SYMBOLS[k % SYMBOLS.length], size: 7 },
       hovertemplate: "%{y:.4g}",
     }));
     const vertical = limits ? { range: [limits[0] - 0.03, limits[1] + 0.03] } : { rangemode: "tozero" };
-    const ink = (mark) => (mark.past ? "#8a96a5" : "#D55E00");
-    draw(element, [...before, ...traces], layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: traces.length > 1,
+    const ink = "#D55E00";
+    draw(element, traces, layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: traces.length > 1,
       legend: { orientation: "h", x: 0, y: -0.24, xanchor: "left", yanchor: "top" }, // above, the buttons would hide it
-      shapes: marks.map((mark) => ({ type: "line", x0: mark.step, x1: mark.step, yref: "paper", y0: 0, y1: 1, line: { color: ink(mark), dash: "dot", width: 1.5 } })),
+      shapes: marks.map((mark) => ({ type: "line", x0: mark.step, x1: mark.step, yref: "paper", y0: 0, y1: 1, line: { color: ink, dash: "dot", width: 1.5 } })),
       annotations: marks.map((mark) => ({
-        x: mark.step, xanchor: "right", yref: "paper", y: 1, yanchor: "top", text: label(mark.text, 40), textangle: -90, showarrow: false, font: { size: 11, color: ink(mark) },
+        x: mark.step, xanchor: "right", yref: "paper", y: 1, yanchor: "top", text: label(mark.text, 40), textangle: -90, showarrow: false, font: { size: 11, color: ink },
       })),
     }));
   }

@@ -23,7 +23,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from trivet.runtime.signals import LostError, ProcessRank, ending_signals, member_of
 from trivet.runtime.terminal import prepare
-from trivet.training.config import RunConfig
+from trivet.training.config import TrainingConfig
 from trivet.training.distributed.process_group import ProcessGroup, join, noted
 from trivet.training.precision import device_of
 from trivet.training.run_folder import CONFIG, RunFolder
@@ -35,13 +35,13 @@ log = logging.getLogger("trivet")
 _parents: list[TCPStore] = []  # where a process that was started here leaves a note for the one that started it
 
 
-def processes_to_start(config: RunConfig) -> int:
+def processes_to_start(training: TrainingConfig, batch_size: int) -> int:
     """How many processes of a run this one is to start; 1 where it trains itself, alone or with those of torchrun.
 
     Raises:
         ValueError: if there are not as many devices, or the processes that were started are not those of the settings.
     """
-    training, member = config.training, member_of(os.environ)
+    member = member_of(os.environ)
     device = device_of(training.accelerator)
     gpus = 0 if device.type == "cpu" else torch.accelerator.device_count()
     devices = max(1, gpus) if training.devices == "auto" else training.devices
@@ -69,9 +69,9 @@ def processes_to_start(config: RunConfig) -> int:
             f"several processes need CUDA, or the CPU: this is {device.type}; set training.devices = 1, or "
             'training.accelerator = "cpu".'
         )
-    if config.batch.batch_size < size:
+    if batch_size < size:
         raise ValueError(
-            f"a batch must have an item for each process: got {config.batch.batch_size} items for {size} processes; "
+            f"a batch must have an item for each process: got {batch_size} items for {size} processes; "
             "use fewer, or a larger batch."
         )
     return devices if member is None else 1
@@ -165,7 +165,7 @@ def _raise(note: Mapping[str, Any]) -> NoReturn:
 
 
 @contextmanager
-def together(config: RunConfig, path: Path) -> Iterator[ProcessGroup | None]:
+def together(training: TrainingConfig, path: Path) -> Iterator[ProcessGroup | None]:
     """Meet the other processes for the block, if there are any; whatever ends the block before its end, ends them all.
 
     The block ends with `ProcessGroup.leave`, or `leave_for_good`. One of the processes says what went wrong: the main
@@ -184,7 +184,7 @@ def together(config: RunConfig, path: Path) -> Iterator[ProcessGroup | None]:
     if member.rank:  # the main process warns of what all see
         log.setLevel(logging.ERROR)
         warnings.simplefilter("ignore")
-    world = join(member, device_of(config.training.accelerator), partial(_end_at_once, member, path))
+    world = join(member, device_of(training.accelerator), partial(_end_at_once, member, path))
     try:
         yield world
     except BaseException as error:

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from trivet.training.checkpoint import put_state
+from trivet.training.checkpoint import load_learner_tensors
 from trivet.training.components import Components
 from trivet.training.distributed.process_group import ProcessGroup
-from trivet.training.loop import NotFiniteError, TrainState, fit
+from trivet.training.loop import NotFiniteError, fit
 
 
-class WorkerRank:
-    """Trains along with the main process, from where it says and as it says, until it says that it is done.
+def follow_main(components: Components, world: ProcessGroup) -> None:
+    """Train along with the main process, from the step and the state that it sends, until it sends none.
 
-    It embeds its part of what the main process looks at. Nothing is measured, decided or written here: what the main
-    process decides between two steps, it decides for all, and training stops at the same step in every process.
+    This process embeds its rows of what the main process measures. Nothing is measured, decided or written here: what
+    the main process decides between two steps, it decides for all, and training stops at the same step in every
+    process.
+
+    Raises:
+        LostError: if another process is gone.
     """
+    state, learner = components.state, components.state.learner
 
-    def __init__(self, parts: Components, world: ProcessGroup) -> None:
-        self._parts, self._world = parts, world
-        self._task: TrainState | None = None
+    def after_step() -> None:
+        if components.measures_at(learner.step):
+            state.selection.embed_items(learner.measured, world.embed)
 
-    def follow(self) -> None:
-        """Train along.
-
-        Raises:
-            LostError: if another process is gone.
-        """
-        parts, world = self._parts, self._world
-        while (order := world.broadcast()) is not None:
-            parts.guard.restore(order["guard"])
-            parts.clean_as(parts.guard.settings)
-            parts.cleaning.restore(order["cleaning"])
-            parts.put_in_force(parts.guard.settings)
-            self._task = task = parts.task(self._after_step)
-            put_state(world.share(), parts.model, parts.loss, task.optimizer, parts.average)
-            task.step = order["step"]
-            task.precision.restore(order["precision"])
-            with suppress(NotFiniteError):  # which the main process meets in the same step
-                fit(task, parts.batches_from(task.step), workers=parts.settings.training.workers)
-
-    def _after_step(self) -> None:
-        assert self._task is not None
-        if self._parts.looks_at(self._task.step):
-            self._parts.choosing.embed_items(self._parts.measured, self._world.embed)
+    learner.after_step = after_step
+    while (order := world.broadcast()) is not None:
+        state.cleaning.load_state_dict(order["cleaning"])
+        components.take_items()
+        load_learner_tensors(learner, world.share())
+        learner.step = order["step"]
+        learner.precision.load_state_dict(order["precision"])
+        with suppress(NotFiniteError):  # which the main process meets in the same step
+            fit(learner, components.batches_from(learner.step), workers=components.config.training.workers)
