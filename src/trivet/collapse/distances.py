@@ -50,7 +50,7 @@ def root_mean_square_distance(embeddings: Array) -> float:
         >>> root_mean_square_distance(np.array([[0.0, 0.0], [3.0, 4.0]]))
         5.0
     """
-    points = _centred(embeddings)
+    points = _checked(embeddings)
     return math.sqrt(2 * float(points.square().sum()) / (len(points) - 1))
 
 
@@ -75,7 +75,7 @@ def extent(embeddings: Array) -> Extent:
         >>> f"{result.diameter:.3f} {result.mean:.3f} {result.median:.3f} {result.root_mean_square:.3f}"
         '3.000 2.000 2.000 2.160'
     """
-    points = _centred(embeddings)
+    points = _checked(embeddings)
     typical = root_mean_square_distance(points)
     if not typical:
         return Extent(diameter=0.0, mean=0.0, median=0.0, root_mean_square=0.0)
@@ -92,12 +92,17 @@ def extent(embeddings: Array) -> Extent:
     return Extent(diameter=diameter, mean=mean, median=median, root_mean_square=typical)
 
 
-def _centred(embeddings: Array) -> Tensor:
+def centred(points: Tensor) -> Tensor:
+    """The rows less their mean, by a row first: equal rows become exactly 0, and those of a collapse keep digits."""
+    points = points - points[0]
+    return points - points.mean(dim=0)
+
+
+def _checked(embeddings: Array) -> Tensor:
     points = as_rows(embeddings).cpu()
     if len(points) < 2:
         raise ValueError(f"distances need at least two items: got {len(points)}.")
-    points = points - points[0]  # by a row and not the mean: equal rows become exactly 0
-    return points - points.mean(dim=0)
+    return centred(points)
 
 
 def _pairs(points: Tensor) -> tuple[float, float, float]:

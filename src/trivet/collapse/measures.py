@@ -11,13 +11,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from trivet.collapse.distances import extent
+from trivet.collapse.distances import centred, extent
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
-from trivet.collapse.spread import class_spread, fine_coarse_index
+from trivet.collapse.spread import class_members, class_spread, fine_coarse_index
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
@@ -529,9 +529,7 @@ def _relative_spread(points: Tensor) -> float:
     """Relative spread of rows, in [0, 1]; 0 if all are 0."""
     points = points / (float(points.abs().max()) or 1.0)  # whose squares are numbers
     squares = float(points.square().sum())
-    centred = points - points[0]
-    centred = centred - centred.mean(dim=0)
-    return math.sqrt(min(1.0, float(centred.square().sum()) / squares)) if squares else 0.0
+    return math.sqrt(min(1.0, float(centred(points).square().sum()) / squares)) if squares else 0.0
 
 
 def _reference(reference: Array, count: int, distance: Metric) -> Tensor:
@@ -566,14 +564,8 @@ def _median(values: Floats) -> float:
 
 
 def _ranks(points: Tensor, classes: Tensor) -> Floats:
-    order = torch.argsort(classes, stable=True)
-    groups = torch.split(points[order], torch.bincount(classes).tolist())
-    return np.array([_rank(rows) if len(rows) > 1 else math.nan for rows in groups])
-
-
-def _rank(rows: Tensor) -> float:
-    rows = rows - rows[0]  # by a row and not the mean: equal rows become exactly 0
-    return rank_of(by_products(rows - rows.mean(dim=0)))
+    groups = (points[rows] for rows in class_members(classes.numpy()))
+    return np.array([rank_of(by_products(centred(rows))) if len(rows) > 1 else math.nan for rows in groups])
 
 
 def _recall_of_classes(values: Floats, classes: Integers, count: int) -> Floats:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -161,12 +162,10 @@ def class_modes(embeddings: Array, labels: Array, *, seed: int = 0, significance
     if not len(rows):
         raise ValueError("embeddings must hold at least one item: got none.")
     classes = as_classes(labels, count=len(rows)).numpy()
-    order = np.argsort(classes, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(classes))[:-1])
     tolerance = _rounding(embeddings)
     return ClassModes(
         labels=np.unique(np.asarray(labels)),
-        modes=tuple(_count(rows[items], tolerance, seed, significance) for items in members),
+        modes=tuple(_count(rows[items], tolerance, seed, significance) for items in class_members(classes)),
     )
 
 
@@ -246,17 +245,8 @@ def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Mo
     if first is None:
         reason: Reason = "constant" if len(rows) >= LEAST or np.abs(rows).max() <= tolerance else "too few"
         return Modes(1, assignment, reason)
-    return Modes(
-        count=len(parts),
-        assignment=assignment,
-        reason=first.reason,
-        share=first.share,
-        expected=first.expected,
-        threshold=first.threshold,
-        p_value=first.p_value,
-        valley=first.valley,
-        valley_threshold=first.valley_threshold,
-    )
+    numbers = {name: value for name, value in vars(first).items() if name != "upper"}
+    return Modes(len(parts), assignment, first.reason, **numbers)
 
 
 def _parts(

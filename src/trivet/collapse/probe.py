@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from trivet.collapse.distances import centred
 from trivet.collapse.json_numbers import finite, with_nan
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.distances import Array, as_classes
@@ -26,11 +27,8 @@ PARTS = 4  # of a run whose length is known: it is asked no less often than at e
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a look, in this order."""
-NEIGHBOURS, SAME_CLASS, OTHER = (
-    10,
-    1,
-    6,
-)  # a stranger has at most so many of its class among the nearest, and so many of one
+NEIGHBOURS = 10
+SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among the nearest, and so many of another
 CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
 SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
 TWICE = 0.99  # confidence of the intervals by which two looks in a row accuse
@@ -109,10 +107,9 @@ def measure_probe(step: int, embeddings: Array, labels: Integers, fine: Integers
     classes = torch.as_tensor(labels)
     if not bool(points.isfinite().all()):
         points = torch.zeros_like(points)
-    centred = points - points[0]  # keeps the digits of a collapsed embedding
-    centred = centred - centred.mean(dim=0)
-    squares = centred.square().sum(dim=1)
-    squared = torch.addmm(squares, centred, centred.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
+    rows = centred(points)
+    squares = rows.square().sum(dim=1)
+    squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
     squared.fill_diagonal_(torch.inf)
     ordered = squared.sort(dim=1).values
     same = classes[:, None] == classes

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows
 from trivet.runtime.arrays import Floats
 
@@ -71,8 +72,7 @@ def mode_retention(embeddings: Array, reference: Array, labels: Array, *, seed: 
             "embed the same items with both."
         )
     classes = as_classes(labels, count=len(rows)).numpy()
-    order = np.argsort(classes, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(classes))[:-1]) if len(rows) else []
+    members = class_members(classes)
     values = np.full(len(members), np.nan)
     for number, items in enumerate(members):
         if len(items) > LARGEST:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trivet.collapse.distances import centred
 from trivet.distances import Array, as_rows
 from trivet.runtime.arrays import Floats
 
@@ -29,18 +30,17 @@ def singular_values(embeddings: Array) -> Floats:
     points = as_rows(embeddings).cpu()
     if not len(points):
         raise ValueError("a spectrum needs at least one item: got none.")
-    points = points - points[0]  # by a row and not the mean: equal rows become exactly 0
-    points = points - points.mean(dim=0)
+    points = centred(points)
     if points.numel() <= DIRECT:
         direct: Floats = torch.linalg.svdvals(points).numpy()
         return direct
     return by_products(points)
 
 
-def by_products(centred: Tensor) -> Floats:
+def by_products(rows: Tensor) -> Floats:
     """Singular values of centred rows by the products of rows or of columns: faster, and rounding below 1e-7."""
-    tall = len(centred) >= centred.shape[1]
-    squares = torch.linalg.eigvalsh(centred.T @ centred if tall else centred @ centred.T)
+    tall = len(rows) >= rows.shape[1]
+    squares = torch.linalg.eigvalsh(rows.T @ rows if tall else rows @ rows.T)
     values: Floats = squares.flip(0).clamp_min(0).sqrt().numpy()
     return values
 

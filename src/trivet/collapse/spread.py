@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trivet.collapse.distances import centred
 from trivet.distances import Array, as_classes, as_rows
-from trivet.runtime.arrays import Floats
+from trivet.runtime.arrays import Floats, Integers
 
 
 def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
@@ -90,8 +91,7 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     classes = as_classes(labels, count=len(points))
     if not len(points):
         raise ValueError("class_spread needs at least one item: got none.")
-    points = points - points[0]
-    points = points - points.mean(dim=0)
+    points = centred(points)
     sizes = torch.bincount(classes)
     means = _centroids(points, classes)
     scatter = points.new_zeros(len(sizes)).index_add_(0, classes, (points - means[classes]).square().sum(dim=1))
@@ -104,6 +104,12 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     within = torch.where(sizes > 1, 2 * scatter / (sizes - 1), torch.nan)
     between = torch.where(others > 0, between, torch.nan)
     return ClassSpread(within=within.sqrt().numpy(), between=between.sqrt().numpy())
+
+
+def class_members(classes: Integers) -> list[Integers]:
+    """The rows of each class 0 .. C - 1, in order."""
+    order = np.argsort(classes, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(classes))[:-1]) if len(classes) else []
 
 
 def _centroids(points: Tensor, classes: Tensor) -> Tensor:

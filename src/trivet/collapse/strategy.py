@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows, unit_rows
 from trivet.losses.engine import EmbeddingLoss
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Floats
 from trivet.runtime.progress import steps
 
 BATCHES = 32
@@ -89,7 +90,7 @@ def sampling(
 
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
-    members = [rows for rows in _members(classes.numpy()) if len(rows) > 1]
+    members = [rows for rows in class_members(classes.numpy()) if len(rows) > 1]
     if len(members) < 2:
         raise ValueError(
             f"a batch needs two classes of at least two items: got {len(members)}; give more items of each class."
@@ -124,10 +125,6 @@ def sampling(
             )
         )
     return SamplingStats(batches, *(_mean(np.array(column)) for column in zip(*rows_of_values, strict=True)))
-
-
-def _members(classes: Integers) -> list[Integers]:
-    return np.split(np.argsort(classes, kind="stable"), np.cumsum(np.bincount(classes))[:-1])
 
 
 def _mean(values: Floats) -> float:

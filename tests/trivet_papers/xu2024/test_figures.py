@@ -219,7 +219,7 @@ def test_same_options_same_picture() -> None:
         ({"trainings": -1}, "trainings must be at least 0: got -1"),
         ({"seed": -1}, "seed must be between 0 and"),
         ({"margin": -0.1}, "margin must be a finite number of at least 0: got -0.1"),
-        ({"margin": math.nan}, "margin must be finite"),
+        ({"margin": math.nan}, "margin must be a finite number"),
     ],
 )
 def test_errors(options: dict[str, Any], sentence: str) -> None:

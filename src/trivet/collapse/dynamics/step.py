@@ -19,7 +19,7 @@ from trivet.collapse.dynamics.diagram import (
 )
 from trivet.distances import Array
 from trivet.mining import Triplets
-from trivet.runtime.arguments import check_at_least, check_count, check_name
+from trivet.runtime.arguments import check_above_zero, check_at_least, check_count, check_name
 from trivet.runtime.arrays import Booleans, Floats
 
 SimulatedLoss = Literal["first-order", "vanilla", "second-order"]
@@ -189,7 +189,7 @@ def simulated_step(
     """
     ap, an = as_similarities(s_ap, s_an)
     check_name(loss, get_args(SimulatedLoss), name="loss")
-    _check_learning_rate(learning_rate)
+    check_above_zero(learning_rate, name="learning_rate")
     pn = ap * an + crossing_of(ap, an, gamma)
     ap, an, pn = np.broadcast_arrays(ap, an, pn)
     slope, weight_ap, weight_an = _gradient(ap, an, loss)
@@ -418,11 +418,6 @@ def _gradient(ap: Floats, an: Floats, loss: SimulatedLoss) -> tuple[Floats, Floa
 
 def _exponent(ap: Floats, an: Floats, loss: SimulatedLoss) -> Floats:
     return an - ap if loss == "first-order" else an**2 / 2 - ap + ap**2 / 2
-
-
-def _check_learning_rate(value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"learning_rate must be a finite number above 0: got {value}.")
 
 
 def _mean(values: Floats | Booleans, where: Booleans) -> float:

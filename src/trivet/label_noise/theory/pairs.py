@@ -291,12 +291,9 @@ def _signed(distances: npt.ArrayLike, positive: npt.ArrayLike, margin: float, be
 
 def as_distances(values: npt.ArrayLike) -> Floats:
     d = np.asarray(values, dtype=np.float64)
-    if not ((d >= 0) & (d <= DIAMETER + 1e-9)).all():  # a square root may round above the diameter
-        raise ValueError(
-            f"distances must lie in [0, 2], as between unit rows: got {_first(d, (d >= 0) & (d <= 2))}; "
-            "divide the embeddings by their norms first."
-        )
-    return d
+    usable = (d >= 0) & (d <= DIAMETER + 1e-9)  # a square root may round above the diameter
+    text = "distances must lie in [0, 2], as between unit rows: got {}; divide the embeddings by their norms first."
+    return _usable(d, usable, text)
 
 
 def as_flags(values: npt.ArrayLike) -> Booleans:
@@ -310,28 +307,19 @@ def as_flags(values: npt.ArrayLike) -> Booleans:
 
 def as_within(low: float, high: float, values: npt.ArrayLike, *, name: str) -> Floats:
     shares = np.asarray(values, dtype=np.float64)
-    inside = (shares >= low) & (shares <= high)
-    if not inside.all():
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {_first(shares, inside)}; give a share, not %.")
-    return shares
+    text = f"{name} must lie in [{low:g}, {high:g}]: got {{}}; give a share, not %."
+    return _usable(shares, (shares >= low) & (shares <= high), text)
 
 
 def as_above_zero(values: npt.ArrayLike, *, name: str) -> Floats:
     numbers = np.asarray(values, dtype=np.float64)
-    inside = (numbers > 0) & np.isfinite(numbers)
-    if not inside.all():
-        raise ValueError(f"{name} must be finite and above 0: got {_first(numbers, inside)}.")
-    return numbers
+    return _usable(numbers, (numbers > 0) & np.isfinite(numbers), f"{name} must be finite and above 0: got {{}}.")
 
 
 def as_skew(values: npt.ArrayLike) -> Floats:
     skew = np.asarray(values, dtype=np.float64)
-    if not (skew >= 1).all():
-        raise ValueError(
-            f"skew must be at least 1, which uniform sampling has: got {_first(skew, skew >= 1)}; "
-            "a gamma goes in as 1 / gamma."
-        )
-    return skew
+    text = "skew must be at least 1, which uniform sampling has: got {}; a gamma goes in as 1 / gamma."
+    return _usable(skew, skew >= 1, text)
 
 
 def check_least(value: float) -> float:
@@ -347,10 +335,8 @@ def as_classes(values: npt.ArrayLike, *, infinite: bool = False) -> Floats:
 def as_integers(low: int, values: npt.ArrayLike, *, name: str, infinite: bool = False) -> Floats:
     numbers = np.asarray(values, dtype=np.float64)
     usable = (numbers >= low) & (numbers == np.floor(numbers)) & (infinite | np.isfinite(numbers))
-    if not usable.all():
-        what = "whole and at least" if not infinite else "whole (or infinite) and at least"
-        raise ValueError(f"{name} must be {what} {low}: got {_first(numbers, usable)}.")
-    return numbers
+    what = "whole and at least" if not infinite else "whole (or infinite) and at least"
+    return _usable(numbers, usable, f"{name} must be {what} {low}: got {{}}.")
 
 
 def as_transition(values: npt.ArrayLike) -> Floats:
@@ -368,5 +354,8 @@ def as_transition(values: npt.ArrayLike) -> Floats:
     return transition
 
 
-def _first(values: Floats, usable: Booleans) -> float:
-    return float(np.broadcast_to(values, usable.shape)[~usable][0])
+def _usable(values: Floats, usable: Booleans, text: str) -> Floats:
+    """The values, or ValueError with the first that is not usable set into the text."""
+    if not usable.all():
+        raise ValueError(text.format(float(np.broadcast_to(values, usable.shape)[~usable][0])))
+    return values
