@@ -121,12 +121,9 @@ def test_what_was_kept_of_the_last_complete_content_outlives_a_second_replacemen
 
 
 @pytest.mark.parametrize("process", [DEAD, 1, os.getpid()], ids=["dead", "another", "own"])
-@pytest.mark.parametrize("ending", ["", ".trivet"])
-def test_partial_files_go_with_their_process(
-    process: int, ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_partial_files_go_with_their_process(process: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path, "old")
-    left, foreign = tmp_path / f".more.{process}{ending}", tmp_path / f".notes.{DEAD}"
+    left, foreign = tmp_path / f".more.{process}.trivet", tmp_path / f".notes.{DEAD}"
     left.touch()
     foreign.touch()
     with locked_folder(tmp_path, KIND, what="a thing", ended=lambda: False):
@@ -162,7 +159,7 @@ def test_what_a_living_process_has_locked_is_left_alone(tmp_path: Path) -> None:
 def test_a_partial_file_does_not_make_a_folder_foreign(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.mkdir()
-    (path / f".mark.{DEAD}").touch()
+    (path / f".mark.{DEAD}.trivet").touch()
     with filled_folder(path, KIND, mark="mark", what="a thing", force=False, ended=lambda: False):
         fill(path, "new")
     assert content(path) == {**NEW, ".lock": ""}

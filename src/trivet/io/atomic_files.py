@@ -35,7 +35,7 @@ from typing import Any
 LOCK = ".lock"
 REPLACED, EARLIER, MOVING, DROPPED = (f".trivet-{name}" for name in ("replaced", "earlier", "moving", "dropped"))
 INSIDE = frozenset((LOCK, REPLACED, EARLIER, MOVING, DROPPED))
-PARTIAL = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)(?P<ending>\.trivet)?")
+PARTIAL = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.trivet")
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # of a file system that cannot lock
 log = logging.getLogger("trivet")
 _handles: set[int] = set()  # of the files that this process has locked
@@ -98,22 +98,15 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
         ValueError: if the folder exists and may not be replaced, or another process is making it.
     """
     path = path.resolve()
-    new, old, lock = _work_paths(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
-        try:
-            _warn_all(_recover_replacement(path))
-            _check_kind(path, names, mark=mark, what=what)
-            if not force:
-                _check_new(path, names, what)
-            new.mkdir()
-            yield new
-            if path.exists():
-                path.rename(old)
-            new.rename(path)
-        finally:
-            _recover_replacement(path)
-            lock.unlink()
+    with _work_folder(path, f"only one process may make a folder: {path} is being made; wait for it to end.") as new:
+        _check_kind(path, names, mark=mark, what=what)
+        if not force:
+            _check_new(path, names, what)
+        new.mkdir()
+        yield new
+        if path.exists():
+            path.rename(_work_paths(path)[1])
+        new.rename(path)
 
 
 @contextmanager
@@ -124,12 +117,19 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         ValueError: if another process has one.
     """
     path = path.resolve()
+    with _work_folder(path, f"only one process may write a folder: {path} is in use; wait for it to end.") as new:
+        new.mkdir()
+        yield new
+
+
+@contextmanager
+def _work_folder(path: Path, in_use: str) -> Iterator[Path]:
+    """The path beside `path` at which a folder may be built; nothing is there before or after the block."""
     new, _, lock = _work_paths(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(lock, f"only one process may write a folder: {path} is in use; wait for it to end."):
+    with _locked(lock, in_use):
         try:
             _warn_all(_recover_replacement(path))
-            new.mkdir()
             yield new
         finally:
             _recover_replacement(path)
@@ -218,7 +218,7 @@ def locked_folder(path: Path, names: frozenset[str], *, what: str, ended: Callab
     with _locked(path / LOCK, f"only one process may write {what}: {path} is in use; wait for it to end."):
         _recover_within(path)
         folders = [path, *(path / name for name in sorted(names) if (path / name).is_dir())]
-        _clear((left for folder in folders for left in sorted(folder.iterdir())), names)
+        _clear(left for folder in folders for left in sorted(folder.iterdir()))
         if ended():
             _drop_old(path)
         yield
@@ -365,7 +365,7 @@ def _check_kind(path: Path, names: frozenset[str], *, mark: str, what: str) -> N
     if not path.exists():
         return
     there = _content(path) if path.is_dir() else [path.name]
-    others = [name for name in there if name not in names and not _is_left(path / name, names)]
+    others = [name for name in there if name not in names and not _is_left(path / name)]
     known = [name for name in there if name in names]
     if others or (known and mark not in known):
         raise ValueError(
@@ -381,22 +381,18 @@ def _check_new(path: Path, names: frozenset[str], what: str, go_on: str = "") ->
         )
 
 
-def _clear(files: Iterable[Path], names: frozenset[str] = frozenset()) -> None:
+def _clear(files: Iterable[Path]) -> None:
     """Remove those files that a killed process was writing."""
     for file in files:
-        if _is_left(file, names):
+        if _is_left(file):
             file.unlink(missing_ok=True)
             log.warning(f"removed {file}, which a killed process had left unfinished")
 
 
-def _is_left(file: Path, names: frozenset[str]) -> bool:
-    """Test whether a killed process was writing this file.
-
-    Args:
-        names: that are known to be ours, so that the shorter ending of earlier versions is one of ours too.
-    """
+def _is_left(file: Path) -> bool:
+    """Test whether a killed process was writing this file."""
     match = PARTIAL.fullmatch(file.name)
-    if match is None or not (match["ending"] or match["name"] in names) or file.is_symlink() or not file.is_file():
+    if match is None or file.is_symlink() or not file.is_file():
         return False
     if int(match["process"]) != os.getpid() and _alive(int(match["process"])):
         return False

@@ -89,7 +89,7 @@ def missing(folder: Path, manifest: Manifest) -> list[int]:
 def is_shard_file(name: str) -> bool:
     """Test whether a file in a folder of shards is one that Trivet writes there, or left there when it was killed."""
     partial = PARTIAL.fullmatch(name)
-    name = partial["name"] if partial and partial["ending"] else name
+    name = partial["name"] if partial else name
     return name in (SHARDS, VECTORS) or SHARD_FILE.fullmatch(name) is not None or LOCKS.fullmatch(name) is not None
 
 

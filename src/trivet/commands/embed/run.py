@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.embed.shards import Job, check_folder, embed_shards, fingerprint
+from trivet.commands.embed.shards import Job, check_folder, data_fingerprint, embed_shards
 from trivet.commands.index.run import model_hash
 from trivet.config.plugins import absolute, is_reference
 from trivet.datasets import (
@@ -123,7 +123,7 @@ def embed_data(
             model_hash=model_hash(run, which),
             datasets=datasets,
             data=data,
-            inputs=fingerprint(datasets, source),
+            inputs=data_fingerprint(datasets, source),
             dimension=embed(model, first).shape[1],
             unread=unread,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from trivet.io.shards import (
     write_vectors,
 )
 from trivet.models import Embedder
+from trivet.runtime.fingerprint import file_fingerprint, fingerprint
 from trivet.runtime.progress import reporter, steps
 from trivet.training.embed_dataset import check_embedded, embed, item_columns
 
@@ -149,10 +149,9 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
     spans = [slice(0, 0)] * len(job.datasets)
     columns = list(job.columns(spans))
     identity = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
-    digest = hashlib.sha256(repr([*identity.items(), columns]).encode())
     return Manifest(
         format=FORMAT,
-        key=digest.hexdigest(),
+        key=fingerprint([identity, columns]),
         trivet=trivet.__version__,
         model=job.model_hash,
         data=job.data,
@@ -263,29 +262,23 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
     }
 
 
-def fingerprint(datasets: dict[str, Dataset], path: Path | None) -> str:
+def data_fingerprint(datasets: dict[str, Dataset], path: Path | None) -> str:
     """Fingerprint of data: of ids, columns and contents.
 
     Of a file its bytes count, of a folder of images the names and sizes, and of a data set by name 256 pictures or
     texts that are spread evenly.
     """
-    digest = hashlib.sha256()
+    values: list[Any] = [file_fingerprint(file) for file in _files(path)]
     for name, dataset in datasets.items():
-        digest.update(repr((name, dataset.ids, list(dataset.labels), list(dataset.columns))).encode())
-        for level, labels in dataset.labels.items():
-            digest.update(repr(dataset.names[level]).encode() + labels.tobytes())
-        for values in dataset.columns.values():
-            digest.update(repr(values).encode())
+        values += [name, dataset.ids, list(dataset.columns.items())]
+        values += [value for level, labels in dataset.labels.items() for value in (level, dataset.names[level], labels)]
         if path is None:
-            for row in np.unique(np.linspace(0, len(dataset) - 1, SAMPLED_ITEMS).astype(np.int64)).tolist():
-                preview = dataset.show(row)
-                digest.update(preview.encode() if isinstance(preview, str) else preview.tobytes())
+            rows = np.unique(np.linspace(0, len(dataset) - 1, SAMPLED_ITEMS).astype(np.int64)).tolist()
+            previews = map(dataset.show, rows)
+            values += [preview if isinstance(preview, str) else preview.tobytes() for preview in previews]
         elif path.is_dir() and not sharded(path):
-            digest.update(repr([(path / id).stat().st_size for id in dataset.ids]).encode())
-    for file in _files(path):
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()
+            values.append([(path / id).stat().st_size for id in dataset.ids])
+    return fingerprint(values)
 
 
 def _files(path: Path | None) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from trivet.io.shards import read_manifest
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
 from trivet.metrics.points import Metric
 from trivet.models.store import WEIGHTS
+from trivet.runtime.fingerprint import file_fingerprint
 from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
@@ -150,11 +150,11 @@ def _absolute(model: str) -> str:
 
 
 def model_hash(run: RunFolder, which: Which | None = None) -> str:
+    """The fingerprint of the weights of a model of a run."""
     path = model_folder(run, which) / WEIGHTS
     if not path.is_file():
         trained_model(run, which)  # says what is missing
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_fingerprint(path)
 
 
 def _items(splits: Sequence[str] | None, sets: Sequence[Vectors]) -> pa.Table:

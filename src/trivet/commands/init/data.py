@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from trivet.io.table import SUFFIXES as TABLES
 from trivet.io.table import DataTable, open_rows
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
+from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.progress import reporter
 
 LABELS = ("label", "class", "class_name", "category", "target", "intent", "species", "identity", "product", "pid")
@@ -364,4 +364,4 @@ def _equal_files(paths: Sequence[Path]) -> int:
     alike = [path for path, size in sizes.items() if often[size] > 1]
     if sum(sizes[path] for path in alike) > HASHED:
         return 0
-    return len(alike) - len({hashlib.sha256(path.read_bytes()).digest() for path in alike})
+    return len(alike) - len(set(map(file_fingerprint, alike)))

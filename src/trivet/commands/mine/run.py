@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -26,6 +25,7 @@ from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, 
 from trivet.knn.index import Index, build_index
 from trivet.metrics.points import Metric, Points, spans
 from trivet.runtime.arrays import Integers
+from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import steps
 from trivet.runtime.safe_read import read_json
 from trivet.training.run_folder import RunFolder
@@ -152,14 +152,9 @@ def _read_pairs(path: Path, anchors: Vectors, items: Vectors) -> Integers:
 
 def _key(settings: dict[str, Any], sets: Sequence[Vectors], numbers: Sequence[Integers]) -> str:
     """Fingerprint of the settings and all numbers of a mining."""
-    digest = hashlib.sha256(repr([trivet.__version__, CHUNK, *settings.items()]).encode())
-    for vectors in dict.fromkeys(sets):
-        digest.update(repr((vectors.embeddings.shape, vectors.embeddings.dtype)).encode())
-        for start, stop in spans(len(vectors), CHUNK):
-            digest.update(np.ascontiguousarray(vectors.embeddings[start:stop]).tobytes())
-    for values in numbers:
-        digest.update(repr(values.shape).encode() + values.tobytes())
-    return digest.hexdigest()
+    embeddings = [vectors.embeddings for vectors in dict.fromkeys(sets)]
+    blocks = [rows[start:stop] for rows in embeddings for start, stop in spans(len(rows), CHUNK)]
+    return fingerprint([trivet.__version__, CHUNK, settings, *blocks, *numbers])
 
 
 def _index(folder: Path, items: Vectors, key: str, settings: dict[str, Any]) -> Index:
