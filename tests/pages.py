@@ -44,7 +44,7 @@ def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_demo_report(record: Mapping[str, Any], path: Path) -> None:
-    demo_page.write_demo_report(complete(DemoRecord, record), path)
+    demo_page.write_demo_report(DemoRecord.read(record), path)
 
 
 def write_compare_report(record: Mapping[str, Any], path: Path) -> None:

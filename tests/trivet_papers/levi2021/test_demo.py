@@ -22,7 +22,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SEEDS", SEEDS)
         patch.setattr(demo, "STEPS", 60)
-        return demonstrate(folder, command="trivet demo"), folder
+        return demonstrate(folder, command="trivet demo").as_json(unset=False), folder
 
 
 def test_easy_positives_keep_the_digits_apart(shown: tuple[dict[str, object], Path]) -> None:

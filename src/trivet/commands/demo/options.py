@@ -28,14 +28,11 @@ def demo(
         record = demonstrate(output, force=force, command=command_line(), progress=True)
     report = output / "report.html"
     if json:
-        print_json(
-            {
-                **{key: record[key] for key in ("results", "references", "collapse", "gains", "seconds")},
-                "report": str(report),
-            }
-        )
+        values = record.as_json(unset=False)
+        keys = ("results", "references", "collapse", "gains", "seconds")
+        print_json({**{key: values[key] for key in keys}, "report": str(report)})
     else:
-        for sentence in record["text"]:
+        for sentence in record.text:
             echo(sentence)
         echo(f"Report: {report}")
     return 0

@@ -1,69 +1,92 @@
-"""The record of `trivet demo`."""
+"""The record of `trivet demo`: the numbers of `--json`, and what only the page shows."""
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+import statistics
+from collections.abc import Sequence
+from typing import Any, Self
 
-DemoMeasure = Literal["recall@1", "recall@2", "recall@4", "recall@8", "nmi", "nmi+"]
+from pydantic import Field
 
-
-class SeedSpread(TypedDict):
-    """Over seeds: the mean, the sample standard deviation and the values."""
-
-    mean: float
-    std: float
-    values: list[float]
+from trivet.reports.record import Number, Record
 
 
-DemoRow = TypedDict(
-    "DemoRow",
-    {
-        "split": str,
-        "level": str,
-        "recall@1": SeedSpread | None,
-        "recall@2": SeedSpread | None,
-        "recall@4": SeedSpread | None,
-        "recall@8": SeedSpread | None,
-        "nmi": SeedSpread | None,
-        "nmi+": SeedSpread | None,
-    },
-)
-"""The measures of one embedding on a split, at a label level."""
+class SeedSpread(Record):
+    """Mean, sample standard deviation (0 for one value) and values over seeds."""
+
+    mean: Number
+    std: Number
+    values: list[Number]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """The spread of some values."""
+        std = statistics.stdev(values) if len(values) > 1 else 0.0
+        return cls(mean=statistics.fmean(values), std=std, values=list(values))
 
 
-class DemoResult(DemoRow):
-    """Measures of the networks trained with "random" or with "easy" positives."""
+class DemoRow(Record):
+    """The measures of one embedding on a split, at a label level.
 
-    positives: str
+    It is of the networks trained with "random" or "easy" `positives`, or of a reference with a `name`.
+    """
+
+    positives: str | None = None
+    name: str | None = None
+    split: str
+    level: str
+    recall_1: SeedSpread | None = Field(None, alias="recall@1")
+    recall_2: SeedSpread | None = Field(None, alias="recall@2")
+    recall_4: SeedSpread | None = Field(None, alias="recall@4")
+    recall_8: SeedSpread | None = Field(None, alias="recall@8")
+    nmi: SeedSpread | None = None
+    nmi_plus: SeedSpread | None = Field(None, alias="nmi+")
+
+    @property
+    def title(self) -> str:
+        """The name of the embedding in a table."""
+        return self.name or f"{self.positives} positives"
+
+    @property
+    def measures(self) -> dict[str, SeedSpread]:
+        """Measure -> its spread, for those that were measured."""
+        return {
+            field.alias or name: value
+            for name, field in type(self).model_fields.items()
+            if isinstance(value := getattr(self, name), SeedSpread)
+        }
 
 
-class DemoReference(DemoRow):
-    """Measures of an untrained reference."""
+class DemoMap(Record):
+    """Items in the plane with the fine-coarse index, their digits and the parities of these."""
 
-    name: str
-
-
-class DemoMap(TypedDict):
-    """Items in the plane, with their digits and the parities of these."""
-
-    points: list[list[float]]
-    digit: list[int]
-    parity: list[int]
-    thumbnails: list[str | None]
+    points: list[list[Number]] = []
+    index: Number | None = None
+    digit: list[int] = []
+    parity: list[int] = []
+    thumbnails: list[str | None] = []
 
 
-class DemoRecord(TypedDict):
-    """Content of the page of the demo; positives -> collapse index and map; split -> easy less random of each seed."""
+class DemoRecord(Record):
+    """Results of a demo; positives -> collapse index and map; split -> easy less random of each seed."""
 
-    results: list[DemoResult]
-    references: list[DemoReference]
-    collapse: dict[str, SeedSpread]
-    gains: dict[str, list[float]]
-    maps: dict[str, DemoMap]
-    text: list[str]
-    settings: dict[str, object]
-    environment: dict[str, object]
-    seconds: float | None
-    command: str
-    created: str
-    trivet: str
+    results: list[DemoRow] = []
+    references: list[DemoRow] = []
+    collapse: dict[str, SeedSpread] = {}
+    gains: dict[str, list[Number]] = {}
+    maps: dict[str, DemoMap] = {}
+    trivet: str = ""
+    created: str = ""
+    command: str = ""
+    environment: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    seconds: Number | None = None
+    text: list[str] = []
+
+    def recall(self, split: str, level: str, *, positives: str | None = None, name: str | None = None) -> SeedSpread:
+        """Recall@1 of the networks trained with such positives, or of the reference of this name."""
+        rows = self.results if name is None else self.references
+        wanted = (positives, name, split, level)
+        row = next(row for row in rows if (row.positives, row.name, row.split, row.level) == wanted)
+        assert row.recall_1 is not None, "every row has recall@1"
+        return row.recall_1

@@ -8,9 +8,8 @@ everything else the same, the digits stay apart.
 from __future__ import annotations
 
 import datetime
-import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +19,7 @@ import torch
 import trivet
 from trivet.collapse import fine_coarse_index
 from trivet.commands.demo.page import write_demo_report
-from trivet.commands.demo.record import DemoRecord
+from trivet.commands.demo.record import DemoMap, DemoRecord, DemoRow, SeedSpread
 from trivet.datasets import Dataset, DigitsConfig, Splits, load
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
@@ -28,7 +27,6 @@ from trivet.losses import TripletLoss
 from trivet.metrics import evaluate, recall_at_k
 from trivet.models import Embedder, ModelConfig, build
 from trivet.reports.figure import COLOURS, encode, panels, style
-from trivet.reports.from_json import complete
 from trivet.runtime.progress import report, show_progress
 from trivet.samplers import PKBatches
 from trivet.training.config import TrainingConfig
@@ -77,7 +75,7 @@ def train_parity(splits: Splits, model: ModelConfig, positives: Positives, seed:
     return Network(positives, seed, network)
 
 
-def demonstrate(folder: Path, *, force: bool = False, command: str = "", progress: bool = False) -> dict[str, Any]:
+def demonstrate(folder: Path, *, force: bool = False, command: str = "", progress: bool = False) -> DemoRecord:
     """Train both arms with three seeds, compare them, and write the page, the picture and the record to `folder`.
 
     Raises:
@@ -94,7 +92,7 @@ def demonstrate(folder: Path, *, force: bool = False, command: str = "", progres
         torch.set_num_threads(threads)
 
 
-def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any]:
+def _demonstrate(folder: Path, *, command: str, progress: bool) -> DemoRecord:
     began = time.perf_counter()
     splits = load(DigitsConfig(), None)
     total = len(ARMS) * (len(SEEDS) + 1)
@@ -110,31 +108,30 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> dict[str, Any
             flat[arm] = train_parity(splits, PICTURE, arm, SEEDS[0])
         report("demo", total, total, "measuring")
         record = measure(splits, networks)
-    record["maps"] = {arm: plane(splits.evaluation[TRAINED_CLASSES], flat[arm]) for arm in ARMS}
-    record |= {
-        "trivet": trivet.__version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "environment": environment(),
-        "settings": {
-            "images": "scikit-learn digits, 8 x 8 pixels",
-            "trained on": f"{len(splits.train)} images of the digits 0 to 5, with the label odd or even alone",
-            "network": "conv2, embedding of dimension 8 on the unit sphere (map: dimension 2, not normalised)",
-            "loss": f"triplet, squared Euclidean distance, margin {MARGIN}, one triplet per anchor, random negatives",
-            "batch": f"{SAMPLES_PER_CLASS} even and {SAMPLES_PER_CLASS} odd images",
-            "optimiser": f"Adam, learning rate 0.001, {STEPS} steps",
-            "seeds": list(SEEDS),
-        },
-        "seconds": round(time.perf_counter() - began, 1),
+    items = splits.evaluation[TRAINED_CLASSES]
+    record.maps = {arm: plane(items, flat[arm]) for arm in ARMS}
+    record.trivet = trivet.__version__
+    record.created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    record.command = command
+    record.environment = environment()
+    record.settings = {
+        "images": "scikit-learn digits, 8 x 8 pixels",
+        "trained on": f"{len(splits.train)} images of the digits 0 to 5, with the label odd or even alone",
+        "network": "conv2, embedding of dimension 8 on the unit sphere (map: dimension 2, not normalised)",
+        "loss": f"triplet, squared Euclidean distance, margin {MARGIN}, one triplet per anchor, random negatives",
+        "batch": f"{SAMPLES_PER_CLASS} even and {SAMPLES_PER_CLASS} odd images",
+        "optimiser": f"Adam, learning rate 0.001, {STEPS} steps",
+        "seeds": list(SEEDS),
     }
-    record["text"] = sentences(record)
-    write_atomic(folder / PICTURE_FILE, picture(record, splits.evaluation[TRAINED_CLASSES]))
-    write_json(folder / RECORD, record)
-    write_demo_report(complete(DemoRecord, record), folder / REPORT)
+    record.seconds = round(time.perf_counter() - began, 1)
+    record.text = sentences(record)
+    write_atomic(folder / PICTURE_FILE, picture(record, items))
+    write_json(folder / RECORD, record.as_json(unset=False))
+    write_demo_report(record, folder / REPORT)
     return record
 
 
-def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
+def measure(splits: Splits, networks: Sequence[Network]) -> DemoRecord:
     """Recall, NMI and the fine/coarse index of the networks, beside raw pixels and networks that were not trained."""
     results, references = [], []
     indices: dict[str, list[float]] = {arm: [] for arm in ARMS}
@@ -147,12 +144,10 @@ def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
             if split == TRAINED_CLASSES:
                 index = fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE])
                 indices[network.positives].append(index)
-        results += [
-            {"positives": arm, "split": split, "level": level}
-            | {name: spread([results_of[level][name] for results_of in measured[arm]]) for name in MEASURES}
-            for level in (FINE, COARSE)
-            for arm in ARMS
-        ]
+        for level in (FINE, COARSE):
+            for arm in ARMS:
+                spreads = {name: SeedSpread.of([result[level][name] for result in measured[arm]]) for name in MEASURES}
+                results.append(_row(spreads, positives=arm, split=split, level=level))
         untrained = [
             embed(build(NUMBERS, dataset.inputs.shape, seed), dataset.inputs)
             for seed in sorted({n.seed for n in networks})
@@ -160,57 +155,34 @@ def measure(splits: Splits, networks: Sequence[Network]) -> dict[str, Any]:
         for name, sets in (("raw pixels", [raw_inputs(dataset.inputs)]), ("untrained network", untrained)):
             for level in (FINE, COARSE):
                 recalls = [recall_at_k(rows, dataset.labels[level], KS) for rows in sets]
-                references.append(
-                    {"name": name, "split": split, "level": level}
-                    | {f"recall@{k}": spread([recall[k] for recall in recalls]) for k in KS}
-                )
-    return {
-        "results": results,
-        "references": references,
-        "collapse": {arm: spread(values) for arm, values in indices.items()},
-        "gains": {
-            split: [
-                easy - random
-                for easy, random in zip(
-                    *(
-                        find(results, positives=arm, split=split, level=FINE)["recall@1"]["values"]
-                        for arm in ("easy", "random")
-                    ),
-                    strict=True,
-                )
-            ]
-            for split in splits.evaluation
-        },
-    }
+                spreads = {f"recall@{k}": SeedSpread.of([recall[k] for recall in recalls]) for k in KS}
+                references.append(_row(spreads, name=name, split=split, level=level))
+    collapse = {arm: SeedSpread.of(values) for arm, values in indices.items()}
+    record = DemoRecord(results=results, references=references, collapse=collapse)
+    for split in splits.evaluation:
+        random, easy = (record.recall(split, FINE, positives=arm).values for arm in ARMS)
+        record.gains[split] = [e - r for e, r in zip(easy, random, strict=True)]
+    record.gains = dict(record.gains)  # set, so that it is written
+    return record
 
 
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, sample standard deviation (0 for one value) and the values."""
-    return {
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-        "values": list(values),
-    }
+def _row(spreads: Mapping[str, SeedSpread], **of: str) -> DemoRow:
+    return DemoRow.read({**of, **spreads})
 
 
-def find(rows: Sequence[dict[str, Any]], **wanted: str) -> dict[str, Any]:
-    """The row with these values."""
-    return next(row for row in rows if all(row[key] == value for key, value in wanted.items()))
-
-
-def plane(dataset: Dataset, network: Network) -> dict[str, Any]:
+def plane(dataset: Dataset, network: Network) -> DemoMap:
     """A two-dimensional embedding of a data set, for the map."""
     embeddings = embed(network.model, dataset.inputs)
-    return {
-        "points": np.round(embeddings.astype(float), 4).tolist(),
-        "index": fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
-        FINE: dataset.labels[FINE].tolist(),
-        COARSE: dataset.labels[COARSE].tolist(),
-        "thumbnails": [preview_record(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
-    }
+    return DemoMap(
+        points=np.round(embeddings.astype(float), 4).tolist(),
+        index=fine_coarse_index(embeddings, dataset.labels[COARSE], dataset.labels[FINE]),
+        digit=dataset.labels[FINE].tolist(),
+        parity=dataset.labels[COARSE].tolist(),
+        thumbnails=[preview_record(dataset.show(i))["thumbnail"] for i in range(len(dataset))],
+    )
 
 
-def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
+def picture(record: DemoRecord, dataset: Dataset) -> bytes:
     """The two maps side by side, as SVG: colour is the digit, shape the parity."""
     digits, parities = dataset.labels[FINE], dataset.labels[COARSE]
     present = np.unique(digits).tolist()
@@ -223,7 +195,7 @@ def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
         drawn, axes = panels(1, len(ARMS), height=4.5)
         drawn.suptitle("Held-out digits, trained on odd or even", fontweight="bold")
         for ax, arm in zip(axes[0], ARMS, strict=True):
-            points = np.array(record["maps"][arm]["points"])
+            points = np.array(record.maps[arm].points)
             for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
                 for number, digit in enumerate(present):
                     chosen = points[rows[digits[rows] == digit]]
@@ -241,24 +213,24 @@ def picture(record: dict[str, Any], dataset: Dataset) -> bytes:
                         label=names[digit],
                         **marker_style,
                     )
-            index = f"fine/coarse index {record['maps'][arm]['index']:.2f}"
+            index = f"fine/coarse index {record.maps[arm].index:.2f}"
             ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
             ax.spines[:].set(visible=True, color="#cccccc")
         drawn.legend(handles=axes[0][0].lines[: len(present)], loc="outside lower center", ncols=len(present))
         return encode(drawn, "svg")
 
 
-def sentences(record: dict[str, Any]) -> list[str]:
+def sentences(record: DemoRecord) -> list[str]:
     """Sentences that follow from the numbers."""
 
     def recall(arm: str, split: str, level: str = FINE) -> float:
-        return float(find(record["results"], positives=arm, split=split, level=level)["recall@1"]["mean"])
+        return record.recall(split, level, positives=arm).mean
 
     def pixels(split: str) -> float:
-        return float(find(record["references"], name="raw pixels", split=split, level=FINE)["recall@1"]["mean"])
+        return record.recall(split, FINE, name="raw pixels").mean
 
-    gains = record["gains"]
-    index = {arm: record["collapse"][arm]["mean"] for arm in ARMS}
+    gains = record.gains
+    index = {arm: record.collapse[arm].mean for arm in ARMS}
     text = [
         "Trained on odd or even only: with random positives the nearest neighbour is the same digit for "
         f"{100 * recall('random', 'seen'):.1f} % of the held-out images of 0 to 5, with easy positives for "
