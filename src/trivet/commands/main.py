@@ -11,10 +11,12 @@ from contextlib import suppress
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
-from trivet.commands.interrupted import NamedPaths
 from trivet.runtime.extras import missing
 from trivet.runtime.signals import LostError, ending_signals
 from trivet.runtime.terminal import message, prepare
+
+MINED = "stopped; chunks that were mined are kept, and the same trivet mine goes on from them."
+RUN = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
 
 
 def main() -> None:
@@ -111,3 +113,33 @@ def _print_error(sentence: str, code: int) -> int:
     with suppress(OSError):  # the terminal may be gone
         print(f"trivet: {message(sentence)}", file=sys.stderr)
     return code
+
+
+class NamedPaths:
+    """The files and folders that a command names, as they were when it began."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._arguments = arguments
+        self._before = self._states()
+
+    def stopped(self) -> str:
+        """A sentence on what was written."""
+        if self._arguments[:1] == ["train"]:
+            return RUN
+        if self._arguments[:1] == ["mine"]:
+            return MINED
+        written = [name for name, state in self._states().items() if self._before.get(name) != state]
+        if not written:
+            return "stopped; nothing that the command names was written or changed."
+        return f"stopped; written before that: {', '.join(written)}. Nothing else that the command names was changed."
+
+    def _states(self) -> dict[str, tuple[int, int]]:
+        """Inode and time of change of each that exists."""
+        states = {}
+        for text in (argument.rpartition("=")[2] for argument in self._arguments):
+            try:
+                state = os.stat(text)
+            except (OSError, ValueError):  # no path at all, or nothing there
+                continue
+            states[text] = (state.st_ino, state.st_mtime_ns)
+        return states

@@ -24,6 +24,10 @@ DistanceByDimension = Annotated[
     Literal["cosine", "euclidean"] | None,
     typer.Option(help="Distance. Default: the run's; cosine for a file, euclidean if it has one dimension."),
 ]
+IndexKind = Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"]
+IndexRecall = Annotated[
+    float | None, typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95.")
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from trivet.commands.printing import echo, print_json
-from trivet.commands.shared_options import Distance, Json, check_folder, exists, refuse
+from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, check_folder, exists, refuse
 from trivet.runtime.progress import show_progress
 
 
@@ -30,16 +30,13 @@ def index(
     ] = None,
     distance: Distance = None,
     kind: Annotated[
-        Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"],
+        IndexKind,
         typer.Option(
             help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. ivf-pq: short codes in memory, "
             "the vectors on disk."
         ),
     ] = "auto",
-    recall: Annotated[
-        float | None,
-        typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95."),
-    ] = None,
+    recall: IndexRecall = None,
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0,
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None,
     table: Annotated[

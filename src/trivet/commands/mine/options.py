@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from trivet.commands.printing import echo, per_cent, print_json, print_table
-from trivet.commands.shared_options import Distance, Json, check_written, exists, refuse, written_options
+from trivet.commands.shared_options import (
+    Distance,
+    IndexKind,
+    IndexRecall,
+    Json,
+    check_written,
+    exists,
+    refuse,
+    written_options,
+)
 from trivet.io.overwrite_guard import triplets
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
@@ -85,13 +94,8 @@ def mine(
     text: Annotated[str | None, typer.Option(help="A column of texts to write beside the ids.")] = None,
     split: Annotated[str | None, typer.Option(help="Take only the rows of this split of VECTORS.")] = None,
     distance: Distance = None,
-    kind: Annotated[
-        Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"], typer.Option(help="Kind of the index, as in trivet index.")
-    ] = "auto",
-    recall: Annotated[
-        float | None,
-        typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95."),
-    ] = None,
+    kind: Annotated[IndexKind, typer.Option(help="Kind of the index, as in trivet index.")] = "auto",
+    recall: IndexRecall = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random choices and of the index.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     json: Json = False,

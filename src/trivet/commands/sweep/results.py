@@ -17,7 +17,7 @@ from trivet.commands.sweep.record import (
     setting_text,
 )
 from trivet.commands.sweep.search_space import Range, Sweep, Varied
-from trivet.commands.sweep.study import Outcome
+from trivet.commands.sweep.study import Outcome, ranked
 from trivet.commands.train.outcome import result_lines
 from trivet.metrics.intervals import across_folds
 from trivet.reports.run_record import RunRecord
@@ -81,8 +81,8 @@ def make_record(
     Args:
         tested: the record of the run with the best settings; None where there is none yet.
     """
-    ranked = sorted(outcomes, key=lambda outcome: (outcome.value is None, -(outcome.value or 0.0), outcome.candidate))
-    best = ranked[0] if ranked and ranked[0].value is not None else None
+    trials = ranked(outcomes)
+    best = trials[0] if trials and trials[0].value is not None else None
     ends = sorted(outcome.ended for outcome in outcomes if outcome.ended is not None)
     settings = None if best is None else sweep.best(best.values)
     tested = None if tested is None else _on_others(tested)
@@ -97,13 +97,13 @@ def make_record(
         seeds=sweep.seeds,
         folds=[fold for fold in sweep.folds if fold is not None],
         vary=[_varied(name, varied) for name, varied in sweep.config.vary.items()],
-        trials=[_trial(outcome, best, ends) for outcome in ranked],
+        trials=[_trial(outcome, best, ends) for outcome in trials],
         best=None if best is None else best.candidate,
         best_settings="" if settings is None else settings.to_toml(),
         importance=None if importance is None else dict(importance),
         helped=[] if tested is None else [Sentence(tone=tone, text=text) for tone, text in result_lines(tested)],
         tested={} if tested is None else _measured(tested),
-        notes=_notes(sweep, ranked, best, status),
+        notes=_notes(sweep, trials, best, status),
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         trivet=trivet.__version__,
@@ -170,15 +170,15 @@ def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, floa
     }
 
 
-def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status: str) -> list[str]:
+def _notes(sweep: Sweep, trials: Sequence[Outcome], best: Outcome | None, status: str) -> list[str]:
     """Sentences that a reader needs beside the table."""
-    failed = [outcome for outcome in ranked if outcome.state == "failed"]
+    failed = [outcome for outcome in trials if outcome.state == "failed"]
     notes = []
     if best is None and status == "failed":
-        pruned = sum(outcome.state == "pruned" for outcome in ranked)
-        ended = "all failed" if len(failed) == len(ranked) else f"{len(failed)} failed and {pruned} were pruned"
-        why = next((outcome.why for outcome in ranked if outcome.why), "")
-        notes.append(f"No trial has a value: of {counted(len(ranked), 'trial')} {ended}. The first says: {why}.")
+        pruned = sum(outcome.state == "pruned" for outcome in trials)
+        ended = "all failed" if len(failed) == len(trials) else f"{len(failed)} failed and {pruned} were pruned"
+        why = next((outcome.why for outcome in trials if outcome.why), "")
+        notes.append(f"No trial has a value: of {counted(len(trials), 'trial')} {ended}. The first says: {why}.")
     if best is None:
         return notes
     starts = [run["start"] for run in best.runs if run["start"] is not None]
@@ -187,13 +187,13 @@ def _notes(sweep: Sweep, ranked: Sequence[Outcome], best: Outcome | None, status
             "No trial is better on validation than its network before training: vary something else, such as the loss "
             "or the network, or begin from a pretrained one."
         )
-    num_complete = sum(outcome.value is not None for outcome in ranked)
+    num_complete = sum(outcome.value is not None for outcome in trials)
     if num_complete > 1:
         notes.append(
             f"The best of {num_complete} trials is the luckiest, too: its value on validation flatters, that on the "
             "test classes does not."
         )
-    level = sum(bool(_level(outcome, best)) for outcome in ranked)
+    level = sum(bool(_level(outcome, best)) for outcome in trials)
     if level:
         others = "1 other trial is" if level == 1 else f"{level} other trials are"
         notes.append(f"{others} as good as the best as far as {counted(len(best.runs), 'run')} can tell.")

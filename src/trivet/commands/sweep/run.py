@@ -27,6 +27,7 @@ from trivet.commands.sweep.study import (
     TakenOverError,
     only_study,
     open_study,
+    ranked,
     study_description,
     within_reach,
 )
@@ -354,8 +355,9 @@ class Worker:
 
     def _evaluate_best(self, outcomes: Sequence[Outcome]) -> None:
         """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
-        complete = [outcome for outcome in outcomes if outcome.value is not None]
-        for outcome in sorted(complete, key=lambda outcome: (-(outcome.value or 0.0), outcome.candidate))[:COMPARED]:
+        for outcome in ranked(outcomes)[:COMPARED]:
+            if outcome.value is None:
+                break
             for fold, seed, path in self._paths(outcome.candidate):
                 record = RunFolder(path).record()
                 if record is not None and not record["evaluation"]:  # its worker may have another folder
@@ -377,8 +379,7 @@ class Worker:
 
 def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
     """The complete trial with the highest value, of equal ones the first; None if there is none."""
-    complete = [outcome for outcome in outcomes if outcome.value is not None]
-    return max(complete, key=lambda outcome: (outcome.value, -outcome.candidate), default=None)
+    return next((outcome for outcome in ranked(outcomes)[:1] if outcome.value is not None), None)
 
 
 def _location(folder: Path, storage: str | None, name: str | None) -> Location:

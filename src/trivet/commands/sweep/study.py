@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +63,11 @@ class Outcome:
     attempts: int = 0
     measurements: Sequence[tuple[int, int, float]] = ()
     ended: float | None = None
+
+
+def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The outcomes that have a value, the highest first, of equal ones the first; then the others, in their order."""
+    return sorted(outcomes, key=lambda outcome: (outcome.value is None, -(outcome.value or 0.0), outcome.candidate))
 
 
 class Study:
@@ -335,21 +340,13 @@ def study_description(url: str, name: str | None) -> dict[str, Any]:
 
 
 def only_study(url: str) -> str | None:
-    """The name of the only study of a sweep in a SQLite file; None where there is none, or several."""
+    """The name of the only study in a SQLite file, if it is that of a sweep; None otherwise."""
     if not _sqlite_file(url).is_file():
         return None
     try:
-        with within_reach(url):
-            storage = _storage(url, SweepConfig.model_fields["heartbeat"].default, make=False)
-            try:
-                names = [
-                    summary.study_name for summary in storage.get_all_studies() if DESCRIPTION in summary.user_attrs
-                ]
-            finally:
-                _close(storage)
+        return str(study_description(url, None)["name"])
     except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
         return None
-    return str(names[0]) if len(names) == 1 else None
 
 
 @contextmanager
