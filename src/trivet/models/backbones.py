@@ -24,8 +24,6 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the mean and deviatio
 HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
 GEM_POWER, GEM_FLOOR = 3.0, 1e-6
-
-
 PoolingName = Literal["avg", "max", "gem"]
 
 
@@ -134,24 +132,6 @@ def check_backbone_name(name: str) -> None:
     raise ValueError(f'{library} has no model {network_name!r}; {guess}List them with: python -c "{listed}".')
 
 
-class Backbone(NamedTuple):
-    """A network without its classifier.
-
-    Attributes:
-        network: images `(B, C, H, W)` in, features `(B, features)` out; in training mode.
-        mean, std: `(C,)` of the images it was trained on; None where these are not known.
-        still: the parts of it that stay in evaluation mode.
-        notes: what its user should know, in sentences.
-    """
-
-    network: nn.Module
-    features: int
-    mean: Tensor | None
-    std: Tensor | None
-    still: tuple[nn.Module, ...]
-    notes: tuple[str, ...]
-
-
 class GeneralizedMean(nn.Module):
     """Feature maps `(B, C, H, W)`, taken as at least 1e-6, to `(B, C, 1, 1)`: the root of the mean of a power, learned.
 
@@ -185,25 +165,26 @@ POOLING: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> Backbone:
-    """The network of the settings for images `(C, H, W)`, on the CPU.
+def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embedder:
+    """The network of the settings with its last layer, for images `(C, H, W)`, on the CPU.
 
     Raises:
         ValueError: if it does not take such images, its weights cannot be had or do not fit, or it has fewer stages
             than are to be frozen.
     """
     make = _timm_network if config.name.startswith(TIMM) else _torchvision_network
-    network, (mean, std), size, note = make(config, input_shape[0])
+    shape = image_shape(config.name, input_shape)
+    network, (mean, std), size, note = make(config, shape[0])
     frozen = _frozen(network, config)
     network = _pooled(network, config)
     if config.freeze == "all":
         frozen = [network]
     try:
         with torch.no_grad():
-            features = network.eval()(torch.zeros(1, *input_shape))
+            features = network.eval()(torch.zeros(1, *shape))
     except Exception as error:  # each network has its own way to say that a size does not fit
         raise ValueError(
-            f"{config.name} cannot take images of shape {input_shape} ({' '.join(str(error).split())}); set "
+            f"{config.name} cannot take images of shape {shape} ({' '.join(str(error).split())}); set "
             f"data.image_size = {size}."
         ) from None
     if features.ndim != 2:
@@ -216,30 +197,20 @@ def make_backbone(config: BackboneConfig, input_shape: tuple[int, int, int]) -> 
     still = [module for module in frozen if isinstance(module, nn.Module)]
     if config.freezes_batch_norm:
         still += [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    return Backbone(
-        # A copy in another order of memory: the same numbers, up to 1.5 times as fast, most with depthwise layers.
-        network.to(memory_format=torch.channels_last).train(),
-        features.shape[1],
-        *_colours(mean, std, channels=input_shape[0], trained=config.begins_trained),
-        tuple(still),
-        () if note is None else (note,),
-    )
-
-
-def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embedder:
-    """The network of the settings with its last layer; see `make_backbone`."""
-    made = make_backbone(config, image_shape(config.name, input_shape))
-    head = make_head(config.head, made.features, config.embedding_dim, as_features=config.begins_trained)
+    colours = _colours(mean, std, channels=shape[0], trained=config.begins_trained)
+    # A copy in another order of memory: the same numbers, up to 1.5 times as fast, most with depthwise layers.
+    network = network.to(memory_format=torch.channels_last).train()
+    head = make_head(config.head, features.shape[1], config.embedding_dim, as_features=config.begins_trained)
     return Embedder(
-        nn.Sequential(made.network, head),
-        input_shape=input_shape,
+        nn.Sequential(network, head),
+        input_shape=shape,
         normalize=config.normalize,
-        mean=made.mean,
-        std=made.std,
+        mean=colours[0],
+        std=colours[1],
         on_backbone=True,
         channels_last=True,
-        still=made.still,
-        notes=made.notes,
+        still=tuple(still),
+        notes=() if note is None else (note,),
     )
 
 
