@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -34,6 +34,18 @@ class Inputs(Protocol):
 
     def subset(self, index: np.ndarray) -> Inputs:
         """The inputs at the positions `index`, in that order; nothing is copied."""
+
+
+class RowInputs:
+    """Inputs that are the rows `rows (N,)` of what all subsets share; a base of frozen dataclasses."""
+
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def subset(self, index: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[index])  # type: ignore[type-var]  # each is a dataclass
 
 
 @dataclass(frozen=True)

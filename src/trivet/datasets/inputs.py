@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from trivet.datasets.dataset import RowInputs
 from trivet.datasets.image_decoding import (
     Decoded,
     Decoders,
@@ -41,7 +42,7 @@ class Crops:
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayInputs:
+class ArrayInputs(RowInputs):
     """Images in memory.
 
     Attributes:
@@ -61,9 +62,6 @@ class ArrayInputs:
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.channels, *self.size)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     @property
     def stored_shape(self) -> tuple[int, int]:
@@ -96,9 +94,6 @@ class ArrayInputs:
         pixels = _centre(self.size, self.pixels[self.rows[index]])
         return to_thumbnail((pixels * (255 / self.white)).round().astype(np.uint8))
 
-    def subset(self, index: np.ndarray) -> ArrayInputs:
-        return replace(self, rows=self.rows[index])
-
 
 def in_memory(
     pixels: np.ndarray, *, white: float = 255, channels: int | None = None, size: tuple[int, int] | None = None
@@ -113,7 +108,7 @@ def in_memory(
 
 
 @dataclass(frozen=True, eq=False)
-class FileInputs:
+class FileInputs(RowInputs):
     """Images decoded anew for each batch, with threads, or kept at their own sizes.
 
     Attributes:
@@ -135,9 +130,6 @@ class FileInputs:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.frame.shape
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     @property
     def stored_shape(self) -> tuple[int, int]:
@@ -205,9 +197,6 @@ class FileInputs:
 
     def show(self, index: int) -> Image.Image:
         return to_thumbnail(self.batch(np.array([index]))[0].numpy())
-
-    def subset(self, index: np.ndarray) -> FileInputs:
-        return replace(self, rows=self.rows[index])
 
     def decode_all(
         self, memory_gb: float, progress: Progress | None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
+from trivet.datasets.dataset import RowInputs
 from trivet.models import Tokens, fit_ngrams
 
 
 @dataclass(frozen=True, eq=False)
-class TextInputs:
+class TextInputs(RowInputs):
     """Texts, of which a batch is the token ids `(B, L)` int64, L those of its longest text, -1 where one has ended.
 
     Attributes:
@@ -32,9 +33,6 @@ class TextInputs:
         """The most tokens that a text may have."""
         return (self.tokens.longest,)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def batch(self, index: np.ndarray) -> Tensor:
         return self.tokens.padded(self.rows[index])
 
@@ -45,6 +43,3 @@ class TextInputs:
         """Vectors `(N, d)` of the texts by their character n-grams, see `trivet.models.fit_ngrams`."""
         vectors = fit_ngrams([self.texts[row] for row in self.trained.tolist()])
         return vectors([self.texts[row] for row in self.rows.tolist()])
-
-    def subset(self, index: np.ndarray) -> TextInputs:
-        return replace(self, rows=self.rows[index])

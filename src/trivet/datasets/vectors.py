@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
-from trivet.datasets.dataset import Dataset, Splits, choose_level
+from trivet.datasets.dataset import Dataset, RowInputs, Splits, choose_level
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits, split_items
 from trivet.io.embedding_source import listed
@@ -48,7 +48,7 @@ class VectorsConfig(ListedConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class VectorInputs:
+class VectorInputs(RowInputs):
     """Rows of an array in memory or on disk, of which a batch is read when it is needed.
 
     Attributes:
@@ -67,9 +67,6 @@ class VectorInputs:
     def shape(self) -> tuple[int, ...]:
         return (self.vectors.shape[1],)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def batch(self, index: np.ndarray) -> Tensor:
         rows = self.rows[index]
         values = np.asarray(self.vectors[rows], np.float32)
@@ -78,9 +75,6 @@ class VectorInputs:
 
     def show(self, index: int) -> str:
         return self.previews[int(self.rows[index])]
-
-    def subset(self, index: np.ndarray) -> VectorInputs:
-        return replace(self, rows=self.rows[index])
 
 
 def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | None) -> Splits:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trivet.models.config import TIMM, TORCHVISION, ModelConfig
 from trivet.models.embedder import Embedder, image_shape
 from trivet.models.heads import HeadName, make_head
-from trivet.models.weights import fill, load_weights
+from trivet.models.weights import fill, load_weights, reach_hub
 
 # Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
 LISTS = {"features", "encoder", "layers", "blocks", "stages", "trunk_output"}
@@ -425,18 +425,7 @@ def _with_published_weights(name: str, channels: int, pooling: dict[str, Any]) -
         if repository is not None:
             cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
             if not cached.exists():
-                _reach(repository)
+                reach_hub(repository)
         return timm.create_model(name, pretrained=True, num_classes=0, in_chans=channels, **pooling)
     finally:
         hub_logging.set_verbosity(verbosity)
-
-
-def _reach(repository: str) -> None:
-    """Ask the hub one thing, because its downloads repeat a failed connection for a minute."""
-    import huggingface_hub as hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        hub.get_hf_file_metadata(hub.hf_hub_url(repository, "config.json"))
-    except HfHubHTTPError:  # an answer; whether the weights are there is for the download to say
-        return

@@ -13,6 +13,7 @@ from torch import nn
 from trivet.models.config import TEXT
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import Tokenizer
+from trivet.models.weights import reach_hub
 from trivet.runtime.extras import load
 from trivet.runtime.safe_read import read_json
 
@@ -298,7 +299,6 @@ def quiet(library: Any) -> Iterator[None]:
 def _downloaded(name: str) -> Path:
     """The folder of a model of the hub, in its cache; asked for once first, as downloads repeat a failed connection."""
     import huggingface_hub as hub
-    from huggingface_hub.errors import HfHubHTTPError
 
     files = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
@@ -308,8 +308,7 @@ def _downloaded(name: str) -> Path:
                 return folder
         except (FileNotFoundError, OSError):  # not in the cache
             pass
-        with contextlib.suppress(HfHubHTTPError):  # an answer; whether the model is there is for the download to say
-            hub.get_hf_file_metadata(hub.hf_hub_url(name, "config.json"))
+        reach_hub(name)
         return Path(hub.snapshot_download(name, allow_patterns=files, ignore_patterns=["onnx/*", "openvino/*"]))
     except Exception as error:  # the hub's client raises many kinds
         raise ValueError(

@@ -66,10 +66,6 @@ class TextNetworkConfig(ModelConfig):
             raise ValueError("pretrained is for timm models: a text network always begins pretrained; remove it.")
         if self.width is not None:
             raise ValueError(f"width is for networks from scratch: remove it for {self.name}.")
-        if self.normalize and self.embedding_dim == 1:
-            raise ValueError(
-                "embedding_dim = 1 scaled to length 1 leaves two points: use 2 or more, or set normalize = false."
-            )
         if self.lora and self.freeze != "none":
             raise ValueError("lora trains nothing else of the network: remove freeze, or set lora = 0.")
         if self.freeze == "all" and self.head == "none":

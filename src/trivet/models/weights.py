@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,3 +123,12 @@ def _prefix(names: list[str], stored: list[str], source: str) -> str:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+
+
+def reach_hub(repository: str) -> None:
+    """Send the Hugging Face hub one request, because its downloads repeat a failed connection for a minute."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with contextlib.suppress(HfHubHTTPError):  # an answer; whether the file is there is for the download to say
+        hub.get_hf_file_metadata(hub.hf_hub_url(repository, "config.json"))
