@@ -237,7 +237,10 @@ def main() -> None:
     if not options.table:
         models = os.environ.get("TRIVET_MODELS")
         runner = Runner(
-            RESULTS, data_root=None, models=Path(models) if models else None, say=lambda text: print(text, flush=True)
+            RESULTS,
+            data_root=None,
+            models=Path(models) if models else None,
+            report=lambda text: print(text, flush=True),
         )
         for data in options.data:
             runner.run_all([trials(data)], "here", None, ())

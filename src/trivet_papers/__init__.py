@@ -11,4 +11,4 @@ All four share `checks` (a checked statement), `figure` (a figure with its numbe
 """
 
 COMMANDS = {"Read the papers": {name: f"trivet_papers.{name}.options" for name in ("simulate", "reproduce")}}
-"""What the command line lists: heading -> command -> the module that has it."""
+"""The commands for the command line: heading -> command -> the module that has it."""

@@ -16,12 +16,16 @@ def experiments(*keys: str) -> list[Experiment]:
     Raises:
         ValueError: if there is no such experiment.
     """
-    known = [one for paper in PAPERS for one in import_module(f"trivet_papers.{paper}.experiments").EXPERIMENTS]
-    found: list[Experiment] = []
+    known = [
+        experiment for paper in PAPERS for experiment in import_module(f"trivet_papers.{paper}.experiments").EXPERIMENTS
+    ]
+    selected: list[Experiment] = []
     for key in keys:
-        wanted = [one for one in known if key in ("all", one.key, one.key.partition("-")[0])]
+        wanted = [
+            experiment for experiment in known if key in ("all", experiment.key, experiment.key.partition("-")[0])
+        ]
         if not wanted:
-            names = ["all", *PAPERS, *(one.key for one in known)]
+            names = ["all", *PAPERS, *(experiment.key for experiment in known)]
             raise ValueError(f"there is no experiment {key!r}; {nearest(key, names)}")
-        found += [one for one in wanted if one not in found]
-    return found
+        selected += [experiment for experiment in wanted if experiment not in selected]
+    return selected

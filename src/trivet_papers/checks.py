@@ -13,14 +13,14 @@ class Check:
         id: paper and statement, such as "xuan2020-entanglement-q".
         statement: what the paper claims, or what is wrong with what it prints, in one sentence of our own.
         expected: the value or relation, with its tolerance, as text.
-        found: what was measured, as text.
+        observed: what was measured, as text.
         holds: whether what was found is what is expected; for an error of a paper, whether the error shows.
     """
 
     id: str
     statement: str
     expected: str
-    found: str
+    observed: str
     holds: bool
 
 
@@ -30,8 +30,8 @@ class Checker:
 
     paper: str
 
-    def __call__(self, name: str, statement: str, expected: str, found: str, holds: object) -> Check:
-        return Check(f"{self.paper}-{name}", statement, expected, found, bool(holds))
+    def __call__(self, name: str, statement: str, expected: str, observed: str, holds: object) -> Check:
+        return Check(f"{self.paper}-{name}", statement, expected, observed, bool(holds))
 
     def below(self, name: str, statement: str, difference: float, bound: float = 1e-12, where: str = "") -> Check:
         """A difference that must be below a bound; `where` says of what, such as " at all distances"."""

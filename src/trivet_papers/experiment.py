@@ -69,29 +69,31 @@ def arms(
         [{'name': 'triplet', 'positives': 'easy'}]
     """
     names = list(factors)
-    found = []
+    combinations = []
     for values in itertools.product(*factors.values()):
         settings: dict[str, Any] = {
-            key: dict(part) if isinstance(part, Mapping) else part for key, part in base.items()
+            key: dict(section) if isinstance(section, Mapping) else section for key, section in base.items()
         }
         for name, value in zip(names, values, strict=True):
             settings = merged(settings, factors[name][value])
-        found.append(Arm(dict(zip(names, values, strict=True)), settings, tuple(measures), tuple(at), tuple(last)))
-    return tuple(found)
+        combinations.append(
+            Arm(dict(zip(names, values, strict=True)), settings, tuple(measures), tuple(at), tuple(last))
+        )
+    return tuple(combinations)
 
 
 def merged(settings: Values, changes: Values) -> dict[str, Any]:
     """Settings with changes, section by section; see `arms`."""
-    whole = dict(settings)
-    for key, part in changes.items():
-        known = whole.get(key)
-        joined = isinstance(part, Mapping) and isinstance(known, Mapping) and "name" not in part
-        whole[key] = merged(known, part) if joined else part  # type: ignore[arg-type]  # both are sections
-    return whole
+    result = dict(settings)
+    for key, section in changes.items():
+        known = result.get(key)
+        joined = isinstance(section, Mapping) and isinstance(known, Mapping) and "name" not in section
+        result[key] = merged(known, section) if joined else section  # type: ignore[arg-type]  # both are sections
+    return result
 
 
 class Results:
-    """What the runs of a recipe have measured.
+    """The measured values of the runs of a recipe.
 
     Args:
         rows: arm -> seed -> step -> measure -> value; what has not been run is not there.
@@ -114,7 +116,7 @@ class Results:
         return self.arms[self._index[frozenset(factors.items())]]
 
     def get(self, seed: int, measure: str, at: int | None = None, **factors: Factor) -> Any:
-        """What one run has measured, a number or a list; None if it has not been run, or ended without it.
+        """A value that a run has measured, a number or a list; None if it has not been run, or ended without it.
 
         Args:
             at: the step or epoch; None for the last one.
@@ -126,11 +128,11 @@ class Results:
 
     def numbers(self, measure: str, at: int | None = None, **factors: Factor) -> list[float]:
         """The same of all seeds that have it."""
-        found = (self.get(seed, measure, at, **factors) for seed in self.seeds)
-        return [value for value in found if value is not None]
+        values = (self.get(seed, measure, at, **factors) for seed in self.seeds)
+        return [value for value in values if value is not None]
 
     def ended_early(self, seed: int, **factors: Factor) -> bool:
-        """Whether the run of this seed ended before its last step, or without numbers."""
+        """True if the run of this seed ended before its last step, or without numbers."""
         return (self._index[frozenset(factors.items())], seed) in self._failed
 
     def of(self, seed: int) -> Callable[..., float]:
@@ -143,7 +145,7 @@ class Results:
         return value
 
 
-Of = Callable[..., float]  # what the runs of one seed have measured: of(measure, at=None, **factors)
+SeedValue = Callable[..., float]  # what the runs of one seed have measured: of(measure, at=None, **factors)
 
 
 @dataclass(frozen=True)
@@ -160,14 +162,14 @@ class Claim:
     """
 
     sentence: str
-    value: Callable[[Of], float | Mapping[str, float]] = field(repr=False)
+    value: Callable[[SeedValue], float | Mapping[str, float]] = field(repr=False)
     says: str
     unit: Literal["points", ""] = "points"
     not_comparable: str = ""
 
 
 @dataclass(frozen=True)
-class Part:
+class Outcome:
     """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
 
     name: str
@@ -176,26 +178,26 @@ class Part:
     interval: Interval | None  # of two seeds at least
 
     def below(self, count: int) -> bool:
-        """Whether it lies below 0 as one of so many, of which the lowest is looked for (Bonferroni)."""
+        """True if it lies below 0 as one of so many, of which the lowest is sought (Bonferroni)."""
         return across_folds(self.values, level=1 - (1 - LEVEL) / count)[1].high < 0
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """A claim beside what was found.
 
     Attributes:
-        parts: its numbers, the one that decides first; none where nothing was run.
+        outcomes: its numbers, the one that decides first; none where nothing was run.
         why: what is to be said of the verdict.
     """
 
     claim: Claim
     verdict: Verdict
-    parts: tuple[Part, ...]
+    outcomes: tuple[Outcome, ...]
     why: str = ""
 
 
-def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
+def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedClaim:
     """The verdict on a claim: whether the interval over seeds lies above 0, below it, or holds it.
 
     A claim of several numbers holds if the intervals of all lie above 0. That needs no correction for their count: all
@@ -205,45 +207,49 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> Judged:
     Args:
         seeds: how many there are to be; a verdict on fewer says so.
     """
-    found = [_value(claim, results, seed) for seed in results.seeds]
-    rows = [one.numbers for one in found if one.numbers]
+    by_seed = [_value(claim, results, seed) for seed in results.seeds]
+    rows = [value.numbers for value in by_seed if value.numbers]
     names = list(rows[0]) if rows else []
-    parts = sorted((_part(name, [row[name] for row in rows]) for name in names), key=_lowest)
-    undefined, failed = (sum(getattr(one, what) for one in found) for what in ("undefined", "failed"))
+    outcomes = sorted((_outcome(name, [row[name] for row in rows]) for name in names), key=_lowest)
+    undefined, failed = (sum(getattr(value, what) for value in by_seed) for what in ("undefined", "failed"))
     if claim.not_comparable:
-        return Judged(claim, "not comparable", tuple(parts), claim.not_comparable)
+        return JudgedClaim(claim, "not comparable", tuple(outcomes), claim.not_comparable)
     if failed or undefined:
-        told = "a run of {} ended without a result" if failed else "its number is undefined for {}"
-        why = told.format(f"{failed or undefined} of {counted(len(found), 'seed')}")
-        return Judged(claim, "cannot tell", tuple(parts), why)
-    if not parts:
-        return Judged(claim, "not run", ())
+        message = "a run of {} ended without a result" if failed else "its number is undefined for {}"
+        why = message.format(f"{failed or undefined} of {counted(len(by_seed), 'seed')}")
+        return JudgedClaim(claim, "cannot tell", tuple(outcomes), why)
+    if not outcomes:
+        return JudgedClaim(claim, "not run", ())
     if len(rows) < LEAST:
-        return Judged(claim, "cannot tell", tuple(parts), f"{len(rows)} of the {LEAST} seeds that it needs at least")
+        return JudgedClaim(
+            claim, "cannot tell", tuple(outcomes), f"{len(rows)} of the {LEAST} seeds that it needs at least"
+        )
     few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
-    if _ends(parts[0]).low > 0:
-        return Judged(claim, "holds", tuple(parts), few)
-    if any(part.below(len(parts)) for part in parts):
-        return Judged(claim, "does not hold", tuple(sorted(parts, key=lambda part: _ends(part).high)), few)
-    chance = f"it lies below 0, which one of {len(parts)} may by chance"
-    why = "it includes 0" if _ends(parts[0]).high >= 0 else chance
-    return Judged(claim, "cannot tell", tuple(parts), "; ".join(filter(None, (why, few))))
+    if _ends(outcomes[0]).low > 0:
+        return JudgedClaim(claim, "holds", tuple(outcomes), few)
+    if any(outcome.below(len(outcomes)) for outcome in outcomes):
+        return JudgedClaim(
+            claim, "does not hold", tuple(sorted(outcomes, key=lambda outcome: _ends(outcome).high)), few
+        )
+    chance = f"it lies below 0, which one of {len(outcomes)} may by chance"
+    why = "it includes 0" if _ends(outcomes[0]).high >= 0 else chance
+    return JudgedClaim(claim, "cannot tell", tuple(outcomes), "; ".join(filter(None, (why, few))))
 
 
-def _lowest(part: Part) -> float:
-    """Where it may lie at the lowest; of seeds too few for a verdict, their mean."""
-    return part.mean if len(part.values) < LEAST else _ends(part).low
+def _lowest(outcome: Outcome) -> float:
+    """The lower end of its interval; of seeds too few for a verdict, their mean."""
+    return outcome.mean if len(outcome.values) < LEAST else _ends(outcome).low
 
 
-def _ends(part: Part) -> Interval:
-    assert part.interval is not None, "an interval needs two seeds"
-    return part.interval
+def _ends(outcome: Outcome) -> Interval:
+    assert outcome.interval is not None, "an interval needs two seeds"
+    return outcome.interval
 
 
-def _part(name: str, values: Sequence[float]) -> Part:
+def _outcome(name: str, values: Sequence[float]) -> Outcome:
     rounded = tuple(round(value, DIGITS) for value in values)
     mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
-    return Part(name, rounded, mean, interval)
+    return Outcome(name, rounded, mean, interval)
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ def _value(claim: Claim, results: Results, seed: int) -> _Seed:
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """A column of a table: a measure at a step, times 100 if it is a share."""
 
     head: str
@@ -285,7 +291,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Our numbers in the layout of the paper's table, the printed ones beside them.
 
     Attributes:
@@ -295,7 +301,7 @@ class Table:
 
     title: str
     rows: tuple[tuple[str, Mapping[str, Factor]], ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     printed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -308,7 +314,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is run for an experiment, in one size.
+    """The arms, claims and figures of an experiment, in one size.
 
     Attributes:
         data: in words: sets and splits.
@@ -326,7 +332,7 @@ class Recipe:
     arms: tuple[Arm, ...]
     seeds: int
     claims: tuple[Claim, ...]
-    shows: tuple[Table | Drawing, ...]
+    shows: tuple[ResultTable | Drawing, ...]
     chosen: str = ""
     fair: str = ""
 

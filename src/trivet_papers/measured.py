@@ -1,4 +1,4 @@
-"""What is measured of a network in an experiment of a paper."""
+"""Measures of a network in an experiment of a paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPREAD, STATISTICS = 1000, 2000  # held-out items whose distances are measured; 
 
 
 @dataclass(eq=False)
-class Subject:
+class MeasuredModel:
     """A network at a step of a run."""
 
     model: Embedder
@@ -55,78 +55,78 @@ class Subject:
         return self._known[split]
 
 
-def recall(subject: Subject) -> dict[str, Any]:
+def recall(subject: MeasuredModel) -> dict[str, Any]:
     """Recall at each K of the settings, of all evaluation splits at all levels."""
     return _evaluated(subject, list(subject.splits.evaluation), _recalls(subject))
 
 
-def ranking(subject: Subject) -> dict[str, Any]:
+def ranking(subject: MeasuredModel) -> dict[str, Any]:
     """R-precision and MAP@R; they take several times as long as recall."""
     return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
 
 
-def validation(subject: Subject) -> dict[str, Any]:
+def validation(subject: MeasuredModel) -> dict[str, Any]:
     """Recall@1 and MAP@R of held-out classes among the training classes, and of nothing else."""
     return _evaluated(subject, ["validation"], ("recall@1", "map@r"))
 
 
-def clusters(subject: Subject) -> dict[str, Any]:
+def clusters(subject: MeasuredModel) -> dict[str, Any]:
     """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
     return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
 
 
-def clusters_plus(subject: Subject) -> dict[str, Any]:
+def clusters_plus(subject: MeasuredModel) -> dict[str, Any]:
     """NMI+, with as many clusters per class as the settings say."""
     return _evaluated(subject, list(subject.splits.evaluation), ("nmi+",))
 
 
-def inputs_recall(subject: Subject) -> dict[str, Any]:
+def inputs_recall(subject: MeasuredModel) -> dict[str, Any]:
     """Recall of the inputs as they are, under the names of `recall`: for a row of a table beside those of networks."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for split, items in subject.splits.evaluation.items():
-        found |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject))
-    return found
+        values |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject))
+    return values
 
 
-def backbone_recall(subject: Subject) -> dict[str, Any]:
+def backbone_recall(subject: MeasuredModel) -> dict[str, Any]:
     """Recall of the features of the backbone, where the network has one."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     backbone = subject.model.backbone
     if backbone is None:
-        return found
+        return values
     for split, items in subject.splits.evaluation.items():
         features = embed(backbone, items.inputs)
-        found |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
-    return found
+        values |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
+    return values
 
 
-def collapse(subject: Subject) -> dict[str, Any]:
+def collapse(subject: MeasuredModel) -> dict[str, Any]:
     """The fine/coarse index of training and held-out items: near 0 where fine classes fall together."""
-    found = {}
+    values = {}
     for split in (TRAIN, *subject.splits.evaluation):
         index = collapse_index(subject.embeddings(split), subject.items(split))
         if index is not None:
-            found[f"{split}/fine-coarse"] = index["index"]
-    return found
+            values[f"{split}/fine-coarse"] = index["index"]
+    return values
 
 
-def whole_training(subject: Subject) -> dict[str, Any]:
+def training_set(subject: MeasuredModel) -> dict[str, Any]:
     """Recall and NMI of all training items, however many."""
     items = subject.splits.train
-    asked = (*_recalls(subject), "nmi")
-    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, asked)
+    requested = (*_recalls(subject), "nmi")
+    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, requested)
 
 
-def sub_clusters(subject: Subject) -> dict[str, Any]:
-    """Of the classes trained on: their spread, their modes, and a map of some."""
+def sub_clusters(subject: MeasuredModel) -> dict[str, Any]:
+    """Spread and modes of the classes trained on, and a map of some."""
     from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
 
     points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
-    found: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
-    return found | {f"{TRAIN}/map": class_map(points, labels)}
+    values: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    return values | {f"{TRAIN}/map": class_map(points, labels)}
 
 
-def held_out_map(subject: Subject) -> dict[str, Any]:
+def holdout_map(subject: MeasuredModel) -> dict[str, Any]:
     """A map of held-out items, by their finest classes."""
     from trivet_papers.levi2021.sub_clusters import class_map  # here: it is of one paper
 
@@ -134,14 +134,14 @@ def held_out_map(subject: Subject) -> dict[str, Any]:
     return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
 
 
-def spread(subject: Subject) -> dict[str, Any]:
+def spread(subject: MeasuredModel) -> dict[str, Any]:
     """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
 
     The statistics of batch norm that an untrained network lacks are first taken from training items.
     """
-    held_out = next(iter(subject.splits.evaluation.values()))
-    labels = list(held_out.labels.values())[-1]
-    items = held_out.subset(class_sample(labels, SPREAD, least=10, seed=0))
+    holdout = next(iter(subject.splits.evaluation.values()))
+    labels = list(holdout.labels.values())[-1]
+    items = holdout.subset(class_sample(labels, SPREAD, least=10, seed=0))
     model = calibrated(subject.model, subject.splits) if subject.step == 0 else subject.model
     points = embed(model, items.inputs).astype(np.float64)
     distances = torch.pdist(torch.from_numpy(points)).numpy()
@@ -159,8 +159,8 @@ def spread(subject: Subject) -> dict[str, Any]:
     }
 
 
-def first_batch(subject: Subject) -> dict[str, Any]:
-    """Of the first batch, before a step: the hardest triplet of each anchor, and the diameter, in plain distances."""
+def first_batch(subject: MeasuredModel) -> dict[str, Any]:
+    """Hardest triplet of each anchor of the first batch and its diameter, before a step, in plain distances."""
     from trivet_papers.xu2024.training import batch_hard_hinges  # here: it is of one paper
 
     splits = subject.splits
@@ -174,50 +174,50 @@ def first_batch(subject: Subject) -> dict[str, Any]:
     return {"first loss max": float(hinges.max()), "first loss mean": float(hinges.mean()), "first diameter": largest}
 
 
-def whole_set(subject: Subject) -> dict[str, Any]:
-    """Of training items, the mean similarity to the nearest of the same and of another class of the whole set."""
+def full_set(subject: MeasuredModel) -> dict[str, Any]:
+    """Mean similarity of training items to the nearest of the same and of another class of the full set."""
     from trivet_papers.xuan2020 import measures  # here, and below: they are of one paper
 
-    return measures.whole_set(subject, points=False)
+    return measures.full_set(subject, points=False)
 
 
-def whole_set_points(subject: Subject) -> dict[str, Any]:
+def full_set_points(subject: MeasuredModel) -> dict[str, Any]:
     """The same with some of the pairs, for a picture."""
     from trivet_papers.xuan2020 import measures
 
-    return measures.whole_set(subject, points=True)
+    return measures.full_set(subject, points=True)
 
 
-def step_movement(subject: Subject) -> dict[str, Any]:
-    """Which way triplets move in their own step, over 20 steps."""
+def step_movement(subject: MeasuredModel) -> dict[str, Any]:
+    """Directions in which triplets move in their own step, over 20 steps."""
     from trivet_papers.xuan2020 import measures
 
     return measures.step_movement(subject, steps=20)
 
 
-def published_movement(subject: Subject) -> dict[str, Any]:
+def published_movement(subject: MeasuredModel) -> dict[str, Any]:
     """The same over as many steps as the paper makes: 2 epochs of 73 batches."""
     from trivet_papers.xuan2020 import measures
 
     return measures.step_movement(subject, steps=2 * 73)
 
 
-MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
+MEASURES: dict[str, Callable[[MeasuredModel], dict[str, Any]]] = {
     "recall": recall,
     "ranking": ranking,
     "validation": validation,
     "clusters": clusters,
     "clusters-plus": clusters_plus,
-    "whole-training": whole_training,
+    "whole-training": training_set,
     "sub-clusters": sub_clusters,
-    "held-out-map": held_out_map,
+    "held-out-map": holdout_map,
     "inputs": inputs_recall,
     "zero-shot": backbone_recall,
     "collapse": collapse,
     "spread": spread,
     "first-batch": first_batch,
-    "whole-set": whole_set,
-    "whole-set-points": whole_set_points,
+    "whole-set": full_set,
+    "whole-set-points": full_set_points,
     "movement": step_movement,
     "movement-published": published_movement,
 }
@@ -226,7 +226,9 @@ MEASURES: dict[str, Callable[[Subject], dict[str, Any]]] = {
 def calibrated(model: Embedder, splits: Splits) -> Embedder:
     """A copy of the network whose batch norm has the statistics of training items, if it learns them."""
     model = copy.deepcopy(model).train()
-    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.training]
+    norms = [
+        module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
+    ]
     if norms:
         for norm in norms:
             norm.reset_running_stats()
@@ -238,15 +240,15 @@ def calibrated(model: Embedder, splits: Splits) -> Embedder:
     return model.eval()
 
 
-def _recalls(subject: Subject) -> tuple[str, ...]:
+def _recalls(subject: MeasuredModel) -> tuple[str, ...]:
     return tuple(f"recall@{k}" for k in subject.config.evaluation.k)
 
 
-def _evaluated(subject: Subject, splits: list[str], measures: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _evaluated(subject: MeasuredModel, splits: list[str], measures: tuple[str, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for split in splits:
-        found |= _measures(split, subject.items(split), subject.embeddings(split), subject.config, measures)
-    return found
+        values |= _measures(split, subject.items(split), subject.embeddings(split), subject.config, measures)
+    return values
 
 
 def _measures(

@@ -34,7 +34,7 @@ from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 from trivet_papers.experiment import Arm, Experiment, Results, Size
-from trivet_papers.measured import MEASURES, Subject
+from trivet_papers.measured import MEASURES, MeasuredModel
 
 MODELS = "{models}"  # in settings: the folder of pretrained weights
 SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
@@ -50,11 +50,11 @@ LINE: dict[str, Any] = {
     "versions": dict,
 }
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Run:
+class ArmRun:
     """An arm with a seed, and with what the user has changed.
 
     Attributes:
@@ -71,16 +71,16 @@ class Run:
 
     @property
     def key(self) -> str:
-        told = {"settings": self.settings, "measures": sorted(self.arm.measures), "at": self.steps}
-        told |= {"last": sorted(self.arm.last)} if self.arm.last else {}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        identity = {"settings": self.settings, "measures": sorted(self.arm.measures), "at": self.steps}
+        identity |= {"last": sorted(self.arm.last)} if self.arm.last else {}
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps or epochs after which it is measured."""
-        return tuple(sorted({self.place(step) for step in self.arm.steps}))
+        return tuple(sorted({self.step_of(step) for step in self.arm.steps}))
 
-    def place(self, step: int) -> int:
+    def step_of(self, step: int) -> int:
         """The step of this run that a step of its arm is: the last is the last, also of a longer run."""
         training = self.settings["training"]
         last: int = training.get("epochs", training.get("steps"))
@@ -92,7 +92,7 @@ class Run:
         Raises:
             ValueError: if it needs weights and no folder of these is known, or the settings cannot be used.
         """
-        settings = _placed(self.settings, models)
+        settings = _with_models(self.settings, models)
         if length:
             unit = "epochs" if "epochs" in settings["training"] else "steps"
             settings["training"] = settings["training"] | {unit: length}
@@ -102,14 +102,14 @@ class Run:
 def _seeded(value: Any, seed: int) -> Any:
     """Settings with the seed in the place of its name."""
     if isinstance(value, Mapping):
-        return {key: _seeded(part, seed) for key, part in value.items()}
+        return {key: _seeded(item, seed) for key, item in value.items()}
     return seed if value == SEED else value
 
 
-def _placed(value: Any, models: Path | None) -> Any:
+def _with_models(value: Any, models: Path | None) -> Any:
     """Settings with the folder of weights in the place of its name."""
     if isinstance(value, Mapping):
-        return {key: _placed(part, models) for key, part in value.items()}
+        return {key: _with_models(item, models) for key, item in value.items()}
     if isinstance(value, str) and MODELS in value:
         if models is None:
             raise ValueError(
@@ -120,7 +120,7 @@ def _placed(value: Any, models: Path | None) -> Any:
     return value
 
 
-class Store:
+class ResultFile:
     """Finished runs of one paper in one size: a file with a line of JSON for each.
 
     Lines are only ever added, each in one piece; the line that a killed process has left unfinished is skipped.
@@ -137,7 +137,7 @@ class Store:
         """
         if not self.file.is_file():
             return {}
-        found = {}
+        rows = {}
         for number, line in enumerate(self.file.read_text(encoding="utf-8").splitlines(), start=1):
             try:
                 row = json.loads(line)
@@ -148,8 +148,8 @@ class Store:
                     f"each line of {self.file} must be a run of trivet reproduce: line {number} is none; remove it, or "
                     "choose another folder with --output."
                 )
-            found[row["key"]] = row
-        return found
+            rows[row["key"]] = row
+        return rows
 
     def add(self, row: Mapping[str, Any]) -> None:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
@@ -165,12 +165,12 @@ class Store:
             os.close(handle)
 
 
-def store_of(folder: Path, experiment: Experiment, size: Size) -> Store:
-    """Where the runs of an experiment are kept: those of a paper in one file."""
-    return Store(folder / f"{experiment.key.partition('-')[0]}-{size}.jsonl")
+def store_of(folder: Path, experiment: Experiment, size: Size) -> ResultFile:
+    """The file of the runs of an experiment: those of a paper share one."""
+    return ResultFile(folder / f"{experiment.key.partition('-')[0]}-{size}.jsonl")
 
 
-def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequence[str] = ()) -> list[Run]:
+def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequence[str] = ()) -> list[ArmRun]:
     """The runs of an experiment, all of the first seed first.
 
     Raises:
@@ -182,15 +182,15 @@ def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequ
         )
     recipe = experiment.recipe(size)
     if changes:
-        Run(recipe.arms[0], 0, tuple(changes)).config(Path())  # refuses what no run can have
+        ArmRun(recipe.arms[0], 0, tuple(changes)).config(Path())  # refuses what no run can have
     count = recipe.seeds if seeds is None else seeds
-    return [Run(arm, seed, tuple(changes)) for seed in range(count) for arm in recipe.arms]
+    return [ArmRun(arm, seed, tuple(changes)) for seed in range(count) for arm in recipe.arms]
 
 
 def results(
     experiment: Experiment, size: Size, folder: Path, seeds: int | None = None, changes: Sequence[str] = ()
 ) -> tuple[Results, list[dict[str, Any]]]:
-    """What the runs of an experiment have measured, and their lines in the store."""
+    """The measured values of the runs of an experiment, and their lines in the file."""
     recipe, known = experiment.recipe(size), store_of(folder, experiment, size).rows()
     rows: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
     lines, failed = [], set()
@@ -203,7 +203,7 @@ def results(
             failed.add((recipe.arms.index(run.arm), run.seed))
         measured = {int(step): values for step, values in row["values"].items()}
         if measured and run.arm.steps != run.steps:  # the user has made it shorter: its last is the last
-            placed = {step: measured.get(run.place(step)) for step in run.arm.steps}
+            placed = {step: measured.get(run.step_of(step)) for step in run.arm.steps}
             measured = {step: values for step, values in placed.items() if values is not None}
         rows.setdefault(recipe.arms.index(run.arm), {})[run.seed] = measured
     return Results(rows, recipe.arms, failed), lines
@@ -216,20 +216,20 @@ class Runner:
         folder: of the results.
         data_root: where data sets lie, see `trivet.datasets.find_root`.
         models: the folder of pretrained networks, if there is one.
-        say: called with a sentence now and then.
+        report: called with a sentence now and then.
     """
 
-    def __init__(self, folder: Path, *, data_root: Path | None, models: Path | None, say: Say) -> None:
-        self._folder, self._root, self._models, self._say = folder, data_root, models, say
+    def __init__(self, folder: Path, *, data_root: Path | None, models: Path | None, report: Report) -> None:
+        self._folder, self._root, self._models, self._report = folder, data_root, models, report
         self._known: tuple[str, Splits] | None = None
 
-    def seconds(self, runs: Sequence[Run]) -> float:
+    def seconds(self, runs: Sequence[ArmRun]) -> float:
         """About how long runs will train, from a few steps of one of each kind of data, network and batch."""
         kinds: dict[str, float] = {}
         total = 0.0
         for run in self._by_data([run for run in runs if run.steps[-1] > 0]):
             config = run.config(self._models)
-            kind = json.dumps([run.settings.get(part) for part in ("data", "model", "batch")], sort_keys=True)
+            kind = json.dumps([run.settings.get(section) for section in ("data", "model", "batch")], sort_keys=True)
             if kind not in kinds:
                 with show_progress(f"timing {PROBE} steps"):
                     kinds[kind] = self._step(config)
@@ -239,9 +239,9 @@ class Runner:
             total += kinds[kind] * training.num_steps
         return total
 
-    def _by_data(self, runs: Sequence[Run]) -> list[Run]:
+    def _by_data(self, runs: Sequence[ArmRun]) -> list[ArmRun]:
         """Those of the same data one after another, so that these are read once; else in their order."""
-        groups: dict[str, list[Run]] = {}
+        groups: dict[str, list[ArmRun]] = {}
         for run in runs:
             groups.setdefault(_read(run.config(self._models)), []).append(run)
         return [run for group in groups.values() for run in group]
@@ -263,11 +263,11 @@ class Runner:
         Raises:
             ValueError: if data or weights are missing, or the settings cannot be used.
         """
-        missing: dict[str, tuple[Experiment, Run]] = {}
-        for one in experiments:
-            done = store_of(self._folder, one, size).rows()
-            runs = [run for run in planned(one, size, seeds, changes) if run.key not in done]
-            missing |= {run.key: (one, run) for run in runs if run.key not in missing}
+        missing: dict[str, tuple[Experiment, ArmRun]] = {}
+        for item in experiments:
+            done = store_of(self._folder, item, size).rows()
+            runs = [run for run in planned(item, size, seeds, changes) if run.key not in done]
+            missing |= {run.key: (item, run) for run in runs if run.key not in missing}
         todo = sorted(self._by_data([run for _, run in missing.values()]), key=lambda run: run.seed)
         while todo:
             left = []
@@ -280,34 +280,34 @@ class Runner:
                 time.sleep(POLL)
             todo = left
 
-    def _claim(self, experiment: Experiment, run: Run, size: Size) -> bool:
+    def _claim(self, experiment: Experiment, run: ArmRun, size: Size) -> bool:
         """Run it, unless another worker does; whether it is done."""
-        place = self._folder / WORK / run.key
-        place.parent.mkdir(parents=True, exist_ok=True)
+        folder = self._folder / WORK / run.key
+        folder.parent.mkdir(parents=True, exist_ok=True)
         store = store_of(self._folder, experiment, size)
-        with claimed(place) as mine:
+        with claimed(folder) as mine:
             if not mine:
                 return False
             if run.key in store.rows():
                 return True
             began = time.monotonic()
-            row = self._measure(run, place)
+            row = self._measure(run, folder)
             row["experiment"] = experiment.key
             store.add(row)
-            shutil.rmtree(place, ignore_errors=True)
-        told = ", ".join(f"{name} {value}" for name, value in run.arm.factors.items())
+            shutil.rmtree(folder, ignore_errors=True)
+        factors = ", ".join(f"{name} {value}" for name, value in run.arm.factors.items())
         failed = f"; it ended without a result: {row['failed']}" if row["failed"] else ""
-        self._say(f"{experiment.key}: {told}, seed {run.seed}, {time.monotonic() - began:.0f} s{failed}")
+        self._report(f"{experiment.key}: {factors}, seed {run.seed}, {time.monotonic() - began:.0f} s{failed}")
         return True
 
-    def _measure(self, run: Run, place: Path) -> dict[str, Any]:
+    def _measure(self, run: ArmRun, work_folder: Path) -> dict[str, Any]:
         """The line of a run: trained from stage to stage, and measured after each."""
-        stages, folder = place / "stages.json", place / "run"
-        place.mkdir(parents=True, exist_ok=True)
-        told: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
-        values, events = told.get("values", {}), told.get("events", [])
-        seconds, busy = told.get("seconds", 0.0), told.get("cpu_seconds", 0.0)
-        failed = told.get("failed", "")
+        stages, folder = work_folder / "stages.json", work_folder / "run"
+        work_folder.mkdir(parents=True, exist_ok=True)
+        progress: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
+        values, events = progress.get("values", {}), progress.get("events", [])
+        seconds, busy = progress.get("seconds", 0.0), progress.get("cpu_seconds", 0.0)
+        failed = progress.get("failed", "")
         for step in run.steps:
             if str(step) in values or failed:
                 continue
@@ -329,15 +329,15 @@ class Runner:
                 model = trained_model(RunFolder(folder))
             try:
                 with work(f"measuring {run.key}"):
-                    subject = Subject(model, config, splits, step)
+                    subject = MeasuredModel(model, config, splits, step)
                     wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
-                    found = {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
+                    measured = {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
             except NotFiniteError as error:  # weights that the last step has spoiled
                 failed = str(error)
                 break
             values[str(step)] = {
                 name: None if isinstance(value, float) and not math.isfinite(value) else value
-                for name, value in found.items()
+                for name, value in measured.items()
             }
             seconds += time.monotonic() - began
             busy += time.process_time() - used
@@ -349,7 +349,7 @@ class Runner:
             "key": run.key,
             "factors": dict(run.arm.factors),
             "seed": run.seed,
-            "settings": {key: part for key, part in run.settings.items() if key != "seed"},
+            "settings": {key: section for key, section in run.settings.items() if key != "seed"},
             "changes": list(run.changes),
             "values": values,
             "events": events,
@@ -367,7 +367,11 @@ class Runner:
 
     def _train(self, config: RunConfig, folder: Path, splits: Splits) -> Mapping[str, Any]:
         """Begin a run, go on with it, or make it longer; it is not evaluated."""
-        options: dict[str, Any] = {"data_root": self._root, "splits": splits, "watch": lambda looks, events: None}
+        options: dict[str, Any] = {
+            "data_root": self._root,
+            "splits": splits,
+            "watch": lambda measurements, events: None,
+        }
         if not (folder / CONFIG).is_file():
             return train(config, folder, force=True, **options)
         run = RunFolder(folder)
@@ -390,7 +394,7 @@ class Runner:
 
 
 def _read(config: RunConfig) -> str:
-    """What is read for a run: the same text, the same data but for their label noise."""
+    """A text that names what is read for a run: the same text, the same data but for their label noise."""
     data = config.data.model_dump(mode="json")
     if data.get("decisions") is None:
         data["noise"] = None

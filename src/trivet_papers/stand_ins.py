@@ -93,12 +93,12 @@ def some_alphabets(
     splits = load(config, data_root, progress)
     train = splits.train
     character = train.labels["character"]
-    place = np.empty(len(train), int)  # of each drawing among those of its character
+    rank = np.empty(len(train), int)  # of each drawing among those of its character
     order = np.argsort(character, kind="stable")
-    place[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
+    rank[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
     alphabet = train.labels["alphabet"]
-    kept = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (place < drawings)
-    return replace(splits, train=train.subset(np.flatnonzero(kept)))
+    mask = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (rank < drawings)
+    return replace(splits, train=train.subset(np.flatnonzero(mask)))
 
 
 def last_stage_maps(
@@ -117,15 +117,15 @@ def last_stage_maps(
     datasets = {"": splits.train, **splits.evaluation}
     made = {}
     for name, items in datasets.items():
-        parts = []
+        chunks = []
         for start in range(0, len(items), 64):
             images = in_unit_range(items.inputs.batch(np.arange(start, min(start + 64, len(items)))))
             with torch.no_grad():
                 maps = network.bn1(network.conv_stem((images - HALF) / HALF))
                 for stage in list(network.blocks)[:STAGE]:
                     maps = stage(maps)
-            parts.append(maps.numpy())
-        made[name] = replace(items, inputs=in_memory(np.concatenate(parts), white=1))
+            chunks.append(maps.numpy())
+        made[name] = replace(items, inputs=in_memory(np.concatenate(chunks), white=1))
     return Splits(train=made.pop(""), evaluation=made, level=splits.level)
 
 
@@ -142,8 +142,8 @@ class LastStage(nn.Module):
         self.layers = nn.Sequential(network.blocks[STAGE], network.conv_head, network.bn2)
         if embedding_dim > network.num_features:
             raise ValueError(f"embedding_dim must be at most {network.num_features}: got {embedding_dim}")
-        whole = embedding_dim == network.num_features
-        self.last = nn.Identity() if whole else nn.Linear(network.num_features, embedding_dim, bias=False)
+        full_width = embedding_dim == network.num_features
+        self.last = nn.Identity() if full_width else nn.Linear(network.num_features, embedding_dim, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
         features: Tensor = self.last(self.layers(maps).mean((2, 3)))
@@ -151,9 +151,9 @@ class LastStage(nn.Module):
 
     def train(self, mode: bool = True) -> LastStage:
         super().train(mode)
-        for part in self.modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm):
-                part.eval()
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
         return self
 
 

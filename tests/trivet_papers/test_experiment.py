@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from trivet_papers.experiment import Arm, Claim, Judged, Of, Results, arms, judge, merged
+from trivet_papers.experiment import Arm, Claim, JudgedClaim, Results, SeedValue, arms, judge, merged
 
 T_2 = 4.302652729911275  # Student's t for 95 % and three values, of a printed table: 4.303
 
@@ -25,7 +25,7 @@ CLAIM = Claim("Easy ones help.", lambda of: of("recall", positives="easy") - of(
 def test_a_claim_holds_where_the_interval_lies_above_0() -> None:
     judged = judge(CLAIM, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))
     assert judged.verdict == "holds"
-    (part,) = judged.parts
+    (part,) = judged.outcomes
     assert part.values == pytest.approx((0.19, 0.2, 0.21))
     assert part.mean == pytest.approx(0.2)
     assert part.interval is not None
@@ -52,7 +52,7 @@ def test_two_seeds_cannot_tell() -> None:
 def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:
     results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51), (0.1, 0.3)])
     del results._rows[1][3]  # type: ignore[attr-defined]  # a mapping in general
-    assert len(judge(CLAIM, results).parts[0].values) == 3
+    assert len(judge(CLAIM, results).outcomes[0].values) == 3
 
 
 def test_the_least_of_some_runs_is_not_the_least_of_all() -> None:
@@ -61,10 +61,10 @@ def test_the_least_of_some_runs_is_not_the_least_of_all() -> None:
         results._rows[which].clear()  # type: ignore[attr-defined]  # a mapping in general
         for least in (min, max):
 
-            def value(of: Of, least: Callable[[Iterable[float]], float] = least) -> float:
+            def value(of: SeedValue, least: Callable[[Iterable[float]], float] = least) -> float:
                 return least(of("recall", positives=one) for one in ("easy", "usual"))
 
-            assert judge(Claim("x", value, "least"), results).parts == ()
+            assert judge(Claim("x", value, "least"), results).outcomes == ()
         results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)])
 
 
@@ -74,12 +74,12 @@ def test_a_run_that_failed_is_not_left_out_in_silence(failed: bool) -> None:
     rows[1][3] = {}
     results = Results(rows, gain([(0, 0)]).arms, [(1, 3)] if failed else [])
     judged = judge(CLAIM, results)
-    assert len(judged.parts[0].values) == 3
+    assert len(judged.outcomes[0].values) == 3
     expected = ("cannot tell", "a run of 1 of 4 seeds ended without a result") if failed else ("holds", "")
     assert (judged.verdict, judged.why) == expected
 
 
-def of_several(not_comparable: str = "", **numbers: Sequence[float]) -> Judged:
+def of_several(not_comparable: str = "", **numbers: Sequence[float]) -> JudgedClaim:
     """A claim of several numbers, each with its values over the seeds."""
     (arm,) = arms({"training": {"steps": 1}}, one={"x": {}})
     each = [dict(zip(numbers, some, strict=True)) for some in zip(*numbers.values(), strict=True)]
@@ -92,7 +92,7 @@ def of_several(not_comparable: str = "", **numbers: Sequence[float]) -> Judged:
 def test_a_claim_of_several_numbers_holds_if_all_do() -> None:
     judged = of_several(high=(0.29, 0.3, 0.31), low=(0.19, 0.2, 0.21))
     assert judged.verdict == "holds"
-    assert [part.name for part in judged.parts] == ["low", "high"]
+    assert [part.name for part in judged.outcomes] == ["low", "high"]
     assert of_several(high=(0.29, 0.3, 0.31), unsure=(0.0, 0.2, 0.4)).verdict == "cannot tell"
 
 
@@ -101,7 +101,7 @@ def test_a_claim_of_several_numbers_holds_if_all_do() -> None:
 def test_the_lowest_number_is_the_first_whatever_the_verdict(count: int, why: str) -> None:
     high, low = (0.5, 0.1, 0.3), (-0.19, -0.2, -0.21)  # with two seeds the end of the interval of the high one is lower
     judged = of_several(why, high=high[:count], low=low[:count])
-    assert [part.name for part in judged.parts] == ["low", "high"]
+    assert [part.name for part in judged.outcomes] == ["low", "high"]
 
 
 def test_numbers_that_scatter_about_the_same_gain_are_not_judged_by_the_least_of_each_seed() -> None:
@@ -114,10 +114,10 @@ def test_it_does_not_hold_if_one_lies_below_beyond_what_one_of_so_many_may_by_ch
     below, high = (-0.29, -0.21, -0.13), (0.29, 0.3, 0.31)  # -0.21, give or take 0.20; of 4: 0.41
     judged = of_several(high=high, below=(-0.31, -0.3, -0.29))
     assert judged.verdict == "does not hold"
-    assert judged.parts[0].name == "below"
+    assert judged.outcomes[0].name == "below"
     judged = of_several(high=high, below=below, more=high, most=high)
-    assert judged.parts[0].interval is not None
-    assert judged.parts[0].interval.high < 0
+    assert judged.outcomes[0].interval is not None
+    assert judged.outcomes[0].interval.high < 0
     assert (judged.verdict, judged.why) == ("cannot tell", "it lies below 0, which one of 4 may by chance")
 
 

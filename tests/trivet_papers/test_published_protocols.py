@@ -11,7 +11,7 @@ from tests.datasets.test_mnist import write as write_mnist
 from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, omniglot, sop
 
 from trivet_papers.catalogue import experiments
-from trivet_papers.experiment import Table
+from trivet_papers.experiment import ResultTable
 from trivet_papers.measured import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
@@ -62,11 +62,11 @@ def test_it_runs_to_its_end(key: str, published: Path, tmp_path: Path, monkeypat
     (one,) = experiments(key)
     changes = CHANGES.get(key, CHANGES[key.partition("-")[0]])
     told: list[str] = []
-    Runner(tmp_path, data_root=published, models=None, say=told.append).run_all([one], "paper", 1, changes)
+    Runner(tmp_path, data_root=published, models=None, report=told.append).run_all([one], "paper", 1, changes)
     found, lines = results(one, "paper", tmp_path, 1, changes)
     assert len(told) == len({run.key for run in planned(one, "paper", 1, changes)})
     assert len(lines) == len(one.paper.arms)
     assert [line["failed"] for line in lines if line["failed"]] == []
     for part in one.paper.shows:
-        for _, factors in part.rows if isinstance(part, Table) else ():
+        for _, factors in part.rows if isinstance(part, ResultTable) else ():
             assert any(found.numbers(column.measure, column.at, **factors) for column in part.columns)

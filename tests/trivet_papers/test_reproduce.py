@@ -13,7 +13,7 @@ from tests.trivet_papers.test_runs import BASE, RECALL, line
 from trivet.commands.group import app
 from trivet.reports.figure import Figure
 from trivet_papers import catalogue
-from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Recipe, Results, Table, arms
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, Results, ResultTable, arms
 from trivet_papers.reproduce import run as reproduce
 from trivet_papers.runs import Runner, planned, store_of
 
@@ -36,8 +36,8 @@ def small() -> Experiment:
         Claim("It lies above one.", lambda of: of(RECALL, positives="easy") - 1, "recall@1 less one"),
         Claim("Cars are found.", lambda of: of(RECALL, positives="easy"), "recall", not_comparable="no cars | here"),
     )
-    table = Table(
-        "Recall", (("easy", {"positives": "easy"}), ("usual", {"positives": "usual"})), (Column("R@1", RECALL),),
+    table = ResultTable(
+        "Recall", (("easy", {"positives": "easy"}), ("usual", {"positives": "usual"})), (ResultColumn("R@1", RECALL),),
         {"easy": {"R@1": "65.8"}},
     )  # fmt: skip
     recipe = Recipe("digits", "a linear map", both, 3, claims, (table, Drawing(drawn)), "The rate.", "It is small.")

@@ -14,8 +14,8 @@ from trivet.training.checkpoint_selection import load_splits
 from trivet.training.loop import NotFiniteError
 from trivet_papers import runs
 from trivet_papers.experiment import Arm, Experiment, Recipe, arms
-from trivet_papers.measured import MEASURES, Subject
-from trivet_papers.runs import Run, Runner, Store, planned, results, store_of
+from trivet_papers.measured import MEASURES, MeasuredModel
+from trivet_papers.runs import ArmRun, ResultFile, Runner, planned, results, store_of
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -45,7 +45,7 @@ def two(**options: Any) -> Experiment:
 
 
 def runner(folder: Path, said: list[str] | None = None) -> Runner:
-    return Runner(folder, data_root=None, models=None, say=(said if said is not None else []).append)
+    return Runner(folder, data_root=None, models=None, report=(said if said is not None else []).append)
 
 
 def test_what_is_missing_is_run_and_each_once(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: 
     seen: list[int] = []
     honest = MEASURES["recall"]
 
-    def killed(subject: Subject) -> dict[str, Any]:
+    def killed(subject: MeasuredModel) -> dict[str, Any]:
         seen.append(subject.step)
         if subject.step == 4 and seen.count(4) == 1:
             raise KeyboardInterrupt
@@ -127,13 +127,13 @@ def test_a_run_that_ends_without_numbers_is_kept_as_that(tmp_path: Path, monkeyp
 
 def test_a_key_says_all_that_the_numbers_depend_on() -> None:
     arm = Arm({"a": 1}, BASE)
-    key = Run(arm, 0).key
-    assert Run(Arm({"b": 2}, dict(BASE)), 0).key == key  # a name is none of it
+    key = ArmRun(arm, 0).key
+    assert ArmRun(Arm({"b": 2}, dict(BASE)), 0).key == key  # a name is none of it
     for other in (
-        Run(arm, 1),
-        Run(arm, 0, ("training.steps=5",)),
-        Run(Arm({}, BASE, ("recall", "clusters")), 0),
-        Run(Arm({}, BASE, at=(2, 4)), 0),
+        ArmRun(arm, 1),
+        ArmRun(arm, 0, ("training.steps=5",)),
+        ArmRun(Arm({}, BASE, ("recall", "clusters")), 0),
+        ArmRun(Arm({}, BASE, at=(2, 4)), 0),
     ):
         assert other.key != key
 
@@ -149,7 +149,7 @@ def test_shorter_runs_measure_at_their_end(tmp_path: Path) -> None:
 
 
 def test_weights_are_where_the_user_says(tmp_path: Path) -> None:
-    run = Run(Arm({}, BASE | {"model": {"name": "timm:resnet18", "weights": "{models}/some.safetensors"}}), 0)
+    run = ArmRun(Arm({}, BASE | {"model": {"name": "timm:resnet18", "weights": "{models}/some.safetensors"}}), 0)
     config = run.config(tmp_path)
     assert config.model.model_dump()["weights"] == tmp_path / "some.safetensors"
     assert "{models}" in json.dumps(run.settings)  # the key does not depend on the machine
@@ -158,7 +158,7 @@ def test_weights_are_where_the_user_says(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
-    store = Store(tmp_path / "levi2021-here.jsonl")
+    store = ResultFile(tmp_path / "levi2021-here.jsonl")
     store.add(line("a"))
     with store.file.open("a") as file:
         file.write('{"key": "b", "val')
@@ -169,7 +169,7 @@ def test_a_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[]", '{"key": "b"}', '{"key": "b", "values": []}', "1"])
 def test_a_line_of_something_else_is_named(text: str, tmp_path: Path) -> None:
-    store = Store(tmp_path / "levi2021-here.jsonl")
+    store = ResultFile(tmp_path / "levi2021-here.jsonl")
     store.add(line("a"))
     with store.file.open("a") as file:
         file.write(f"{text}\n")
@@ -209,7 +209,7 @@ def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: py
         read.append(config.data.name)
         return honest(config, *rest)
 
-    def seen(subject: Subject) -> dict[str, Any]:
+    def seen(subject: MeasuredModel) -> dict[str, Any]:
         splits, direct = subject.splits, honest(subject.config, None)
         assert (splits.train.labels[splits.level] == direct.train.labels[splits.level]).all()
         trained.append((subject.config.seed, len(splits.train), splits.train.labels[splits.level].sum()))
@@ -245,7 +245,7 @@ def test_runs_of_the_same_data_follow_each_other(tmp_path: Path, monkeypatch: py
 def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(subject: Subject) -> dict[str, Any]:
+    def lost(subject: MeasuredModel) -> dict[str, Any]:
         raise NotFiniteError("row 3 holds NaN")
 
     monkeypatch.setitem(MEASURES, "recall", lost)
@@ -257,9 +257,9 @@ def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
 
 
 def test_a_longer_run_measures_at_its_own_end(tmp_path: Path) -> None:
-    run = Run(Arm({}, BASE, at=(0, 2, 4)), 0, ("training.steps=8",))
+    run = ArmRun(Arm({}, BASE, at=(0, 2, 4)), 0, ("training.steps=8",))
     assert run.steps == (0, 2, 8)
-    assert run.place(4) == 8
+    assert run.step_of(4) == 8
 
 
 def test_seeds_are_not_set() -> None:

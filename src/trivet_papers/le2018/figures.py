@@ -99,9 +99,9 @@ def figures(
 
 
 def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.random.Generator) -> Figure:
-    """How often pairs are wrong: by the formulas, by the print, and counted among drawn labels."""
+    """Rates of wrong pairs: by the formulas, by the print, and counted among drawn labels."""
     p = np.linspace(0, 1, grid)
-    parts: list[Columns] = []
+    samples: list[Columns] = []
     for number in classes:
         for source, at, rates in (
             ("corrected", p, theory.pair_noise_rates(p, number)),
@@ -109,10 +109,10 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
             ("simulated", SIMULATED, _simulated(number, draws, generator)),
         ):
             positive, negative = rates
-            parts.append(
+            samples.append(
                 {"source": source, "num_classes": number, "noise_rate": at, "positive": positive, "negative": negative}
             )
-    looks: dict[str, dict[str, Any]] = {
+    styles: dict[str, dict[str, Any]] = {
         "corrected": {},
         "printed": {"linestyle": (0, (2, 1.5)), "linewidth": 1.2},
         "simulated": {"linestyle": "none", "markersize": 4.5, "clip_on": False},
@@ -120,19 +120,19 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
     with style():
         picture, axes = panels(1, 2, height=3.7)
         of_positive, of_negative = axes[0]
-        for part in parts:
-            index = classes.index(part["num_classes"])
-            look = looks[part["source"]] | {"color": CLASS_COLOURS[index]}
-            if part["source"] == "simulated":
-                look["marker"] = MARKERS[index]
-            of_positive.plot(part["noise_rate"], part["positive"], **look)
-            if part["source"] != "printed":  # equation 7 is right
-                of_negative.plot(part["noise_rate"], part["negative"], **look)
+        for sample in samples:
+            index = classes.index(sample["num_classes"])
+            line_style = styles[sample["source"]] | {"color": CLASS_COLOURS[index]}
+            if sample["source"] == "simulated":
+                line_style["marker"] = MARKERS[index]
+            of_positive.plot(sample["noise_rate"], sample["positive"], **line_style)
+            if sample["source"] != "printed":  # equation 7 is right
+                of_negative.plot(sample["noise_rate"], sample["negative"], **line_style)
         for ax, kind, title in (
             (of_positive, "positive", "Positive pairs that turn negative"),
             (of_negative, "negative", "Negative pairs that turn positive"),
         ):
-            ends = [float(part[kind][-1]) for part in parts if part["source"] == "corrected"]
+            ends = [float(sample[kind][-1]) for sample in samples if sample["source"] == "corrected"]
             name_ends(ax, [(f"$K$ = {number}", end) for number, end in zip(classes, ends, strict=True)], CLASS_COLOURS)
             noise_rate_axis(ax, title=title)
             in_percent(ax.yaxis)
@@ -160,7 +160,7 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
         "class (left) and of two classes (right), for each number of classes K. The marks, counted among drawn labels, "
         "lie on the full curves. The dotted curves, equation 8 as printed, miss them: by more for fewer classes, and "
         "with two classes they fall below 0.",
-        tidy(parts),
+        tidy(samples),
         picture,
     )
 
@@ -223,11 +223,11 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         (q_of_rate, rate_of_size), (rate_of_skew, q_of_both) = axes
 
         q_of_rate.axhline(0, color=BLACK, linewidth=0.8)
-        for index, part in enumerate(by_rate):
-            colour, number = CLASS_COLOURS[index], part["num_classes"]
-            limit = float(theory.tolerated_noise_rate(number, part["weight"]))
+        for index, sample in enumerate(by_rate):
+            colour, number = CLASS_COLOURS[index], sample["num_classes"]
+            limit = float(theory.tolerated_noise_rate(number, sample["weight"]))
             label = f"$K$ = {number}: {100 * limit:.1f} %"
-            q_of_rate.plot(p, part["q"], color=colour, label=label, linestyle=SAMPLE_STYLES[index % 4])
+            q_of_rate.plot(p, sample["q"], color=colour, label=label, linestyle=SAMPLE_STYLES[index % 4])
             q_of_rate.plot(limit, 0, color=colour, marker=MARKERS[index], markersize=6, clip_on=False)
         q_of_rate.plot(p, many["q"], color=BLACK, linestyle=(0, (1, 1)), label="$K$ → ∞: $(1-p)^2$")
         noise_rate_axis(q_of_rate, title="(a) $Q$ with the paper's weight 1/$K$", ylabel="smallest factor $Q$")
@@ -242,10 +242,10 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         )
 
         names = ["paper", *(f"$s$ = {s}" for s in samples), "$s$ → ∞"]
-        looks = [(BLACK, "-"), *zip((BLUE, ORANGE, GREEN, RED), SAMPLE_STYLES, strict=True)]
-        looks = [*looks[: len(samples) + 1], (PINK, "-")]
-        for part, (colour, line) in zip(by_size, looks, strict=True):
-            rate_of_size.plot(sizes, part["noise_rate"], color=colour, linestyle=line, clip_on=False)
+        styles = [(BLACK, "-"), *zip((BLUE, ORANGE, GREEN, RED), SAMPLE_STYLES, strict=True)]
+        styles = [*styles[: len(samples) + 1], (PINK, "-")]
+        for sample, (colour, line) in zip(by_size, styles, strict=True):
+            rate_of_size.plot(sizes, sample["noise_rate"], color=colour, linestyle=line, clip_on=False)
         rate_of_size.set_xscale("log")
         rate_of_size.set(
             title="(b) $Q$ ≥ 0, by classes",
@@ -255,14 +255,14 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             ylim=(0, 1),
         )
         plain_ticks(rate_of_size, (2, 5, 10, 30, 100, 300, 1000))
-        ends = [(name, float(part["noise_rate"][-1])) for name, part in zip(names, by_size, strict=True)]
-        name_ends(rate_of_size, ends, [colour for colour, _ in looks], x=1000)
+        ends = [(name, float(sample["noise_rate"][-1])) for name, sample in zip(names, by_size, strict=True)]
+        name_ends(rate_of_size, ends, [colour for colour, _ in styles], x=1000)
         in_percent(rate_of_size.yaxis)
 
-        for part, colour, line, name in zip(
+        for sample, colour, line, name in zip(
             by_skew, (BLUE, ORANGE), ("-", "--"), ("$Q$ ≥ 0", "$Q$ ≥ 0.5"), strict=True
         ):
-            rate_of_skew.plot(skews, part["noise_rate"], color=colour, linestyle=line, label=name)
+            rate_of_skew.plot(skews, sample["noise_rate"], color=colour, linestyle=line, label=name)
         for rate, skew in zip(BREAKS, np.asarray(implied["skew"]), strict=True):
             rate_of_skew.plot([1, skew], [rate, rate], color=BLACK, linewidth=0.8, linestyle=":")
             rate_of_skew.plot(skew, rate, color=BLUE, marker="o", markersize=5)
@@ -280,7 +280,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
         in_percent(rate_of_skew.yaxis)
 
         width = gammas[1] - gammas[0]  # of a pixel, whose centre is a number of the grid
-        shown = q_of_both.imshow(
+        image = q_of_both.imshow(
             region["q"],
             cmap=DIVERGING.removesuffix("_r"),  # blue where noise is tolerated
             vmin=-1,
@@ -305,7 +305,7 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
             ylim=(0, 1),
         )
         in_percent(q_of_both.yaxis)
-        bar = picture.colorbar(shown, ax=q_of_both, extend="min", ticks=(-1, -0.5, 0, 0.5, 1))
+        bar = picture.colorbar(image, ax=q_of_both, extend="min", ticks=(-1, -0.5, 0, 0.5, 1))
         bar.set_label("smallest factor $Q$")
     return Figure(
         "tolerance",
@@ -321,15 +321,15 @@ def tolerance(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> F
 
 
 def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure:
-    """What is left of the clean risk under 1-1 sampling: exact, in the limit of large classes, and the paper's Q."""
+    """The part of the clean risk left under 1-1 sampling: exact, in the limit of large classes, and the paper's Q."""
     p = np.linspace(0, 1, grid)
-    parts: list[Columns] = []
+    curves: list[Columns] = []
     for number in classes:
         rates = theory.pair_noise_rates(p, number)
         limit = theory.risk_factors(rates, theory.negative_weight(number, np.inf)).smallest
         paper = theory.risk_factors(rates, 1 / number).smallest
         shared: Columns = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
-        parts += [
+        curves += [
             shared
             | {
                 "samples_per_class": s,
@@ -337,7 +337,7 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             }
             for s in samples
         ]
-    numbers = tidy(parts)
+    numbers = tidy(curves)
     rows = -(-len(classes) // 2)
     with style():
         picture, axes = panels(rows + 1, 2, height=2.2 * rows + 2.7)
@@ -346,11 +346,11 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
                 ax.remove()
                 continue
             number = classes[index]
-            mine = [part for part in parts if part["num_classes"] == number]
+            mine = [sample for sample in curves if sample["num_classes"] == number]
             ax.axhline(0, color=BLACK, linewidth=0.8)
             ax.plot(p, mine[0]["q_of_the_paper"], color=RED, linestyle=(0, (1, 1)), linewidth=2)
-            for part, colour, line in zip(mine, (BLUE, GREEN, ORANGE, SKY), SAMPLE_STYLES, strict=False):
-                ax.plot(p, part["factor"], color=colour, linestyle=line)
+            for sample, colour, line in zip(mine, (BLUE, GREEN, ORANGE, SKY), SAMPLE_STYLES, strict=False):
+                ax.plot(p, sample["factor"], color=colour, linestyle=line)
             ax.plot(p, mine[0]["large_classes"], color=BLACK, linewidth=0.9)
             negative = float(theory.tolerated_noise_rate(number, 1 / number))
             ax.plot(negative, 0, color=RED, marker="X", markersize=7, linestyle="none")
@@ -367,16 +367,16 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         across = axes[-1, 0].get_gridspec()[-1, :]
         for ax in axes[-1]:
             ax.remove()
-        apart = picture.add_subplot(across)
-        apart.axhline(0, color=BLACK, linewidth=0.8)
-        for part in parts:
-            colour = CLASS_COLOURS[classes.index(part["num_classes"])]
-            line = SAMPLE_STYLES[samples.index(part["samples_per_class"])]
-            apart.plot(p, part["factor"] - part["large_classes"], color=colour, linestyle=line)
+        gap_axes = picture.add_subplot(across)
+        gap_axes.axhline(0, color=BLACK, linewidth=0.8)
+        for sample in curves:
+            colour = CLASS_COLOURS[classes.index(sample["num_classes"])]
+            line = SAMPLE_STYLES[samples.index(sample["samples_per_class"])]
+            gap_axes.plot(p, sample["factor"] - sample["large_classes"], color=colour, linestyle=line)
         difference = "$c(p) - (1-\\kappa p)^2$"
-        noise_rate_axis(apart, title="How far the exact factor is above $(1-\\kappa p)^2$", ylabel=difference)
-        apart.set_ylim(top=1.4 * apart.get_ylim()[1])  # room for the legend above the curves
-        apart.legend(
+        noise_rate_axis(gap_axes, title="How far the exact factor is above $(1-\\kappa p)^2$", ylabel=difference)
+        gap_axes.set_ylim(top=1.4 * gap_axes.get_ylim()[1])  # room for the legend above the curves
+        gap_axes.legend(
             handles=[
                 *(
                     Line2D([], [], color=CLASS_COLOURS[i], label=f"$K$ = {number}", linewidth=3)

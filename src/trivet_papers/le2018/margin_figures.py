@@ -37,18 +37,18 @@ def noise_rate_axis(axes: Axes, **words: str) -> None:
 
 
 def partition(*, grid: int, margin: float, beta: float) -> Figure:
-    """Which pairs the margin loss uses with the true and with the wrong label, by their distance."""
+    """Pairs that the margin loss uses with the true and with the wrong label, by their distance."""
     edges = [edge for edge in (beta - margin, beta + margin) if 0 < edge < 2]
     d = np.union1d(np.linspace(0, 2, grid), edges)
     bounds = np.array([0.0, *edges, 2.0])
-    parts: list[Columns] = []
+    samples: list[Columns] = []
     for positive in (True, False):
         true, wrong = (
             theory.hinged_margin_loss(d, np.full(d.shape, flag), margin=margin, beta=beta)
             for flag in (positive, not positive)
         )
         sets = theory.margin_partition(d, np.full(d.shape, positive), margin=margin, beta=beta)
-        parts.append(
+        samples.append(
             {
                 "t": 1 if positive else -1,
                 "distance": d,
@@ -57,27 +57,27 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
                 **{name: mask.astype(int) for name, mask in sets._asdict().items()},
             }
         )
-    looks = {  # fill, hatch, name
+    fills = {  # fill, hatch, name
         "both": ("#ffffff", "", "$T_m$"),
         "clean_only": ("#d5ebe2", "", "$T_m^+$"),
         "noisy_only": ("#fbe3c4", "///", "$T_m^-$"),
     }
     with style():
         picture, axes = panels(1, 2, height=3.5, sharey=True)
-        for ax, part in zip(axes[0], parts, strict=True):
-            top = 1.25 * max(part["loss_true_label"].max(), part["loss_wrong_label"].max())
+        for ax, sample in zip(axes[0], samples, strict=True):
+            top = 1.25 * max(sample["loss_true_label"].max(), sample["loss_wrong_label"].max())
             middles = (bounds[:-1] + bounds[1:]) / 2
-            masks = theory.margin_partition(middles, np.full(middles.shape, part["t"] == 1), margin=margin, beta=beta)
+            masks = theory.margin_partition(middles, np.full(middles.shape, sample["t"] == 1), margin=margin, beta=beta)
             for k, middle in enumerate(middles):
-                fill, hatch, name = looks[next(name for name, mask in masks._asdict().items() if mask[k])]
+                fill, hatch, name = fills[next(name for name, mask in masks._asdict().items() if mask[k])]
                 ax.axvspan(bounds[k], bounds[k + 1], facecolor=fill, hatch=hatch, edgecolor="#eeb96a", linewidth=0)
                 ax.text(middle, 0.93 * top, name, ha="center", va="center", fontsize=11, bbox={"color": fill, "pad": 1})
-            ax.plot(d, part["loss_true_label"], color=BLUE)
-            ax.plot(d, part["loss_wrong_label"], color=RED, linestyle="--")
+            ax.plot(d, sample["loss_true_label"], color=BLUE)
+            ax.plot(d, sample["loss_wrong_label"], color=RED, linestyle="--")
             ax.axvline(beta, color=BLACK, linewidth=0.8, linestyle=":")
             ax.annotate("$\\beta$", (beta, 0.83 * top), xytext=(3, 0), textcoords="offset points")
             ax.set(
-                title="Pairs of one class ($t$ = +1)" if part["t"] == 1 else "Pairs of two classes ($t$ = −1)",
+                title="Pairs of one class ($t$ = +1)" if sample["t"] == 1 else "Pairs of two classes ($t$ = −1)",
                 xlabel="distance $d$ (in units of the embedding)",
                 xlim=(0, 2),
                 ylim=(0, top),
@@ -98,7 +98,7 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
         "Find the distance of a pair. Where the full line is above 0, the pair is used with its true label; where the "
         "dashed one is, with the wrong label. Noise takes away the loss of the pairs in T_m^+ (plain shade) and adds a "
         "false one to those in T_m^- (hatched). Near the boundary beta, in T_m, both labels give a loss.",
-        tidy(parts),
+        tidy(samples),
         picture,
     )
 
@@ -151,32 +151,32 @@ def residual(classes: Sequence[int], *, grid: int, gamma: float) -> Figure:
     with style():
         picture, axes = panels(1, 2, height=3.9)
         of_rate, of_gamma = axes[0]
-        for part, colour, line, mark in zip(
+        for sample, colour, line, mark in zip(
             by_rate, (BLUE, SKY, RED, ORANGE), SAMPLE_STYLES, ("o", "s", "^", "D"), strict=True
         ):
-            where = "$T_m^+$" if part["pair"].startswith("clean") else "$T_m^-$"
+            where = "$T_m^+$" if sample["pair"].startswith("clean") else "$T_m^-$"
             of_rate.plot(
                 p[1:],
-                part["value"][1:],
+                sample["value"][1:],
                 color=colour,
                 linestyle=line,
                 marker=mark,
                 markevery=max(1, grid // 6),
                 markersize=9 if mark == "s" else 5,  # two of the curves may be one
                 fillstyle="none" if mark == "s" else "full",
-                label=f"{where}, $t$ = {'−1' if part['t'] < 0 else '+1'}",
+                label=f"{where}, $t$ = {'−1' if sample['t'] < 0 else '+1'}",
             )
         of_rate.set_yscale("log")
         noise_rate_axis(of_rate, title="(a) Multipliers of the residual", ylabel="multiplier of the change in loss")
         of_rate.legend(title=f"$K$ = {number}, $\\gamma$ = {gamma:g}", loc="lower right", handlelength=3.2)
-        for part, colour, line, name in zip(
+        for sample, colour, line, name in zip(
             by_gamma,
             (BLUE, SKY, GREEN),
             SAMPLE_STYLES[:3],
             ("$t$ = +1, extreme skews", "$t$ = −1, extreme skews: $z$", "$t$ = −1, equal skews"),
             strict=True,
         ):
-            of_gamma.plot(gammas, part["value"], color=colour, linestyle=line, label=name)
+            of_gamma.plot(gammas, sample["value"], color=colour, linestyle=line, label=name)
         of_gamma.axhspan(of_gamma.get_ylim()[0], 1, color="#fbe3c4", zorder=0, linewidth=0)
         of_gamma.axhline(1, color=BLACK, linewidth=0.8)
         of_gamma.set_yscale("log")

@@ -38,16 +38,16 @@ def curves_figure(short: str, data: str, measure: str, source: str, rates: Seque
         flat = [axes[0, 0], axes[0, 1], axes[1, 0]]
         rows: list[Row] = []
         for panel, (method, name) in zip(flat, METHODS.items(), strict=True):
-            found = _rows(results, data, method, measure, rates)
-            rows += found
+            method_rows = _rows(results, data, method, measure, rates)
+            rows += method_rows
             for key, line in (("noise", "-"), ("topline", "--")):
-                _curve(panel, found, key, COLOURS[method], line)
+                _curve(panel, method_rows, key, COLOURS[method], line)
             start = results.numbers(measure, None, **before)
             if start:
                 panel.axhline(fmean(start), color=SOFT, linestyle=":", linewidth=1.2)
             panel.set_title(name)
             panel.set_ylabel(f"{NAMES[short]} (%)")
-            _curve(axes[1, 1], found, "ratio", COLOURS[method], "-")
+            _curve(axes[1, 1], method_rows, "ratio", COLOURS[method], "-")
         low = min(panel.get_ylim()[0] for panel in flat)
         high = max(panel.get_ylim()[1] for panel in flat)
         for panel in flat:
@@ -76,9 +76,9 @@ def clustering_figure(sources: Sequence[tuple[str, str]], rates: Sequence[float]
         rows: list[Row] = []
         for panel, (data, measure) in zip(axes[0], sources, strict=True):
             for method in METHODS:
-                found = _rows(results, data, method, measure, rates)
-                rows += found
-                _curve(panel, found, "ratio", COLOURS[method], "-")
+                method_rows = _rows(results, data, method, measure, rates)
+                rows += method_rows
+                _curve(panel, method_rows, "ratio", COLOURS[method], "-")
             panel.axhline(1, color=SOFT, linewidth=0.8)
             panel.set_title(data)
             panel.set_xlabel("noise rate p")
@@ -107,22 +107,22 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
         picture, axes = panels(1, 3, height=3.2, sharey=True)
         rows: list[Row] = []
         for panel, (method, name) in zip(axes[0], METHODS.items(), strict=True):
-            found: list[Row] = []
+            method_rows: list[Row] = []
             for kind, p in (("clean", 0.0), *human.items()):
-                given = _cell(data, method, "noise", p) if kind == "clean" else _of_people(data, method, kind, p)
+                factors = _cell(data, method, "noise", p) if kind == "clean" else _of_people(data, method, kind, p)
                 drawn = p == max(human.values())
                 for seed in results.seeds:
                     of = results.of(seed)
                     row: Row = {"data": data, "method": method, "labels": kind, "p": p, "seed": seed}
-                    row["noise"] = of(measure, **given)
+                    row["noise"] = of(measure, **factors)
                     row["topline"] = of(measure, **_cell(data, method, "topline", p))
                     row["drawn"] = of(measure, **_cell(data, method, "noise", p)) if drawn else math.nan
-                    found.append(row)
-            rows += found
+                    method_rows.append(row)
+            rows += method_rows
             colour = COLOURS[method]
-            _curve(panel, found, "noise", colour, "-")
-            _curve(panel, found, "topline", colour, "--")
-            for row in found:
+            _curve(panel, method_rows, "noise", colour, "-")
+            _curve(panel, method_rows, "topline", colour, "--")
+            for row in method_rows:
                 panel.plot([row["p"]], [row["drawn"]], color=colour, marker="x", linestyle="")
             start = results.numbers(measure, None, **before)
             if start:

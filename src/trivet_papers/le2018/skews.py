@@ -14,8 +14,8 @@ MARGIN, BETA = 0.2, 1.4
 Negatives = Literal["random", "violating", "semihard-hardest"]
 
 
-class Sampling(NamedTuple):
-    """What a way of choosing negatives does on the synthetic embeddings of `sampled_skews`."""
+class SkewSampling(NamedTuple):
+    """Effect of a way of choosing negatives on the synthetic embeddings of `sampled_skews`."""
 
     preference: Floats  # rho_b of ten bins of the rank of the negative: picks, over what uniform picks would give
     noise_skew: float  # how much more often than uniformly a negative of the anchor's own class is picked; NaN if none
@@ -30,7 +30,7 @@ class Sampling(NamedTuple):
         return float(self.preference.max())
 
 
-def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, batches: int) -> Sampling:
+def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, batches: int) -> SkewSampling:
     """The skews of a way of choosing negatives, measured on synthetic embeddings.
 
     100 classes of 50 points around random centres on the unit sphere of 64 dimensions, with symmetric noise; batches of
@@ -48,18 +48,18 @@ def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, bat
     truth = np.repeat(np.arange(classes), samples)
     rows = unit_points(classes, 64, seed=10)[truth] + spread * generator.standard_normal((len(truth), 64))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    seen = observed_labels(truth, noise_rate, classes, generator)
+    observed = observed_labels(truth, noise_rate, classes, generator)
     drawn = torch.Generator().manual_seed(0)
     picked, possible = np.zeros(bins), np.zeros(bins)
     wrong, wrong_possible, picks = 0, 0.0, 0
     edges = np.linspace(0, 2, 21)
     of_positives, of_picks, of_candidates = (np.zeros((2, 20)) for _ in range(3))  # inactive and active, by distance
     for _ in range(batches):
-        chosen = generator.choice(np.flatnonzero(np.bincount(seen, minlength=classes) >= 5), 12, replace=False)
-        batch = np.concatenate([generator.choice(np.flatnonzero(seen == k), 5, replace=False) for k in chosen])
-        labels = seen[batch]
+        chosen = generator.choice(np.flatnonzero(np.bincount(observed, minlength=classes) >= 5), 12, replace=False)
+        batch = np.concatenate([generator.choice(np.flatnonzero(observed == k), 5, replace=False) for k in chosen])
+        labels = observed[batch]
         d = distances_of(rows[batch])
-        same, apart = pairs_of(labels)
+        same, different = pairs_of(labels)
         true_mates = truth[batch][:, None] == truth[batch]
         triplets = mine(
             torch.from_numpy(rows[batch]),
@@ -71,18 +71,18 @@ def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, bat
             generator=drawn,
         )
         a, n = triplets.anchor.numpy(), triplets.negative.numpy()
-        count = apart.sum(axis=1)[a]  # m, of each pick
-        rank = (apart[a] & (d[a] < d[a, n][:, None])).sum(axis=1)
+        count = different.sum(axis=1)[a]  # m, of each pick
+        rank = (different[a] & (d[a] < d[a, n][:, None])).sum(axis=1)
         picked += np.bincount(bins * rank // count, minlength=bins)
         for size, times in zip(*np.unique(count, return_counts=True), strict=True):
             possible += times * np.bincount(bins * np.arange(size) // size, minlength=bins) / size
         wrong += int(true_mates[a, n].sum())
-        wrong_possible += float(((apart & true_mates).sum(axis=1)[a] / count).sum())
+        wrong_possible += float(((different & true_mates).sum(axis=1)[a] / count).sum())
         picks += len(a)
         for table, values, active in (
             (of_positives, d[same], d[same] > BETA - MARGIN),
             (of_picks, d[a, n], d[a, n] < BETA + MARGIN),
-            (of_candidates, d[a][apart[a]], np.ones(int(count.sum()), dtype=bool)),
+            (of_candidates, d[a][different[a]], np.ones(int(count.sum()), dtype=bool)),
         ):
             for k in (0, 1):
                 table[k] += np.histogram(values[active == k], edges)[0]
@@ -92,7 +92,7 @@ def sampled_skews(spread: float, noise_rate: float, negatives: Negatives, *, bat
     candidates, active_picks = of_candidates[1], of_picks[1]
     usable = (candidates >= 50) & (active_picks > 0)
     pushes = (active_picks / max(active_picks.sum(), 1))[usable] / (candidates / candidates.sum())[usable]
-    return Sampling(
+    return SkewSampling(
         picked / possible,
         wrong / wrong_possible if wrong_possible else np.nan,
         picks,
@@ -117,6 +117,6 @@ def observed_labels(labels: Integers, noise_rate: float, num_classes: int, gener
 
 
 def pairs_of(labels: Integers) -> tuple[Booleans, Booleans]:
-    """Of labels `(..., N)`: the positive pairs and the negative ones `(..., N, N)`, without an item and itself."""
+    """Positive and negative pairs `(..., N, N)` of labels `(..., N)`, without an item and itself."""
     same = labels[..., :, None] == labels[..., None, :]
     return same & ~np.eye(labels.shape[-1], dtype=bool), ~same

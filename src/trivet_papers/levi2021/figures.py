@@ -38,12 +38,12 @@ from trivet.runtime.arrays import Floats, Integers
 from trivet_papers.levi2021 import risk
 from trivet_papers.levi2021.push_figure import (
     COLOURS,
+    CORRECT,
     DARK_GREY,
     DASHES,
     GREY,
     LEVELS,
     MARKERS,
-    OWN,
     log_y,
     name_panel,
     push,
@@ -136,7 +136,7 @@ def collapsed_or_split(
         for t, line in zip(classes, axes, strict=True):
             for which, (loss, ax) in enumerate(zip(("triplet", "margin"), line, strict=True)):
                 marked = []
-                for place, level in enumerate(p):
+                for index, level in enumerate(p):
                     threshold = known[t, level][which]
                     for positives in get_args(risk.TheoryPositives):
                         collapsed, split = (
@@ -150,9 +150,9 @@ def collapsed_or_split(
                         ax.plot(
                             sizes,
                             ratio,
-                            color=COLOURS[place],
+                            color=COLOURS[index],
                             linestyle=_dash(positives),
-                            marker=MARKERS[place],
+                            marker=MARKERS[index],
                             markevery=[0, -1],
                             markersize=4,
                             clip_on=False,
@@ -164,16 +164,24 @@ def collapsed_or_split(
                         if easy:
                             marked.append(math.nan if threshold is None else float(ratio[sizes == threshold][0]))
                         rows += [
-                            case | {"class_size": size, "collapsed": one, "split": two, "ratio": two / one}
-                            for size, one, two in zip(sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True)
+                            case
+                            | {
+                                "class_size": size,
+                                "collapsed": collapsed_loss,
+                                "split": split_loss,
+                                "ratio": split_loss / collapsed_loss,
+                            }
+                            for size, collapsed_loss, split_loss in zip(
+                                sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True
+                            )
                         ]
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
                 ax.set_title(f"{loss.capitalize()} loss, {t} classes", loc="left")
         _ratio_axes(axes, rows)
         label_outer(axes, "samples of a class, $s$", "loss in two modes /\nloss on one point")
         handles = [
-            Line2D([], [], color=COLOURS[place], marker=MARKERS[place], markersize=5, label=f"$p$ = {level:g}")
-            for place, level in enumerate(p)
+            Line2D([], [], color=COLOURS[index], marker=MARKERS[index], markersize=5, label=f"$p$ = {level:g}")
+            for index, level in enumerate(p)
         ]
         handles += [
             Line2D([], [], color=BLACK, linestyle=_dash("easy"), label="easy positives"),
@@ -206,9 +214,9 @@ def _mark_thresholds(ax: Axes, sizes: Sequence[int | None], ratios: Sequence[flo
     """A mark on each line where it falls below 1 for good; the class size below the lowest mark of that size."""
     ax.axhline(1, color=DARK_GREY, linewidth=0.8, zorder=0)
     lowest: dict[int, float] = {}
-    for place, (size, ratio) in enumerate(zip(sizes, ratios, strict=True)):
+    for index, (size, ratio) in enumerate(zip(sizes, ratios, strict=True)):
         if size is not None:
-            ax.plot([size], [ratio], MARKERS[place], color=COLOURS[place], markeredgecolor="white", markersize=7)
+            ax.plot([size], [ratio], MARKERS[index], color=COLOURS[index], markeredgecolor="white", markersize=7)
             lowest[size] = min(ratio, lowest.get(size, ratio))
     low = False
     for before, size in pairwise([0, *sorted(lowest)]):
@@ -269,7 +277,7 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
             )
             _label_sizes(ax, classes, values)
             ax.set_title(f"{loss.capitalize()} loss", loc="left")
-            ax.set_xlabel(OWN)
+            ax.set_xlabel(CORRECT)
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0, 0].set_ylabel("number of classes, $t$")
         bar = picture.colorbar(image, ax=axes[0], label="smallest sufficient class size, $s$", pad=0.02)
@@ -300,8 +308,8 @@ def _label_sizes(ax: Axes, classes: Sequence[int], values: Floats) -> None:
         ax.clabel(lines, fmt=lambda value: f"{value:g}", fontsize=8.5)
         return
     for size in different:
-        places = np.argwhere(values == size)
-        row, column = places[np.abs(places - np.median(places, axis=0)).sum(1).argmin()]
+        cells = np.argwhere(values == size)
+        row, column = cells[np.abs(cells - np.median(cells, axis=0)).sum(1).argmin()]
         ax.text(LEVELS[column], classes[row], f"from {size:g} on", ha="center", va="center", bbox=_PAPER)
 
 
@@ -309,7 +317,7 @@ def _label_sizes(ax: Axes, classes: Sequence[int], values: Floats) -> None:
 
 
 def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> Figure:
-    """Where the minima of the expected losses lie, and where they are not collapsed."""
+    """Minima of the expected losses, and where they are not collapsed."""
     t = classes[0]
     rows: list[dict[str, Any]] = []
     with style():
@@ -352,8 +360,10 @@ def _maps(picture: Picture, axes: Any, rows: list[dict[str, Any]], t: int, size:
         )
         same = {"panel": "ab", "case": case, "classes": t, "class_size": size, "p": level}
         rows += [
-            same | {"within": one, "across": other, "value": value}
-            for one, other, value in zip(within.ravel().tolist(), across.ravel().tolist(), values.tolist(), strict=True)
+            same | {"within": within_distance, "across": across_distance, "value": value}
+            for within_distance, across_distance, value in zip(
+                within.ravel().tolist(), across.ravel().tolist(), values.tolist(), strict=True
+            )
         ]
         grids.append(values.reshape(within.shape).numpy())
     end, top = 3.375 * margin, max(float(grid[across <= 3.375 * margin].max()) for grid in grids)
@@ -381,7 +391,7 @@ def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, m
     """The triplet loss along the line of b, for three ways to count an anchor as its own positive."""
     steps = margin * np.linspace(0, 2, 41)
     labels = risk.label_probabilities(t, size, p)
-    for place, (kind, name) in enumerate(SELF_TERMS.items()):
+    for index, (kind, name) in enumerate(SELF_TERMS.items()):
         values = []
         for near in steps.tolist():
             d = risk.class_distances(t, size, within=near, across=near + margin)
@@ -390,7 +400,7 @@ def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, m
                 {"panel": "c", "case": kind, "classes": t, "class_size": size, "p": p}
                 | {"within": near, "across": near + margin, "value": values[-1]}
             )
-        ax.plot(steps, values, color=COLOURS[place], linestyle=DASHES[place], label=name)
+        ax.plot(steps, values, color=COLOURS[index], linestyle=DASHES[index], label=name)
     low, high = ax.get_ylim()
     ax.set_ylim(low, low + 1.45 * (high - low))
     ax.legend(title="the anchor as its own positive:", title_fontsize=8.5, loc="upper left", alignment="left")
@@ -399,20 +409,20 @@ def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, m
 
 def _turn(ax: Axes, rows: list[dict[str, Any]], classes: Sequence[int]) -> None:
     """The class size from which on the collapsed map is a local minimum in few dimensions."""
-    for place, t in enumerate(classes):
-        levels = [round(0.01 * place, 2) for place in range(math.ceil(100 / t) + 2, 100)]
+    for index, t in enumerate(classes):
+        levels = [round(0.01 * index, 2) for index in range(math.ceil(100 / t) + 2, 100)]
         limits = [risk.collapse_turn_limit(t, level) for level in levels]
         rows += [
             {"panel": "d", "case": "turn", "classes": t, "p": level, "value": limit}
             for level, limit in zip(levels, limits, strict=True)
         ]
-        ax.plot(levels, limits, color=COLOURS[place], linestyle=DASHES[place], label=f"{t} classes")
+        ax.plot(levels, limits, color=COLOURS[index], linestyle=DASHES[index], label=f"{t} classes")
     log_y(ax)
     ax.set_ylim(2, 500)
     ax.axvline(0.5, color=DARK_GREY, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
     ax.text(0.98, 0.6, "above the line,\ncollapse is\na local minimum", ha="right", va="top", transform=ax.transAxes)
     ax.legend(loc="upper right", frameon=True, framealpha=1, edgecolor="none", borderpad=0.1)
-    name_panel(ax, "d  Classes too small to collapse", OWN, "samples of a class, $s$")
+    name_panel(ax, "d  Classes too small to collapse", CORRECT, "samples of a class, $s$")
 
 
 def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None:
@@ -425,7 +435,7 @@ def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None
         ("too noisy", t, low, margin),
     )
     distances = margin * np.linspace(0, 3, 61)
-    for place, (case, count, level, beta) in enumerate(cases):
+    for index, (case, count, level, beta) in enumerate(cases):
         match = float(risk.match_probabilities(risk.label_probabilities(count, 2, level))[0, 1])
         values = risk.opposed_hinges(distances - beta, match, 1 - match, margin=margin)
         least = risk.opposed_hinges_minimum(match, 1 - match, margin=margin)
@@ -435,10 +445,10 @@ def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None
             for near, value in zip(distances.tolist(), values.tolist(), strict=True)
         ]
         name = f"$p$ = {level:g}, $\\beta$ = {beta:g}" + (f", {count} classes" if count > 2 else "")
-        ax.plot(distances, values, color=COLOURS[place], linestyle=DASHES[place], label=name)
+        ax.plot(distances, values, color=COLOURS[index], linestyle=DASHES[index], label=name)
         if math.isfinite(least.low):
             ax.plot(
-                [beta + least.low], [least.value], MARKERS[place], color=COLOURS[place], markersize=7, clip_on=False
+                [beta + least.low], [least.value], MARKERS[index], color=COLOURS[index], markersize=7, clip_on=False
             )
     low_end, high_end = ax.get_ylim()
     ax.set_ylim(low_end, low_end + 1.6 * (high_end - low_end))
@@ -464,4 +474,4 @@ def _limit(ax: Axes, rows: list[dict[str, Any]]) -> None:
     ax.text(0.95, 0.82, "same-class pairs are pulled", ha="right", transform=ax.transAxes)
     ax.text(0.95, 0.27, "same-class pairs are pushed", ha="right", transform=ax.transAxes)
     direct_label(ax, 1000, 0.5, "the paper's 1/2", RED, xytext=(-4, 4), ha="right")
-    name_panel(ax, "f  Noise that theorem 2 tolerates", "number of classes, $t$", OWN)
+    name_panel(ax, "f  Noise that theorem 2 tolerates", "number of classes, $t$", CORRECT)

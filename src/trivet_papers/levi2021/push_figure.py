@@ -22,9 +22,9 @@ DASHES: tuple[Any, ...] = (
     (0, (9, 2)),
     (0, (3, 1, 1, 1, 1, 1)),
 )
-LEVELS = tuple(round(0.01 * place, 2) for place in range(52, 100))  # p along an axis
+LEVELS = tuple(round(0.01 * step, 2) for step in range(52, 100))  # p along an axis
 GREY, DARK_GREY = "#e4e7eb", "#5b6470"
-RATIO, OWN = "pull / push, worst order", "probability of the own label, $p$"
+RATIO, CORRECT = "pull / push, worst order", "probability of the own label, $p$"
 
 
 def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
@@ -41,7 +41,7 @@ def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
             for order, name in orders.items()
         ]
         _thresholds(axes[0, 1], rows, nearer)
-        name_panel(axes[0, 1], "b  Claim 3: enough nearer samples", OWN, "nearer samples that suffice")
+        name_panel(axes[0, 1], "b  Claim 3: enough nearer samples", CORRECT, "nearer samples that suffice")
         _ratios(
             axes[1, 0],
             rows,
@@ -61,7 +61,7 @@ def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
             for each in rank
         ]
         _thresholds(axes[1, 1], rows, ranks)
-        name_panel(axes[1, 1], "d  Claim 4: enough ranks apart", OWN, "ranks apart that suffice, $j$")
+        name_panel(axes[1, 1], "d  Claim 4: enough ranks apart", CORRECT, "ranks apart that suffice, $j$")
     return Figure(
         "push",
         "From where on a sample is pushed away with easy positives",
@@ -93,7 +93,7 @@ def _ratios(
     known = [threshold(level) for level in p]
     counts = _counts(start, int(1.25 * max(known)), known)
     largest = 8.0
-    for place, (level, least) in enumerate(zip(p, known, strict=True)):
+    for step, (level, least) in enumerate(zip(p, known, strict=True)):
         ratios = [ratio(level, count) for count in counts]
         rows += [
             same | {"case": "worst", "p": level, "nearer": count, "ratio": value, "threshold": least}
@@ -103,9 +103,9 @@ def _ratios(
         ax.plot(
             counts,
             ratios,
-            color=COLOURS[place],
-            linestyle=DASHES[place],
-            marker=MARKERS[place],
+            color=COLOURS[step],
+            linestyle=DASHES[step],
+            marker=MARKERS[step],
             markevery=[counts.index(least)],
             markeredgecolor="white",
             markersize=7,
@@ -121,10 +121,10 @@ def _thresholds(
     ax: Axes, rows: list[dict[str, Any]], lines: Sequence[tuple[str, dict[str, Any], Callable[[float], int]]]
 ) -> None:
     """The thresholds by p, a line for each `(name, columns that its rows share, threshold of a p)`."""
-    for place, (name, same, threshold) in enumerate(lines):
+    for step, (name, same, threshold) in enumerate(lines):
         counts = [threshold(level) for level in LEVELS]
         rows += [same | {"p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
-        ax.plot(LEVELS, counts, color=COLOURS[place], linestyle=DASHES[place], drawstyle="steps-mid", label=name)
+        ax.plot(LEVELS, counts, color=COLOURS[step], linestyle=DASHES[step], drawstyle="steps-mid", label=name)
     log_y(ax)
     ax.legend(loc="upper left")
 

@@ -1,4 +1,4 @@
-"""Whether classes are one blob or several, in numbers and as a map: figures 2 and 6 of Levi et al."""
+"""Classes of one blob or of several, in numbers and as a map: figures 2 and 6 of Levi et al."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from trivet.runtime.text import counted
 if TYPE_CHECKING:
     from trivet_papers.experiment import Experiment, Size
     from trivet_papers.reproduce.record import ReproductionRecord
-    from trivet_papers.runs import Run, Runner
+    from trivet_papers.runs import ArmRun, Runner
 
 
 OF_A_RUN = (*RUN_FOLDER, "*.toml", "*.csv", "*.json", "*.html")
@@ -76,39 +76,39 @@ def reproduce(
     variable = os.environ.get("TRIVET_MODELS")
     models = models or (Path(variable) if variable else None)
 
-    def told(text: str) -> None:
+    def report(text: str) -> None:
         echo(text, err=True)
 
-    place = pages or output
+    folder = pages or output
     folders = [OutputFolder("--output", output, INSIDE)]
     folders += [] if pages is None else [OutputFolder("--pages", pages, INSIDE)]
     reads = [] if models is None else [models]
     check_outputs(folders, reads)
-    if as_is and not any(store_of(output, one, size).file.is_file() for one in wanted):
+    if as_is and not any(store_of(output, experiment, size).file.is_file() for experiment in wanted):
         raise ValueError(
             f"--as-is needs runs: {output} holds none of {', '.join(keys)}; name their folder with --output."
         )
-    place.mkdir(parents=True, exist_ok=True)
-    check_outputs(outputs(size, place, changes), reads)
+    folder.mkdir(parents=True, exist_ok=True)
+    check_outputs(outputs(size, folder, changes), reads)
     if not as_is:
-        runner = Runner(output, data_root=data_root, models=models, say=told)
-        _announce(wanted, size, seeds, changes, output, runner, told)
+        runner = Runner(output, data_root=data_root, models=models, report=report)
+        _announce(wanted, size, seeds, changes, output, runner, report)
         try:
             runner.run_all(wanted, size, seeds, changes)
         except KeyboardInterrupt:
-            told(f"what has been run is in {output}; the same command goes on from there")
+            report(f"what has been run is in {output}; the same command goes on from there")
             raise
     with show_progress("writing the pages"):
-        records = write_pages(wanted, size, output, place, seeds=seeds, changes=changes, command=command_line())
+        records = write_pages(wanted, size, output, folder, seeds=seeds, changes=changes, command=command_line())
     if json:
         print_json({"papers": [without_pictures(record) for record in records]})
         return 0
-    chosen = {one.key for one in wanted}
+    chosen = {experiment.key for experiment in wanted}
     for record in records:
         _print(record, chosen)
-        echo(f"Report: {place / page_name(record['paper'], size, changes)}.html")
+        echo(f"Report: {folder / page_name(record['paper'], size, changes)}.html")
     if not changes:
-        echo(f"Front page: {place / FRONT}")
+        echo(f"Front page: {folder / FRONT}")
     return 0
 
 
@@ -119,20 +119,22 @@ def _announce(
     changes: Sequence[str],
     output: Path,
     runner: Runner,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Say how many runs there are, and about how long they will take."""
     from trivet_papers.runs import planned, store_of
 
-    missing: dict[str, Run] = {}
-    for one in wanted:
-        runs = planned(one, size, seeds, changes)
-        done = store_of(output, one, size).rows()
+    missing: dict[str, ArmRun] = {}
+    for experiment in wanted:
+        runs = planned(experiment, size, seeds, changes)
+        done = store_of(output, experiment, size).rows()
         missing |= {run.key: run for run in runs if run.key not in done}
-        told(f"{one.key}, {size}: {counted(len(runs), 'run')}, {sum(run.key in done for run in runs)} done")
+        report(f"{experiment.key}, {size}: {counted(len(runs), 'run')}, {sum(run.key in done for run in runs)} done")
     if missing:
         seconds = runner.seconds(list(missing.values()))
-        told(f"{counted(len(missing), 'run')} to do: about {_long(seconds)} of training in one process, and measuring")
+        report(
+            f"{counted(len(missing), 'run')} to do: about {_long(seconds)} of training in one process, and measuring"
+        )
 
 
 def _long(seconds: float) -> str:
@@ -145,29 +147,32 @@ def _list(every: list[Experiment], *, json: bool) -> None:
     if json:
         rows = [
             {
-                "key": one.key,
-                "title": one.title,
-                "runs": {size: len(one.recipe(size).arms) * one.recipe(size).seeds for size in ("here", "paper")},
+                "key": experiment.key,
+                "title": experiment.title,
+                "runs": {
+                    size: len(experiment.recipe(size).arms) * experiment.recipe(size).seeds
+                    for size in ("here", "paper")
+                },
             }
-            for one in every
+            for experiment in every
         ]
         print_json({"experiments": rows})
         return
-    for one in every:
+    for experiment in every:
         counts = ", ".join(
-            f"{size} {counted(len(one.recipe(size).arms) * one.recipe(size).seeds, 'run')}"
+            f"{size} {counted(len(experiment.recipe(size).arms) * experiment.recipe(size).seeds, 'run')}"
             for size in ("here", "paper")
         )
-        echo(f"{one.key:<18} {one.title} ({counts})")
+        echo(f"{experiment.key:<18} {experiment.title} ({counts})")
 
 
 def _print(record: ReproductionRecord, chosen: set[str]) -> None:
     from trivet_papers.reproduce.page import measured
 
-    for one in record["experiments"]:
-        if one["key"] not in chosen:
+    for experiment in record["experiments"]:
+        if experiment["key"] not in chosen:
             continue
-        print_text(f"{one['key']}: {one['title']}", bold=True)
-        for claim in one["claims"]:
+        print_text(f"{experiment['key']}: {experiment['title']}", bold=True)
+        for claim in experiment["claims"]:
             why = f" ({claim['why']})" if claim["why"] else ""
             print_text(f"{claim['verdict']}: {claim['sentence']} {claim['says']}: {measured(claim)}{why}", indent=2)

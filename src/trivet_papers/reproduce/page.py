@@ -12,7 +12,7 @@ from typing import Any
 from trivet.io.atomic_files import write_atomic
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.runtime.text import counted
-from trivet_papers.reproduce.record import CellRecord, ClaimRecord, ExperimentRecord, PartRecord, ReproductionRecord
+from trivet_papers.reproduce.record import CellRecord, ClaimRecord, ExperimentRecord, OutcomeRecord, ReproductionRecord
 
 VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable", "not run")
 _TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm", "not run": "calm"}
@@ -30,7 +30,7 @@ def write_reproduction(record: ReproductionRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    experiments = [_shown(one) for one in record["experiments"]]
+    experiments = [_page_context(experiment) for experiment in record["experiments"]]
     context = {
         "record": record,
         "experiments": experiments,
@@ -46,7 +46,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
     Raises:
         OSError: if the file cannot be written.
     """
-    every = [one for record in records for one in record["experiments"]]
+    every = [experiment for record in records for experiment in record["experiments"]]
     size = records[0]["size"]
     lines = [
         "# Which of the papers' claims hold",
@@ -69,23 +69,23 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         lines += ["", f'<a id="{record["paper"]}"></a>', "", f"## {record['title']}", ""]
         lines += [f"Tables, figures and protocols: [{record['paper']}-{size}.html]({record['paper']}-{size}.html)", ""]
         lines += ["| experiment | claim | verdict | measured | seeds |", "|---|---|---|---|---|"]
-        for one in record["experiments"]:
-            for number, claim in enumerate(one["claims"]):
-                name = f"**{one['key'].partition('-')[2]}** {one['title']}" if number == 0 else ""
+        for experiment in record["experiments"]:
+            for number, claim in enumerate(experiment["claims"]):
+                name = f"**{experiment['key'].partition('-')[2]}** {experiment['title']}" if number == 0 else ""
                 verdict = f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else "")
                 cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", seeds(claim))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
     lines.append("|---|---|---|---|---|---|")
-    for one in every:
-        failed = f", {one['failed']} without a result" if one["failed"] else ""
+    for experiment in every:
+        failed = f", {experiment['failed']} without a result" if experiment["failed"] else ""
         facts = (
-            one["key"],
-            f"{one['runs']} of {one['planned']}{failed}",
-            duration(one["seconds"]),
-            _span(one["dates"]),
-            "; ".join(one["versions"]),
-            "; ".join(one["hardware"]),
+            experiment["key"],
+            f"{experiment['runs']} of {experiment['planned']}{failed}",
+            duration(experiment["seconds"]),
+            _span(experiment["dates"]),
+            "; ".join(experiment["versions"]),
+            "; ".join(experiment["hardware"]),
         )
         lines.append("| " + " | ".join(facts) + " |")
     total = counted(sum(record["runs"] for record in records), "run")
@@ -95,43 +95,45 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
 
 
 def _row(record: ReproductionRecord) -> str:
-    """How many claims of a paper have each verdict."""
-    found = _found(record["experiments"])
+    """The row of a paper: the number of claims with each verdict."""
+    counts = _verdict_counts(record["experiments"])
     link = f"[{record['title'].partition(':')[0]}](#{record['paper']})"
-    return f"| {link} | " + " | ".join(str(found[verdict]) for verdict in VERDICTS) + " |"
+    return f"| {link} | " + " | ".join(str(counts[verdict]) for verdict in VERDICTS) + " |"
 
 
 def _sentence(every: Sequence[ExperimentRecord]) -> str:
-    claims = [claim for one in every for claim in one["claims"]]
+    claims = [claim for experiment in every for claim in experiment["claims"]]
     return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}."
 
 
-def _found(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
-    return Counter(claim["verdict"] for one in experiments for claim in one["claims"])
+def _verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
+    return Counter(claim["verdict"] for experiment in experiments for claim in experiment["claims"])
 
 
 def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
-    """How many claims have each verdict, in words."""
-    found = _found(experiments)
+    """The number of claims with each verdict, in words."""
+    counter = _verdict_counts(experiments)
     return [
-        f"{found[verdict]} {_OF_SEVERAL.get(verdict, verdict) if found[verdict] > 1 else verdict}"
+        f"{counter[verdict]} {_OF_SEVERAL.get(verdict, verdict) if counter[verdict] > 1 else verdict}"
         for verdict in VERDICTS
-        if found[verdict]
+        if counter[verdict]
     ]
 
 
-def _shown(one: ExperimentRecord) -> dict[str, Any]:
+def _page_context(experiment: ExperimentRecord) -> dict[str, Any]:
     return {
-        "record": one,
+        "record": experiment,
         "claims": [
             {
                 **claim,
                 "tone": _TONES[claim["verdict"]],
                 "measured": measured(claim),
-                "others": [f"{part['name']}: {_number(part, claim['unit'])}" for part in claim["parts"][1:]],
+                "others": [
+                    f"{outcome['name']}: {_number(outcome, claim['unit'])}" for outcome in claim["outcomes"][1:]
+                ],
                 "seeds": seeds(claim),
             }
-            for claim in one["claims"]
+            for claim in experiment["claims"]
         ],
         "tables": [
             {
@@ -148,22 +150,27 @@ def _shown(one: ExperimentRecord) -> dict[str, Any]:
                     for row in table["rows"]
                 ],
             }
-            for table in one["tables"]
+            for table in experiment["tables"]
         ],
-        "protocol": [(name, text) for name, text in _protocol(one) if text],
+        "protocol": [(name, text) for name, text in _protocol(experiment) if text],
     }
 
 
-def _protocol(one: ExperimentRecord) -> list[tuple[str, str]]:
-    failed = f"{one['failed']} ended without a result" if one["failed"] else ""
-    runs = [f"{one['runs']} of {one['planned']}, {counted(one['seeds'], 'seed')}", failed]
-    runs += [f"{duration(one['seconds'])} of a processor", _span(one["dates"]), *one["versions"], *one["hardware"]]
+def _protocol(experiment: ExperimentRecord) -> list[tuple[str, str]]:
+    failed = f"{experiment['failed']} ended without a result" if experiment["failed"] else ""
+    runs = [f"{experiment['runs']} of {experiment['planned']}, {counted(experiment['seeds'], 'seed')}", failed]
+    runs += [
+        f"{duration(experiment['seconds'])} of a processor",
+        _span(experiment["dates"]),
+        *experiment["versions"],
+        *experiment["hardware"],
+    ]
     return [
-        ("data", one["data"]),
-        ("setting", one["setting"]),
-        ("not given in the paper", one["chosen"]),
-        ("as a stand-in", one["fair"]),
-        ("runs", "; ".join(filter(None, runs)) if one["runs"] else f"0 of {one['planned']}"),
+        ("data", experiment["data"]),
+        ("setting", experiment["setting"]),
+        ("not given in the paper", experiment["chosen"]),
+        ("as a stand-in", experiment["fair"]),
+        ("runs", "; ".join(filter(None, runs)) if experiment["runs"] else f"0 of {experiment['planned']}"),
     ]
 
 
@@ -179,25 +186,25 @@ def _cell(cell: CellRecord, *, share: bool) -> str:
 
 def measured(claim: ClaimRecord) -> str:
     """The number of a claim with its interval, in words: that of the part that decides, by name."""
-    if not claim["parts"]:
+    if not claim["outcomes"]:
         return MISSING
-    decides = claim["parts"][0]
-    name = f"lowest of {len(claim['parts'])}, {decides['name']}: " if decides["name"] else ""
+    decides = claim["outcomes"][0]
+    name = f"lowest of {len(claim['outcomes'])}, {decides['name']}: " if decides["name"] else ""
     return name + _number(decides, claim["unit"])
 
 
-def _number(part: PartRecord, unit: str) -> str:
-    def told(value: float) -> str:
+def _number(outcome: OutcomeRecord, unit: str) -> str:
+    def formatted(value: float) -> str:
         text = f"{100 * value:+.1f}" if unit == "points" else f"{value:+.3g}"
         return text.replace("-", "−")
 
-    ends = part["interval"]
-    return told(part["mean"]) + ("" if ends is None else f" ({told(ends[0])} to {told(ends[1])})")
+    ends = outcome["interval"]
+    return formatted(outcome["mean"]) + ("" if ends is None else f" ({formatted(ends[0])} to {formatted(ends[1])})")
 
 
 def seeds(claim: ClaimRecord) -> int:
-    """How many seeds a claim rests on."""
-    return len(claim["parts"][0]["values"]) if claim["parts"] else 0
+    """The number of seeds that a claim rests on."""
+    return len(claim["outcomes"][0]["values"]) if claim["outcomes"] else 0
 
 
 def _span(dates: Sequence[str]) -> str:

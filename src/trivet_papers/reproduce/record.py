@@ -7,8 +7,8 @@ from typing import TypedDict
 from trivet.reports.shared_records import Ends
 
 
-class PartRecord(TypedDict):
-    """See `trivet_papers.experiment.Part`; `values` are those of the seeds."""
+class OutcomeRecord(TypedDict):
+    """See `trivet_papers.experiment.Outcome`; `values` are those of the seeds."""
 
     name: str
     mean: float
@@ -17,14 +17,14 @@ class PartRecord(TypedDict):
 
 
 class ClaimRecord(TypedDict):
-    """See `trivet_papers.experiment.Judged`: the part that decides is the first."""
+    """See `trivet_papers.experiment.JudgedClaim`: the part that decides is the first."""
 
     sentence: str
     says: str
     unit: str
     verdict: str
     why: str
-    parts: list[PartRecord]
+    outcomes: list[OutcomeRecord]
 
 
 class CellRecord(TypedDict):
@@ -89,7 +89,7 @@ class ExperimentRecord(TypedDict):
 
 
 class ReproductionRecord(TypedDict):
-    """What the page of a paper shows. `changes` are the settings that the user has changed in all runs.
+    """The content of the page of a paper. `changes` are the settings that the user has changed in all runs.
 
     `runs` and `seconds`, those of a processor, count a run that experiments share once.
     """

@@ -15,7 +15,7 @@ from trivet.metrics.intervals import interval_json
 from trivet.reports.figure import encode, style
 from trivet.reports.from_json import complete
 from trivet_papers.catalogue import PAPERS, experiments
-from trivet_papers.experiment import Experiment, Judged, Results, Size, Table, judge
+from trivet_papers.experiment import Experiment, JudgedClaim, Results, ResultTable, Size, judge
 from trivet_papers.reproduce.page import write_front_page, write_reproduction
 from trivet_papers.reproduce.record import ReproductionRecord
 from trivet_papers.runs import planned, results, store_of
@@ -40,22 +40,28 @@ def record_of(
     changes: Sequence[str] = (),
     command: str = "",
 ) -> ReproductionRecord:
-    """What the runs in a folder say of all experiments of a paper, with their pictures.
+    """Collect what the runs in a folder say of all experiments of a paper, with their pictures.
 
     Args:
         wanted: keys of the experiments that have so many `seeds`; the others have those of their recipes, and are left
             out where `changes` are none of theirs.
     """
-    asked = [(one, seeds if one.key in wanted else None) for one in experiments(paper)]
-    asked = [(one, count) for one, count in asked if one.key in wanted or _can_have(one, size, changes)]
-    found = [(one, *results(one, size, folder, count, changes), count) for one, count in asked]
-    lines = {line["key"]: line for _, _, some, _ in found for line in some}  # runs that experiments share are one
+    planned_seeds = [(experiment, seeds if experiment.key in wanted else None) for experiment in experiments(paper)]
+    planned_seeds = [
+        (experiment, count)
+        for experiment, count in planned_seeds
+        if experiment.key in wanted or _accepts(experiment, size, changes)
+    ]
+    measured = [
+        (experiment, *results(experiment, size, folder, count, changes), count) for experiment, count in planned_seeds
+    ]
+    lines = {line["key"]: line for _, _, some, _ in measured for line in some}  # runs that experiments share are one
     made = {
         "paper": paper,
         "title": TITLES[paper],
         "size": size,
         "changes": list(changes),
-        "experiments": [_experiment(*one, size, changes) for one in found],
+        "experiments": [_experiment(*experiment, size, changes) for experiment in measured],
         "runs": len(lines),
         "seconds": sum(map(_seconds, lines.values())),
         "command": command,
@@ -65,10 +71,10 @@ def record_of(
     return complete(ReproductionRecord, made)
 
 
-def _can_have(one: Experiment, size: Size, changes: Sequence[str]) -> bool:
-    """Whether the runs of an experiment can have these changes of their settings."""
+def _accepts(experiment: Experiment, size: Size, changes: Sequence[str]) -> bool:
+    """True if the runs of an experiment can have these changes of their settings."""
     try:
-        planned(one, size, None, changes)
+        planned(experiment, size, None, changes)
     except ValueError:
         return False
     return True
@@ -97,72 +103,74 @@ def write_pages(
     Raises:
         OSError: if a file cannot be written.
     """
-    keys = {one.key for one in wanted}
+    keys = {experiment.key for experiment in wanted}
     papers = [paper for paper in PAPERS if any(key.partition("-")[0] == paper for key in keys)]
-    found = {}
+    records = {}
     for paper in PAPERS:
         if paper in papers or (not changes and store_of(folder, experiments(paper)[0], size).file.is_file()):
-            found[paper] = record_of(paper, size, folder, wanted=keys, seeds=seeds, changes=changes, command=command)
-    for paper, record in found.items():
+            records[paper] = record_of(paper, size, folder, wanted=keys, seeds=seeds, changes=changes, command=command)
+    for paper, record in records.items():
         name = page_name(paper, size, changes)
         write_reproduction(record, pages / f"{name}.html")
         write_json(pages / f"{name}.json", without_pictures(record))
     if not changes:  # the front page is of the recipes as they are
-        write_front_page(list(found.values()), pages / FRONT, command=command, runs=str(folder))
-    return [found[paper] for paper in papers]
+        write_front_page(list(records.values()), pages / FRONT, command=command, runs=str(folder))
+    return [records[paper] for paper in papers]
 
 
 def page_name(paper: str, size: Size, changes: Sequence[str]) -> str:
-    """Of the page of a paper, without its ending."""
+    """The file name of the page of a paper, without its ending."""
     return f"{paper}-{size}-changed" if changes else f"{paper}-{size}"
 
 
 def outputs(size: Size, pages: Path, changes: Sequence[str]) -> list[Output]:
     """The files that `write_pages` may write, and how one that it wrote before is recognised."""
-    names = [(page_name(paper, size, changes), ending, own) for paper in PAPERS for ending, own in
+    names = [(page_name(paper, size, changes), ending, recognised) for paper in PAPERS for ending, recognised in
              (("html", page("reproduction")), ("json", begins(f'{{"paper":"{paper}"'.encode())))]  # fmt: skip
-    found = [Output("--pages", pages / f"{name}.{ending}", own) for name, ending, own in names]
-    return [*found, Output("--pages", pages / FRONT, begins(b"# Which of the papers' claims hold\n"))]
+    files = [Output("--pages", pages / f"{name}.{ending}", recognised) for name, ending, recognised in names]
+    return [*files, Output("--pages", pages / FRONT, begins(b"# Which of the papers' claims hold\n"))]
 
 
 def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
     """The record as JSON is written of it."""
-    shown: list[dict[str, Any]] = []
-    for one in record["experiments"]:
-        figures = [{key: value for key, value in figure.items() if key != "picture"} for figure in one["figures"]]
-        shown.append({**one, "figures": figures})
-    return {**record, "experiments": shown}
+    experiments: list[dict[str, Any]] = []
+    for experiment in record["experiments"]:
+        figures = [
+            {key: value for key, value in figure.items() if key != "picture"} for figure in experiment["figures"]
+        ]
+        experiments.append({**experiment, "figures": figures})
+    return {**record, "experiments": experiments}
 
 
 def _experiment(
-    one: Experiment,
-    found: Results,
+    experiment: Experiment,
+    measured: Results,
     lines: Sequence[dict[str, Any]],
     seeds: int | None,
     size: Size,
     changes: Sequence[str],
 ) -> dict[str, Any]:
-    recipe = one.recipe(size)
+    recipe = experiment.recipe(size)
     figures = []
-    for part in recipe.shows if lines else ():
-        if isinstance(part, Table):
+    for item in recipe.shows if lines else ():
+        if isinstance(item, ResultTable):
             continue
         with style():
-            drawn = part.draw(found)
+            drawn = item.draw(measured)
         picture = f"data:image/png;base64,{b64encode(encode(drawn.picture, 'png')).decode()}"
         figures.append(
             {key: getattr(drawn, key) for key in ("name", "title", "source", "reading")} | {"picture": picture}
         )
     return {
-        "key": one.key,
-        "title": one.title,
-        "ran": one.ran,
+        "key": experiment.key,
+        "title": experiment.title,
+        "ran": experiment.ran,
         "data": recipe.data,
         "setting": recipe.setting,
         "chosen": recipe.chosen,
         "fair": recipe.fair,
-        "seeds": len(found.seeds),
-        "planned": len(planned(one, size, seeds, changes)),
+        "seeds": len(measured.seeds),
+        "planned": len(planned(experiment, size, seeds, changes)),
         "runs": len(lines),
         "failed": sum(bool(line["failed"]) for line in lines),
         "seconds": sum(map(_seconds, lines)),
@@ -171,38 +179,38 @@ def _experiment(
             {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
         ),
         "hardware": sorted({_hardware(line["hardware"]) for line in lines}),
-        "claims": [_claim(judge(claim, found, recipe.seeds if seeds is None else seeds)) for claim in recipe.claims],
-        "tables": [_table(part, found) for part in recipe.shows if isinstance(part, Table)],
+        "claims": [_claim(judge(claim, measured, recipe.seeds if seeds is None else seeds)) for claim in recipe.claims],
+        "tables": [_table(item, measured) for item in recipe.shows if isinstance(item, ResultTable)],
         "figures": figures,
     }
 
 
 def _seconds(line: dict[str, Any]) -> float:
-    """Of a processor; those that went by for a run that did not note them."""
+    """Seconds of a processor; those that went by for a run that did not note them."""
     return float(line.get("cpu_seconds", line["seconds"]))
 
 
-def _hardware(told: dict[str, Any]) -> str:
-    threads = "one thread" if told["threads"] == 1 else f"{told['threads']} threads"
-    return f"{told['device']}, {threads} of {told['cores']} cores"
+def _hardware(facts: dict[str, Any]) -> str:
+    threads = "one thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
+    return f"{facts['device']}, {threads} of {facts['cores']} cores"
 
 
-def _claim(judged: Judged) -> dict[str, Any]:
+def _claim(judged: JudgedClaim) -> dict[str, Any]:
     claim = judged.claim
-    parts = [
+    outcomes = [
         {
-            "name": part.name,
-            "mean": part.mean,
-            "interval": None if part.interval is None else interval_json(part.interval),
-            "values": list(part.values),
+            "name": outcome.name,
+            "mean": outcome.mean,
+            "interval": None if outcome.interval is None else interval_json(outcome.interval),
+            "values": list(outcome.values),
         }
-        for part in judged.parts
+        for outcome in judged.outcomes
     ]
-    told = {key: getattr(claim, key) for key in ("sentence", "says", "unit")}
-    return {**told, "verdict": judged.verdict, "why": judged.why, "parts": parts}
+    texts = {key: getattr(claim, key) for key in ("sentence", "says", "unit")}
+    return {**texts, "verdict": judged.verdict, "why": judged.why, "outcomes": outcomes}
 
 
-def _table(table: Table, found: Results) -> dict[str, Any]:
+def _table(table: ResultTable, measured: Results) -> dict[str, Any]:
     return {
         "title": table.title,
         "columns": [{"head": column.head, "share": column.share} for column in table.columns],
@@ -211,7 +219,7 @@ def _table(table: Table, found: Results) -> dict[str, Any]:
                 "head": head,
                 "cells": [
                     {
-                        "values": found.numbers(column.measure, column.at, **factors),
+                        "values": measured.numbers(column.measure, column.at, **factors),
                         "printed": table.printed.get(head, {}).get(column.head, ""),
                     }
                     for column in table.columns

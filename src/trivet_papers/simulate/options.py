@@ -15,7 +15,7 @@ from trivet.io.overwrite_guard import FIGURE_FOLDER
 from trivet.runtime.progress import show_progress, work
 
 if TYPE_CHECKING:
-    from trivet_papers.simulate.run import Subject
+    from trivet_papers.simulate.run import Theory
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for figures, numbers and page.", show_default=False)
@@ -55,11 +55,11 @@ def print_checks(subject: str, checks: Sequence[Any]) -> None:
     for row in checks:
         print_text(f"{'holds' if row.holds else 'FAILS'}: {row.statement} [{row.id}]", bold=not row.holds)
         print_text(f"expected: {row.expected}", indent=7)
-        print_text(f"found: {row.found}", indent=7)
+        print_text(f"found: {row.observed}", indent=7)
     echo()
 
 
-def _checked(subject: Subject | None, json: bool) -> int:
+def _checked(subject: Theory | None, json: bool) -> int:
     """Run and print checks only: of one subject, or of all."""
     checked = {}
     with show_progress("simulation"):
@@ -75,7 +75,7 @@ def _checked(subject: Subject | None, json: bool) -> int:
     return int(not all(row.holds for row in checks))
 
 
-def _drawn(context: typer.Context, subject: Subject, **instead: Any) -> int:
+def _drawn(context: typer.Context, subject: Theory, **instead: Any) -> int:
     """Draw the figures into a folder, run the checks, or both, with the options of the command.
 
     Args:

@@ -23,12 +23,12 @@ class CheckRecord(TypedDict):
     id: str
     statement: str
     expected: str
-    found: str
+    observed: str
     holds: bool
 
 
 class SimulationRecord(TypedDict):
-    """What the page of a simulation shows."""
+    """The content of the page of a simulation."""
 
     subject: str
     title: str

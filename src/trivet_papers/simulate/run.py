@@ -19,8 +19,8 @@ from trivet_papers.checks import Check
 from trivet_papers.simulate.page import write_simulation_report
 from trivet_papers.simulate.record import SimulationRecord
 
-Subject = Literal["dynamics", "isometry", "noise", "risk"]
-SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+Theory = Literal["dynamics", "isometry", "noise", "risk"]
+SUBJECTS: tuple[Theory, ...] = get_args(Theory)
 PAGE, FIGURES = "simulation.html", "figures"
 PAPERS = {"dynamics": "xuan2020", "isometry": "xu2024", "noise": "le2018", "risk": "levi2021"}
 _TITLES = {
@@ -31,14 +31,14 @@ _TITLES = {
 }
 
 
-def check(subjects: Sequence[Subject] = SUBJECTS) -> Iterator[tuple[Subject, list[Check]]]:
+def check(subjects: Sequence[Theory] = SUBJECTS) -> Iterator[tuple[Theory, list[Check]]]:
     """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
     for subject in steps(subjects, "checking papers"):
         yield subject, import_module(f"trivet_papers.{PAPERS[subject]}.claims").checks()
 
 
 def simulate(
-    subject: Subject,
+    subject: Theory,
     figures: Sequence[Figure],
     folder: Path,
     *,
@@ -67,13 +67,13 @@ def simulate(
     """
     kind = frozenset((RECORD, PAGE, FIGURES))
     with atomic_folder(folder, kind, mark=RECORD, what="a simulation", force=force) as new:
-        shown = []
+        selected = []
         for figure in steps(figures, "drawing figures"):
             picture = encode(figure.picture, "png")
             files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
             for ending, data in files.items():
                 write_atomic(new / FIGURES / f"{figure.name}.{ending}", data)
-            shown.append(
+            selected.append(
                 {
                     "name": figure.name,
                     "title": figure.title,
@@ -93,7 +93,7 @@ def simulate(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "trivet": metadata.version("trivet"),
         }
-        write_simulation_report(complete(SimulationRecord, record | {"figures": shown}), new / PAGE)
-        record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in shown]
+        write_simulation_report(complete(SimulationRecord, record | {"figures": selected}), new / PAGE)
+        record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in selected]
         write_json(new / RECORD, record)
     return record

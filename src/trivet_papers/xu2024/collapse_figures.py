@@ -33,19 +33,21 @@ class Panel:
     runs: tuple[tuple[int, Mapping[str, Factor]], ...]
 
 
-def collapse_figure(name: str, title: str, source: str, parts: Sequence[Panel], *, with_kept: bool = False) -> Drawing:
-    """A panel for each part, two in a row; with `with_kept` one more beside the only part, of what is kept."""
+def collapse_figure(
+    name: str, title: str, source: str, drawn_panels: Sequence[Panel], *, with_shrinkage: bool = False
+) -> Drawing:
+    """A panel for each part, two in a row; with `with_shrinkage` one more beside the only part, of what is kept."""
 
     def draw(results: Results) -> Figure:
-        wide = 2 if len(parts) > 1 or with_kept else 1
-        tall = math.ceil((len(parts) + with_kept) / wide)
+        wide = 2 if len(drawn_panels) > 1 or with_shrinkage else 1
+        tall = math.ceil((len(drawn_panels) + with_shrinkage) / wide)
         picture, axes = panels(tall, wide, height=0.6 + 2.5 * tall)
         rows = []
-        for place, part in enumerate(parts):
-            rows += _diameters(axes[divmod(place, wide)], part, results)
-        if with_kept:
-            _kept(axes[0, 1], parts[0], results)
-        for empty in range(len(parts) + with_kept, tall * wide):
+        for index, panel in enumerate(drawn_panels):
+            rows += _diameters(axes[divmod(index, wide)], panel, results)
+        if with_shrinkage:
+            _shrinkage(axes[0, 1], drawn_panels[0], results)
+        for empty in range(len(drawn_panels) + with_shrinkage, tall * wide):
             axes[divmod(empty, wide)].remove()
         handles = [
             Line2D([], [], color=GREEN, marker="o", linestyle="", label="trained"),
@@ -60,9 +62,9 @@ def collapse_figure(name: str, title: str, source: str, parts: Sequence[Panel], 
     return Drawing(draw)
 
 
-def _rows(part: Panel, results: Results) -> list[dict[str, float | str]]:
+def _rows(panel: Panel, results: Results) -> list[dict[str, float | str]]:
     rows: list[dict[str, float | str]] = []
-    for across, factors in part.runs:
+    for across, factors in panel.runs:
         half = results.arm(**factors).steps[1]
         for seed in results.seeds:
             of = results.of(seed)
@@ -70,7 +72,7 @@ def _rows(part: Panel, results: Results) -> list[dict[str, float | str]]:
             start = of("distance mean", at=0, **factors)
             rows.append(
                 {
-                    "panel": part.title,
+                    "panel": panel.title,
                     "across": across,
                     "seed": seed,
                     "diameter_before": before,
@@ -83,21 +85,21 @@ def _rows(part: Panel, results: Results) -> list[dict[str, float | str]]:
     return [row for row in rows if not math.isnan(float(row["kept"]))]
 
 
-def _diameters(axes: Axes, part: Panel, results: Results) -> list[dict[str, float | str]]:
-    rows = _rows(part, results)
-    _marks(axes, part, rows, "diameter_after", LEAST)
+def _diameters(axes: Axes, panel: Panel, results: Results) -> list[dict[str, float | str]]:
+    rows = _rows(panel, results)
+    _marks(axes, panel, rows, "diameter_after", LEAST)
     at = sorted({float(row["across"]) for row in rows})
     for key, colour, line, marker in (("diameter_before", SOFT, ":", "D"), ("bound", BLUE, "--", "")):
         heights = [fmean(float(row[key]) for row in rows if row["across"] == x) for x in at]
-        shown = [value if value > 0 else math.nan for value in heights]
-        axes.plot(at, shown, color=colour, linestyle=line, marker=marker, markersize=3)
+        visible = [value if value > 0 else math.nan for value in heights]
+        axes.plot(at, visible, color=colour, linestyle=line, marker=marker, markersize=3)
     axes.set_ylabel("diameter, held-out items")
     return rows
 
 
-def _kept(axes: Axes, part: Panel, results: Results) -> None:
-    rows = _rows(part, results)
-    _marks(axes, part, rows, "kept", LEAST)
+def _shrinkage(axes: Axes, panel: Panel, results: Results) -> None:
+    rows = _rows(panel, results)
+    _marks(axes, panel, rows, "kept", LEAST)
     at = sorted({float(row["across"]) for row in rows})
     half = [fmean(max(float(row["kept_half_way"]), LEAST) for row in rows if row["across"] == x) for x in at]
     axes.plot(at, half, color=SOFT, linewidth=1)
@@ -109,7 +111,7 @@ def _kept(axes: Axes, part: Panel, results: Results) -> None:
     axes.set_ylabel("kept of the mean distance")
 
 
-def _marks(axes: Axes, part: Panel, rows: Sequence[Mapping[str, float | str]], key: str, least: float) -> None:
+def _marks(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float | str]], key: str, least: float) -> None:
     for row in rows:
         down = float(row["kept"]) < COLLAPSED
         axes.plot(
@@ -124,10 +126,10 @@ def _marks(axes: Axes, part: Panel, rows: Sequence[Mapping[str, float | str]], k
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = sorted({x for x, _ in part.runs})
+    ticks = sorted({x for x, _ in panel.runs})
     axes.set_xticks(ticks if len(ticks) < 10 else [4, 8, 16, 32, 64, 128, 256, 576])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.minorticks_off()
     axes.grid(visible=True, axis="y")
-    axes.set_title(part.title)
-    axes.set_xlabel(part.across)
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.across)

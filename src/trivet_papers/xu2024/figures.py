@@ -100,19 +100,20 @@ def five_points(*, starts: int, margin: float) -> Figure:
     f, classes = point_sets.PLANE, point_sets.PLANE_CLASSES
     sandwich = nearest_separated.loss_sandwich(f, classes, margin=margin, starts=starts)
     triplet = isometry.hardest_triplet(f, classes, margin=margin)
-    shown = {"f": f, "f*_haus": sandwich.hausdorff.witness, "f*_iso": sandwich.isometric.witness}
-    moved = np.linalg.norm(shown["f*_haus"] - f, axis=1)
-    changed = np.abs(cdist(shown["f*_iso"], shown["f*_iso"]) - cdist(f, f))
+    embeddings = {"f": f, "f*_haus": sandwich.hausdorff.witness, "f*_iso": sandwich.isometric.witness}
+    moved = np.linalg.norm(embeddings["f*_haus"] - f, axis=1)
+    changed = np.abs(cdist(embeddings["f*_iso"], embeddings["f*_iso"]) - cdist(f, f))
     # Several pairs share the largest change, up to what the search leaves.
     i, j = (int(at) for at in np.argwhere(changed >= changed.max() * (1 - 1e-3))[0])
     rows: list[dict[str, Any]] = []
-    for what, images in shown.items():
+    for what, images in embeddings.items():
         rows += [
             {"what": what, "class": "AB"[c], "item": k + 1, "x": x, "y": y}
             for k, (c, (x, y)) in enumerate(zip(classes, images, strict=True))
         ]
     borders = {
-        what: isometry.separation_boundaries(shown[what], classes, margin=margin) for what in ("f", "f*_haus", "f*_iso")
+        what: isometry.separation_boundaries(embeddings[what], classes, margin=margin)
+        for what in ("f", "f*_haus", "f*_iso")
     }
     for what, of_classes in borders.items():
         for c, arcs in enumerate(of_classes):
@@ -142,14 +143,14 @@ def five_points(*, starts: int, margin: float) -> Figure:
         for panel in (setup, haus, iso, hard):
             _marks(panel, f, classes, size=6)
         for panel, what in ((haus, "f*_haus"), (iso, "f*_iso")):
-            _marks(panel, shown[what], classes, size=11, edge=0.7)
+            _marks(panel, embeddings[what], classes, size=11, edge=0.7)
         longest = moved >= moved.max() * (1 - 1e-3)
         for k in range(len(f)):
             if moved[k] > 0:
-                _arrow(haus, f[k], shown["f*_haus"][k], _CLASS[classes[k]][0], outlined=bool(longest[k]))
-        before, after = math.dist(f[i], f[j]), math.dist(shown["f*_iso"][i], shown["f*_iso"][j])
+                _arrow(haus, f[k], embeddings["f*_haus"][k], _CLASS[classes[k]][0], outlined=bool(longest[k]))
+        before, after = math.dist(f[i], f[j]), math.dist(embeddings["f*_iso"][i], embeddings["f*_iso"][j])
         iso.plot(*f[[i, j]].T, color=SOFT, linewidth=1.4, zorder=1)
-        iso.plot(*shown["f*_iso"][[i, j]].T, color=BLACK, linewidth=2.2, zorder=1)
+        iso.plot(*embeddings["f*_iso"][[i, j]].T, color=BLACK, linewidth=2.2, zorder=1)
         for role, colour, dashes in (("positive", GREEN, (1, 0)), ("negative", PINK, (2, 1))):
             ends = f[[triplet.anchor, roles[role]]].T
             hard.plot(*ends, color=colour, linestyle=(0, dashes), linewidth=2.4, zorder=1)
@@ -174,8 +175,8 @@ def five_points(*, starts: int, margin: float) -> Figure:
         hard.set_title(f"(d) hardest triplet: loss {to_positive:.3f} − {to_negative:.3f}{plus} = {sandwich.loss:.3f}")
         for k in range(len(f)):
             _number(setup, k, f[k], f[k] - np.ones(2))
-            _number(haus, k, f[k], shown["f*_haus"][k])
-            _number(iso, k, f[k], shown["f*_iso"][k])
+            _number(haus, k, f[k], embeddings["f*_haus"][k])
+            _number(iso, k, f[k], embeddings["f*_iso"][k])
         label_outer(axes, f"first coordinate ({UNIT})", f"second coordinate ({UNIT})")
         for panel, what in ((setup, "f"), (haus, "f*_haus"), (iso, "f*_iso"), (hard, "")):
             shapes = [f, *(arc for arcs in borders.get(what, []) for arc in arcs)]
@@ -216,8 +217,8 @@ def _marks(axes: Axes, points: Floats, classes: Integers, *, size: float, edge: 
     """The points in the colours of their classes; with an edge as stars, which are images."""
     star: dict[str, Any] = {"marker": "*", "markeredgecolor": "white", "markeredgewidth": edge, "zorder": 4}
     for c, (colour, marker, _) in enumerate(_CLASS):
-        look = star if edge else {"marker": marker}
-        axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, **look)
+        mark_style = star if edge else {"marker": marker}
+        axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, **mark_style)
 
 
 def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: bool) -> None:
@@ -229,8 +230,8 @@ def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: boo
 def _number(axes: Axes, item: int, at: Floats, away_from: Floats) -> None:
     way = at - away_from
     length = float(np.linalg.norm(way)) or 1.0
-    place = 11 * way / length
-    axes.annotate(str(item + 1), tuple(at), textcoords="offset points", xytext=tuple(place), ha="center", va="center")
+    offset = 11 * way / length
+    axes.annotate(str(item + 1), tuple(at), textcoords="offset points", xytext=tuple(offset), ha="center", va="center")
 
 
 def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: float) -> Figure:
@@ -294,7 +295,7 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
             Line2D([], [], color=GREEN, label="all nearest points"),
         ]
         picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2)
-    kept = [values["mean_distance_after"] / values["mean_distance_before"] for _, _, values in drawn]
+    shrinkages = [values["mean_distance_after"] / values["mean_distance_before"] for _, _, values in drawn]
     return Figure(
         name="collapse",
         title=f"{points} random points and the nearest separated ones",
@@ -302,8 +303,8 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
         reading=(
             "Each point is joined to its image under the nearest separated embedding found; the longest line is "
             "d_haus. The green outline, beside the dotted one, shows how much smaller the images are. The paper calls "
-            f"this collapse, but the mean distance falls to {100 * min(kept):.0f} % to {100 * max(kept):.0f} % of "
-            "that before, not to 0: a class keeps several stars."
+            f"this collapse, but the mean distance falls to {100 * min(shrinkages):.0f} % to "
+            f"{100 * max(shrinkages):.0f} % of that before, not to 0: a class keeps several stars."
         ),
         numbers=columns(rows, tuple(rows[0])),
         picture=picture,
@@ -325,12 +326,12 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
             [fmean(way.diameter_after(at) / way.diameters[0] for way in ways) for at in range(steps + 1)]
         )
     early = min(point_sets.SHORT, steps)
-    kept = sorted({0, early, steps, *np.geomspace(1, steps, 140).astype(int).tolist()})
+    recorded_steps = sorted({0, early, steps, *np.geomspace(1, steps, 140).astype(int).tolist()})
     ends = {reduction: min((curves[reduction, n][-1], n) for n in point_sets.DESCENTS) for reduction in reductions}
     rows = [
         {"reduction": reduction, "points": n, "step": at, "diameter_ratio": float(curve[at])}
         for (reduction, n), curve in curves.items()
-        for at in kept
+        for at in recorded_steps
     ]
     with style():
         picture, axes = panels(1, 3, height=3.2, sharey=True)
@@ -339,7 +340,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
         lines = dict(zip(point_sets.DESCENTS, zip(colours, styles, strict=True), strict=True))
         for panel, reduction in zip(axes[0], reductions, strict=False):
             for n, (colour, line) in lines.items():
-                panel.plot(kept, 100 * curves[reduction, n][kept], color=colour, linestyle=line)
+                panel.plot(recorded_steps, 100 * curves[reduction, n][recorded_steps], color=colour, linestyle=line)
             panel.set_xscale("symlog", linthresh=1)
             ticks = [0, *(10**k for k in range(1 + int(math.log10(steps))))]
             panel.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -407,18 +408,18 @@ def ranges(*, seed: int, cases: int) -> Figure:
     every = [[ratios[which] for of_kind in measured.values() for ratios in of_kind] or [math.nan] for which in range(3)]
     with style():
         picture, axes = panels(1, 3, height=3.9, width=7.4, sharey=True)
-        looks = (
+        styles = (
             ("$d_{iso}$ / loss", 0.5, BLUE),
             ("$d_{haus}$ / $d_{iso}$", 0.5, GREEN),
             ("$d_{haus}$ / loss", 0.25, RED),
         )
-        for which, (panel, (name, bound, colour)) in enumerate(zip(axes[0], looks, strict=True)):
-            for place, of_kind in enumerate(measured.values()):
+        for which, (panel, (name, bound, colour)) in enumerate(zip(axes[0], styles, strict=True)):
+            for index, of_kind in enumerate(measured.values()):
                 values = sorted(ratios[which] for ratios in of_kind)
                 lifted = 0.22 * np.sin(2.4 * np.arange(len(values)))  # apart, though equal
-                panel.plot(values, place + lifted, linestyle="", marker="o", markersize=3.6, color=colour, alpha=0.65)
+                panel.plot(values, index + lifted, linestyle="", marker="o", markersize=3.6, color=colour, alpha=0.65)
                 if values:
-                    panel.plot([median(values)] * 2, [place - 0.36, place + 0.36], color=BLACK, linewidth=1.8)
+                    panel.plot([median(values)] * 2, [index - 0.36, index + 0.36], color=BLACK, linewidth=1.8)
             panel.axvline(bound, color=SOFT, linestyle="--", linewidth=1.2)
             panel.set_xlim(bound - 0.1)
             panel.set_xlabel(f"{name} (no unit)")

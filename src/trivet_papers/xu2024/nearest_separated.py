@@ -61,7 +61,7 @@ def distance_to_separation(
     steps: int = 1000,
     seed: int = 0,
 ) -> NearestSeparated:
-    """How far an embedding is from the nearest triplet-separated one, with a witness and a lower bound.
+    """Distance of an embedding to the nearest triplet-separated one, with a witness and a lower bound.
 
     Finding the nearest is not convex: `value` is what the best of several local searches reached, `lower_bound` is
     L / 4 for "hausdorff" and L / 2 for "isometric", where L is `batch_hard_loss` with "max". Up to 12 points (and 144
@@ -139,8 +139,8 @@ def distance_on_a_line(
     for order in permutations(range(n)):
         if measure == "isometric" and order[0] > order[-1]:
             continue  # a reflection changes no distance
-        places = np.argsort(order)
-        lengths = between * np.sign(places[:, None] - places)[:, :, None]
+        positions = np.argsort(order)
+        lengths = between * np.sign(positions[:, None] - positions)[:, :, None]
         rows = [-lengths[order[1:], order[:-1]], lengths[a, p] - lengths[a, negative]]
         limits = [np.zeros(n - 1), np.full(len(a), -margin)]
         if measure == "isometric":
@@ -384,17 +384,17 @@ class Problem:
                 members = [self.points[self.classes == c] for c in range(len(self.counts))]
                 yield np.stack([ball_centre(rows) for rows in members])[self.classes]
         else:  # the classes as points of a line, one margin apart
-            places = np.arange(len(self.counts)) - (len(self.counts) - 1) / 2
+            positions = np.arange(len(self.counts)) - (len(self.counts) - 1) / 2
             z = np.zeros_like(self.points)
-            z[:, 0] = (self.margin * places)[self.classes]
+            z[:, 0] = (self.margin * positions)[self.classes]
             yield z
 
     def repaired(self, z: Floats) -> Floats | None:
         """`z` with each class drawn towards its mean, no more than needed; None where class means coincide."""
         means = self.class_means(z)
         centres = means[self.classes]
-        for kept in SHRINK:
-            drawn = centres + kept * (z - centres)
+        for shrink in SHRINK:
+            drawn = centres + shrink * (z - centres)
             if self.separated(drawn):
                 return np.asarray(drawn)
         nearest = pdist(means).min()
@@ -417,14 +417,14 @@ class Problem:
         positives = self.same & ~np.eye(n, dtype=bool)
         a, p, negative = np.nonzero(positives[:, :, None] & ~self.same[:, None, :])
         near, far = pair[a, p], pair[a, negative]
-        apart = np.flatnonzero(~self.same[first, second]) if self.margin else np.zeros(0, dtype=np.int64)
+        different = np.flatnonzero(~self.same[first, second]) if self.margin else np.zeros(0, dtype=np.int64)
         rows = np.arange(len(first))
         wanted = self.distances[first, second]
 
         def room(x: Floats) -> Floats:
             z = x[:-1].reshape(n, d)
             lengths = lengths_of(z[first] - z[second])
-            bounds = [lengths[far] - lengths[near] - self.margin, lengths[apart] - self.margin]
+            bounds = [lengths[far] - lengths[near] - self.margin, lengths[different] - self.margin]
             if measure == "hausdorff":
                 bounds.append(x[-1] - lengths_of(z - self.points))
             else:
@@ -438,7 +438,7 @@ class Problem:
             of_pairs = np.zeros((len(first), n, d))
             of_pairs[rows, first], of_pairs[rows, second] = unit, -unit
             of_lengths = of_pairs.reshape(len(first), n * d)
-            blocks = [of_lengths[far] - of_lengths[near], of_lengths[apart]]
+            blocks = [of_lengths[far] - of_lengths[near], of_lengths[different]]
             if measure == "hausdorff":
                 moved = z - self.points
                 of_moves = np.zeros((n, n, d))
@@ -448,7 +448,7 @@ class Problem:
                 blocks += [-of_lengths, of_lengths]
             jacobian = np.concatenate(blocks)
             of_radius = np.zeros((len(jacobian), 1))
-            of_radius[len(far) + len(apart) :] = 1.0
+            of_radius[len(far) + len(different) :] = 1.0
             return np.hstack([jacobian, of_radius])
 
         for start in starts:
@@ -472,7 +472,7 @@ class Problem:
                 yield from z
 
     def gradient(self, measure: Measure, z: Floats, *, temperature: float, weight: float, slack: float) -> Floats:
-        """Of the smoothed maximum and the weighted hinges, for each start, `(S, N, d)`."""
+        """Gradient of the smoothed maximum and the weighted hinges, for each start, `(S, N, d)`."""
         squares = (z**2).sum(axis=2)
         squared = squares[:, :, None] + squares[:, None] - 2 * z @ z.transpose(0, 2, 1)
         distances = np.sqrt(np.maximum(squared, 0) + SMOOTH)  # (S, N, N)

@@ -136,7 +136,7 @@ def training(*, seed: int, repeats: int) -> Figure:
             across = [x for x, _ in groups]
             for x, runs in groups:
                 for each in runs:
-                    down = each.kept < 0.05
+                    down = each.shrinkage < 0.05
                     panel.plot(
                         *([x], [each.after.diameter]),
                         marker="X" if down else "o",

@@ -16,7 +16,7 @@ from trivet.runtime.arrays import Floats, Integers
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadMeasurement:
     """Embeddings of held-out digits."""
 
     embeddings: Floats = field(compare=False)  # (597, d)
@@ -30,12 +30,12 @@ class Spread:
 class Training:
     """A small network before and after training."""
 
-    before: Spread
-    after: Spread
+    before: SpreadMeasurement
+    after: SpreadMeasurement
     first_loss: float  # of the hardest triplet of the first batch
 
     @property
-    def kept(self) -> float:
+    def shrinkage(self) -> float:
         """The mean distance after over that before; collapsed below 0.05."""
         return self.after.mean_distance / self.before.mean_distance
 
@@ -109,7 +109,7 @@ def train_digits(
 
 
 def batch_hard_hinges(z: Tensor, classes: Tensor, margin: float) -> Tensor:
-    """Of the farthest positive and nearest negative of each anchor `(N,)`."""
+    """Distances of the farthest positive and nearest negative of each anchor `(N,)`."""
     same = classes[:, None] == classes
     with torch.no_grad():
         # No matrix product here: it loses the digits of a collapsed embedding.
@@ -122,11 +122,11 @@ def batch_hard_hinges(z: Tensor, classes: Tensor, margin: float) -> Tensor:
     return (to_positive - to_negative + margin).relu()
 
 
-def _spread(network: nn.Module, images: Tensor, labels: Integers) -> Spread:
+def _spread(network: nn.Module, images: Tensor, labels: Integers) -> SpreadMeasurement:
     with torch.no_grad():
         embeddings = network(images).double().numpy()
     distances = cdist(embeddings, embeddings)
     mean, most = distances.sum() / (len(labels) * (len(labels) - 1)), distances.max()
     np.fill_diagonal(distances, np.inf)
     hits = labels[distances.argmin(axis=1)] == labels
-    return Spread(embeddings, labels, float(most), float(mean), float(hits.mean()))
+    return SpreadMeasurement(embeddings, labels, float(most), float(mean), float(hits.mean()))

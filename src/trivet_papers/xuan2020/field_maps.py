@@ -114,8 +114,10 @@ def colour_bar(picture: Picture, axes: Any, steps: Sequence[float], location: st
 def legend_of_ways(picture: Picture, used: set[int]) -> None:
     """The colours of the arrows."""
     names = ("\u2197 top-right", "\u2198 bottom-right", "\u2199 bottom-left", "\u2196 top-left")
-    shown = [(Rectangle((0, 0), 1, 1, color=WAYS[DIRECTIONS[way]][0]), names[way]) for way in sorted(used) if way >= 0]
-    picture.legend(*zip(*shown, strict=True), loc="outside upper center", ncols=4, handlelength=1, handleheight=0.7)
+    entries = [
+        (Rectangle((0, 0), 1, 1, color=WAYS[DIRECTIONS[way]][0]), names[way]) for way in sorted(used) if way >= 0
+    ]
+    picture.legend(*zip(*entries, strict=True), loc="outside upper center", ncols=4, handlelength=1, handleheight=0.7)
 
 
 def name_axes(picture: Picture) -> None:

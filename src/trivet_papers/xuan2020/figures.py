@@ -120,7 +120,7 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         (numbers,), _ = class_numbers(column)
         what = f"{read.name}, classes {name}"
         rows, classes = torch.from_numpy(np.array(read.embeddings, dtype=np.float64)), torch.from_numpy(numbers)
-    parts: list[Columns] = []
+    samples: list[Columns] = []
     generator = torch.Generator().manual_seed(seed)
     for strategy, (positives, negatives) in STRATEGIES.items():
         placed = dynamics.triplet_scatter(rows, classes, positives=positives, negatives=negatives, generator=generator)
@@ -128,8 +128,8 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
         s_ap, s_an = placed.s_ap[some], placed.s_an[some]
         index = dict(zip(("anchor", "positive", "negative"), placed.triplets[some].T, strict=True))
         flags = {name: flag.astype(int) for name, flag in vars(dynamics.regions(s_ap, s_an, width=BAND)).items()}
-        parts.append({"strategy": strategy} | index | {"s_ap": s_ap, "s_an": s_an} | flags)
-    columns = tidy(parts)
+        samples.append({"strategy": strategy} | index | {"s_ap": s_ap, "s_an": s_an} | flags)
+    columns = tidy(samples)
     if not columns["s_ap"]:
         raise ValueError(
             f"triplets need a class of two items and a second class: {what} has none; choose other labels."
@@ -344,8 +344,8 @@ def _areas(
     lines = list(product(gammas, strengths))
     width = max(_wide(len(losses)), _wide(3))
     picture = Picture(figsize=(width, 4.2 + 0.24 * len(lines)), layout="constrained")
-    parts: Any = picture.subfigures(2, 1, height_ratios=(1.0 + 0.24 * len(lines), 3.2))
-    upper, lower = parts
+    subfigures: Any = picture.subfigures(2, 1, height_ratios=(1.0 + 0.24 * len(lines), 3.2))
+    upper, lower = subfigures
     bars: Any = upper.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     for axes, loss in zip(bars, losses, strict=True):
         start = np.zeros(len(lines))
@@ -428,8 +428,8 @@ def _areas(
 def _movement(loss: dynamics.SimulatedLoss, seed: int) -> Figure:
     """Like one row of figure 3: real triplets by the direction in which an optimiser's step moved them."""
     movements = digit_movement(loss, seed=seed)
-    places = {"top-left": (0, 0), "top-right": (0, 1), "bottom-left": (1, 0), "bottom-right": (1, 1)}
-    looks: dict[tuple[Phase, str], tuple[str, str]] = {
+    positions = {"top-left": (0, 0), "top-right": (0, 1), "bottom-left": (1, 0), "bottom-right": (1, 1)}
+    styles: dict[tuple[Phase, str], tuple[str, str]] = {
         ("initial", "HPHN"): (BLUE, "o"),
         ("initial", "EPEN"): (SKY, "s"),
         ("late", "HPHN"): (RED, "^"),
@@ -437,10 +437,10 @@ def _movement(loss: dynamics.SimulatedLoss, seed: int) -> Figure:
     }
     picture, axes = panels(2, 2, height=7.2, sharex=True, sharey=True)
     box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
-    for way, place in places.items():
-        panel = axes[place]
+    for way, position in positions.items():
+        panel = axes[position]
         lines = []
-        for key, (colour, mark) in looks.items():
+        for key, (colour, mark) in styles.items():
             moved = movements[key]
             here = moved.direction == dynamics.DIRECTIONS.index(way)
             panel.plot(
@@ -456,7 +456,7 @@ def _movement(loss: dynamics.SimulatedLoss, seed: int) -> Figure:
         panel.set(xlim=(-1, 1), ylim=(-1, 1), aspect="equal", title=f"moved to the {way.replace('-', ' ')}")
         panel.set_xticks((-1, -0.5, 0, 0.5, 1))
         panel.set_yticks((-1, -0.5, 0, 0.5, 1))
-        for line, ((phase, name), (colour, mark)) in enumerate(looks.items()):
+        for line, ((phase, name), (colour, mark)) in enumerate(styles.items()):
             panel.plot(-0.94, 0.9 - 0.13 * line, mark, color=colour, markersize=5)
             panel.text(-0.88, 0.9 - 0.13 * line, f"{phase}, {name}: {lines[line]}", va="center", fontsize=8.5, bbox=box)
     label_outer(axes, field_maps.S_AP, field_maps.S_AN)

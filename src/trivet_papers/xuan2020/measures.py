@@ -1,4 +1,4 @@
-"""What is measured for the experiments of Xuan et al.: the scatter of a whole set, and where steps move triplets."""
+"""Measures of the experiments of Xuan et al.: the scatter of a full set, and where steps move triplets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.loss_config import LossConfig, loss_settings
 from trivet.training.precision import device_of
-from trivet_papers.measured import TRAIN, Subject, calibrated
+from trivet_papers.measured import TRAIN, MeasuredModel, calibrated
 
 MINED: dict[str, tuple[PositiveName, NegativeName]] = {"HPHN": ("hard", "hard"), "EPEN": ("easy", "easy")}
 CLASSES, IMAGES = 8, 16  # of a batch of 128 whose triplets are followed
@@ -27,8 +27,8 @@ POINTS = 400  # pairs of the whole set that are kept for a picture
 FOLLOWED = 150  # triplets whose place and direction are kept for a picture
 
 
-def whole_set(subject: Subject, *, points: bool) -> dict[str, Any]:
-    """Of training items, the mean similarity to the nearest of the same and of another class of the whole set.
+def full_set(subject: MeasuredModel, *, points: bool) -> dict[str, Any]:
+    """Mean similarity of training items to the nearest of the same and of another class of the full set.
 
     Batch norm of a network that was begun at random has the statistics of training items, which its running ones
     follow only after some fifty steps. That of a pretrained backbone is left as it is.
@@ -42,36 +42,36 @@ def whole_set(subject: Subject, *, points: bool) -> dict[str, Any]:
     labels = items.labels[subject.splits.level]
     usable = np.flatnonzero(np.bincount(labels)[labels] > 1)
     pairs = nearest_pairs(embed(model, items.inputs), labels, sample=usable)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         f"{TRAIN}/s_ap": float(pairs.s_ap.mean()),
         f"{TRAIN}/s_an": float(pairs.s_an.mean()),
         f"{TRAIN}/hard share": float((pairs.s_an > pairs.s_ap).mean()),
     }
     if points:
-        shown = np.sort(np.random.default_rng(0).permutation(len(usable))[:POINTS])
-        found[f"{TRAIN}/points"] = np.stack([pairs.s_ap[shown], pairs.s_an[shown]]).round(4).tolist()
-    return found
+        sample = np.sort(np.random.default_rng(0).permutation(len(usable))[:POINTS])
+        values[f"{TRAIN}/points"] = np.stack([pairs.s_ap[sample], pairs.s_an[sample]]).round(4).tolist()
+    return values
 
 
-def step_movement(subject: Subject, *, steps: int) -> dict[str, Any]:
-    """Which way disjoint triplets of a batch move in the step that is made with them, over so many steps.
+def step_movement(subject: MeasuredModel, *, steps: int) -> dict[str, Any]:
+    """Directions in which disjoint triplets of a batch move in the step made with them, over so many steps.
 
     The steps are those of plain gradient descent with the loss of the settings, at a five hundredth of their rate, on a
     copy of the network in float64, in training mode. Triplets of hard positives and hard negatives, "HPHN", and of easy
     ones, "EPEN", are followed on a copy each. Beside them, "HPHN of another batch" are triplets of the next batch,
     which the step does not see.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, (positives, negatives) in MINED.items():
-        own, other = _followed(subject, positives, negatives, steps, beside=name == "HPHN")
-        found |= _shares(name, own)
+        batch_movement, other = _followed(subject, positives, negatives, steps, fresh_batch=name == "HPHN")
+        values |= _shares(name, batch_movement)
         if other is not None:
-            found |= _shares(f"{name} of another batch", other)
-        found[f"{name}/s_ap"], found[f"{name}/s_an"] = own.before.mean(axis=0).tolist()
-        shown = np.sort(np.random.default_rng(0).permutation(len(own.direction))[:FOLLOWED])
-        places = own.before[shown].T.round(4).tolist()
-        found[f"{name}/points"] = [*places, own.direction[shown].tolist()]
-    return found
+            values |= _shares(f"{name} of another batch", other)
+        values[f"{name}/s_ap"], values[f"{name}/s_an"] = batch_movement.before.mean(axis=0).tolist()
+        sample = np.sort(np.random.default_rng(0).permutation(len(batch_movement.direction))[:FOLLOWED])
+        coordinates = batch_movement.before[sample].T.round(4).tolist()
+        values[f"{name}/points"] = [*coordinates, batch_movement.direction[sample].tolist()]
+    return values
 
 
 def _shares(name: str, moved: Movement) -> dict[str, float]:
@@ -79,9 +79,9 @@ def _shares(name: str, moved: Movement) -> dict[str, float]:
 
 
 def _followed(
-    subject: Subject, positives: PositiveName, negatives: NegativeName, steps: int, *, beside: bool
+    subject: MeasuredModel, positives: PositiveName, negatives: NegativeName, steps: int, *, fresh_batch: bool
 ) -> tuple[Movement, Movement | None]:
-    """Triplets of all steps before and after their own step, and with `beside` before and after the step before."""
+    """Triplets of all steps before and after their step, and with `fresh_batch` before and after the step before."""
     splits, config = subject.splits, subject.config
     device = device_of(config.training.accelerator)
     model = copy.deepcopy(subject.model).to(device).double().train()
@@ -92,23 +92,23 @@ def _followed(
     labels = splits.train.labels[splits.level]
     classes = min(CLASSES, len(np.unique(labels)))
     batches = PKBatches(labels, num_classes=classes, samples_per_class=IMAGES, seed=config.seed + 1)
-    own: list[Movement] = []
+    batch_movement: list[Movement] = []
     other: list[Movement] = []
     for step in range(steps):
-        inputs, own_labels = _batch(splits, batches, step, device)
+        inputs, batch_labels = _batch(splits, batches, step, device)
         before = model(inputs)
-        triplets = _triplets(before, own_labels, positives, negatives)
-        unseen = _batch(splits, batches, step + 1, device) if beside else None
+        triplets = _triplets(before, batch_labels, positives, negatives)
+        unseen = _batch(splits, batches, step + 1, device) if fresh_batch else None
         if unseen is not None:
             unseen_before = _embedded(model, unseen[0])
         optimizer.zero_grad()
-        criterion(before, own_labels).backward()
+        criterion(before, batch_labels).backward()
         optimizer.step()
-        own.append(movement(before.detach(), _embedded(model, inputs), triplets))
+        batch_movement.append(movement(before.detach(), _embedded(model, inputs), triplets))
         if unseen is not None:
             mined = _triplets(unseen_before, unseen[1], positives, negatives)
             other.append(movement(unseen_before, _embedded(model, unseen[0]), mined))
-    return _joined(own), _joined(other) if other else None
+    return _joined(batch_movement), _joined(other) if other else None
 
 
 def _loss(config: RunConfig, positives: str, negatives: str) -> LossConfig:
@@ -135,13 +135,13 @@ def _batch(splits: Splits, batches: PKBatches, step: int, device: torch.device) 
 def _embedded(model: Embedder, inputs: torch.Tensor) -> torch.Tensor:
     """In training mode, without a graph."""
     with torch.no_grad():
-        found: torch.Tensor = model(inputs)
-    return found
+        embeddings: torch.Tensor = model(inputs)
+    return embeddings
 
 
 def _joined(moved: list[Movement]) -> Movement:
     return Movement(
-        before=np.concatenate([one.before for one in moved]),
-        after=np.concatenate([one.after for one in moved]),
-        direction=np.concatenate([one.direction for one in moved]),
+        before=np.concatenate([movement.before for movement in moved]),
+        after=np.concatenate([movement.after for movement in moved]),
+        direction=np.concatenate([movement.direction for movement in moved]),
     )

@@ -113,7 +113,7 @@ def test_all_checks_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures(rows) == set()
     assert len({row.id for row in rows}) == len(rows) >= 50
     assert all(row.id.startswith("le2018-") for row in rows)
-    assert all(row.statement.endswith(".") and row.expected and row.found for row in rows)
+    assert all(row.statement.endswith(".") and row.expected and row.observed for row in rows)
 
 
 def scaled(function: Callable[..., object], factor: float) -> Callable[..., object]:
@@ -148,10 +148,10 @@ def scaled(function: Callable[..., object], factor: float) -> Callable[..., obje
         ("implied_skew", "bound", {"eq27-inverse"}),
         ("pair_noise_rates", "risk", {"eq17"}),
         ("risk_factors", "risk", {"eq17"}),
-        ("one_to_one_factor", "risk", {"one-risk-factor", "risk-factor-square"}),
+        ("single_negative_factor", "risk", {"one-risk-factor", "risk-factor-square"}),
         ("negative_weight", "risk", {"one-risk-factor", "one-risk-factor-mean"}),
-        ("one_to_one_factor", "risk", {"proposition-1-condition-2"}),
-        ("one_to_one_coefficients", "risk", {"one-risk-factor"}),
+        ("single_negative_factor", "risk", {"proposition-1-condition-2"}),
+        ("single_negative_coefficients", "risk", {"one-risk-factor"}),
         ("pair_noise_rates", "margin", {"eq45-48"}),
         ("residual_multipliers", "margin", {"eq45-48"}),
     ],
@@ -225,7 +225,7 @@ def test_checks_of_the_skews_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in names
     }
 
-    def swapped(one: str, two: str) -> Callable[..., skews.Sampling]:
+    def swapped(one: str, two: str) -> Callable[..., skews.SkewSampling]:
         other = {one: two, two: one}
         return lambda spread, p, name, *, batches: cached[spread, p, other.get(name, name)]
 

@@ -15,7 +15,7 @@ from trivet_papers.experiment import Arm, Drawing, Experiment, Results, Size, Ve
 from trivet_papers.le2018.experiments import EXPERIMENTS
 from trivet_papers.le2018.experiments.common import HUMAN, RATES, SOURCES
 from trivet_papers.le2018.noise_figures import METHODS
-from trivet_papers.runs import Run, Runner, planned, results
+from trivet_papers.runs import ArmRun, Runner, planned, results
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -44,8 +44,8 @@ def test_arms_make_runs(size: Size, tmp_path: Path) -> None:
 
 def test_each_seed_has_noise_of_its_own() -> None:
     arm = next(arm for arm in KNOWN["sop"].here.arms if arm.factors["labels"] == "topline")
-    assert [Run(arm, seed).settings["data"]["noise"]["seed"] for seed in (0, 7)] == [0, 7]
-    assert Run(arm, 0).key != Run(arm, 7).key
+    assert [ArmRun(arm, seed).settings["data"]["noise"]["seed"] for seed in (0, 7)] == [0, 7]
+    assert ArmRun(arm, 0).key != ArmRun(arm, 7).key
 
 
 def test_each_method_has_each_rate_with_its_topline() -> None:
@@ -149,7 +149,7 @@ TINY = [
 
 
 def run_paper(one: Experiment, root: Path, folder: Path, *changes: str) -> Results:
-    Runner(folder, data_root=root, models=None, say=lambda _: None).run_all([one], "paper", 1, [*TINY, *changes])
+    Runner(folder, data_root=root, models=None, report=lambda _: None).run_all([one], "paper", 1, [*TINY, *changes])
     found, lines = results(one, "paper", folder, 1, [*TINY, *changes])
     assert len(lines) == len(one.paper.arms)
     assert not any(line["failed"] for line in lines)

@@ -251,7 +251,7 @@ def scaled(function: Callable[..., Any]) -> Callable[..., Any]:
     ("name", "draw"),
     [
         ("tolerated_noise_rate", lambda: drawings.tolerance((2, 3), (2,), grid=11)),
-        ("one_to_one_factor", lambda: drawings.risk((2, 3), (2,), grid=11)),
+        ("single_negative_factor", lambda: drawings.risk((2, 3), (2,), grid=11)),
         ("hinged_margin_loss", lambda: drawings.partition(grid=11, margin=0.2, beta=1.4)),
     ],
 )

@@ -37,7 +37,7 @@ def test_every_check_of_the_paper_holds(checks: list[Check]) -> None:
         assert check.id.startswith("levi2021-")
         assert check.statement.endswith(".")
         assert check.expected
-        assert check.found
+        assert check.observed
 
 
 def no_positive_part(

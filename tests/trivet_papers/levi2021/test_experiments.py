@@ -14,7 +14,7 @@ from tests.datasets.test_mnist import write as write_mnist
 from tests.miniatures import cars196, cub, omniglot
 
 from trivet.reports.figure import style
-from trivet_papers.experiment import Arm, Drawing, Experiment, Results, Size, Table, Verdict, judge
+from trivet_papers.experiment import Arm, Drawing, Experiment, Results, ResultTable, Size, Verdict, judge
 from trivet_papers.levi2021.experiments import EXPERIMENTS
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes
@@ -62,7 +62,7 @@ def cells(one: Experiment, size: Size) -> dict[tuple[frozenset[tuple[str, object
     return {
         (frozenset(factors.items()), column.measure): float(text) / (100 if column.share else 1)
         for table in one.recipe(size).shows
-        if isinstance(table, Table)
+        if isinstance(table, ResultTable)
         for head, factors in table.rows
         for column in table.columns
         if (text := table.printed.get(head, {}).get(column.head, "deviation")) and not text.startswith("deviation")
@@ -138,7 +138,7 @@ def test_gains_of_the_printed_deviations() -> None:
     }
     scatter = random.Random(0)
     drawn = {arm: [scatter.gauss() for _ in range(8)] for arm in map(str, one.paper.arms)}
-    tables = {table.title.rpartition(": ")[2]: table for table in one.paper.shows if isinstance(table, Table)}
+    tables = {table.title.rpartition(": ")[2]: table for table in one.paper.shows if isinstance(table, ResultTable)}
 
     def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         data = str(arm.factors["data"])
@@ -250,7 +250,7 @@ def test_published_protocols_run_on_miniatures(name: str, published: Path, tmp_p
     thin = replace(one, paper=replace(one.paper, arms=tuple(by_data.values())))
     changes = ["training.steps=2", "batch.samples_per_class=3"] if name == "table1" else SMALL
     told: list[str] = []
-    Runner(tmp_path, data_root=published, models=None, say=told.append).run_all([thin], "paper", 1, changes)
+    Runner(tmp_path, data_root=published, models=None, report=told.append).run_all([thin], "paper", 1, changes)
     _, lines = results(thin, "paper", tmp_path, 1, changes)
     assert lines
     assert len(told) == len({run.key for run in planned(thin, "paper", 1, changes)})
@@ -258,7 +258,7 @@ def test_published_protocols_run_on_miniatures(name: str, published: Path, tmp_p
         assert not line["failed"]
         recalls = [key for step in line["values"].values() for key in step if key.endswith("recall@1")]
         assert recalls or "sub-clusters" in arm.measures
-    asked = {column.measure for part in thin.paper.shows if isinstance(part, Table) for column in part.columns}
+    asked = {column.measure for part in thin.paper.shows if isinstance(part, ResultTable) for column in part.columns}
     measured = {key for line in lines for step in line["values"].values() for key in step}
     assert asked <= measured
 
@@ -267,7 +267,7 @@ def test_some_measures_are_taken_at_the_end_only(published: Path, tmp_path: Path
     one = KNOWN["fig5a"]
     thin = replace(one, paper=replace(one.paper, arms=one.paper.arms[:1]))
     changes = [*SMALL, "training.epochs=6"]
-    Runner(tmp_path, data_root=published, models=None, say=print).run_all([thin], "paper", 1, changes)
+    Runner(tmp_path, data_root=published, models=None, report=print).run_all([thin], "paper", 1, changes)
     (line,) = results(thin, "paper", tmp_path, 1, changes)[1]
     assert list(line["values"]) == ["5", "6"]
     assert ["unseen/character/nmi" in values for values in line["values"].values()] == [False, True]

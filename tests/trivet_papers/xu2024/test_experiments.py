@@ -132,7 +132,7 @@ def smaller(one: Experiment, *factors: dict[str, object]) -> Experiment:
 
 
 def run_paper(one: Experiment, root: Path, folder: Path, *changes: str) -> Results:
-    Runner(folder, data_root=root, models=None, say=lambda _: None).run_all([one], "paper", 1, [*SMALL, *changes])
+    Runner(folder, data_root=root, models=None, report=lambda _: None).run_all([one], "paper", 1, [*SMALL, *changes])
     found, lines = results(one, "paper", folder, 1, [*SMALL, *changes])
     assert len(lines) == len(one.paper.arms)
     assert not any(line["failed"] for line in lines)

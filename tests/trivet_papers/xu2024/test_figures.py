@@ -182,7 +182,7 @@ def test_training_is_repeatable_and_measures_what_it_says() -> None:
     assert one == same != other
     assert one.before.mean_distance == pytest.approx(0.148, rel=0.02)
     assert 0 < one.after.mean_distance <= one.after.diameter
-    assert one.kept == one.after.mean_distance / one.before.mean_distance
+    assert one.shrinkage == one.after.mean_distance / one.before.mean_distance
     mean = train_digits(3, 2, 4, seed=0, steps=3, noise=0.5, reduction="mean")
     assert mean.before == one.before
     assert mean.after != one.after

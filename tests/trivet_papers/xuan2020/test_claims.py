@@ -36,7 +36,7 @@ def test_the_checks_hold() -> None:
     assert [check for check in checks if not check.holds] == []
     assert len({check.id for check in checks}) == len(checks) > 40
     assert all(check.id.startswith("xuan2020-") and check.statement.endswith(".") for check in checks)
-    assert all(type(check.holds) is bool and check.expected and check.found for check in checks)
+    assert all(type(check.holds) is bool and check.expected and check.observed for check in checks)
 
 
 def test_a_wrong_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from trivet.reports.figure import style
 from trivet.training.config import RunConfig
 from trivet.training.initial_network import untrained
 from trivet_papers import measured
-from trivet_papers.experiment import Arm, Drawing, Results, Size, Table, Verdict, judge
-from trivet_papers.measured import MEASURES, Subject
+from trivet_papers.experiment import Arm, Drawing, Results, ResultTable, Size, Verdict, judge
+from trivet_papers.measured import MEASURES, MeasuredModel
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
 from trivet_papers.xuan2020.experiments import EXPERIMENTS
@@ -81,7 +81,7 @@ def test_shared_arms_are_run_once() -> None:
 
 
 def printed(*, swap: bool = False, factor: float = 1.0) -> dict[str, Verdict]:
-    tables = [part for part in KNOWN["table1"].paper.shows if isinstance(part, Table)]
+    tables = [part for part in KNOWN["table1"].paper.shows if isinstance(part, ResultTable)]
     known = {
         (factors["set"], factors["order"]): {
             column.measure: factor * float(table.printed[head][column.head]) / 100 for column in table.columns
@@ -220,7 +220,7 @@ def test_what_is_shown_can_be_shown(name: str, size: Size) -> None:
 # The measures, on digits
 
 
-def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) -> Subject:
+def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) -> MeasuredModel:
     config = RunConfig.parse(
         {
             "data": {"name": "digits", "level": "digit"},
@@ -232,7 +232,7 @@ def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) ->
         source="a test",
     )
     splits = load(config.data, Path())
-    return Subject(untrained(config, splits.train), config, splits, step)
+    return MeasuredModel(untrained(config, splits.train), config, splits, step)
 
 
 def test_the_whole_set_against_the_definition() -> None:
@@ -255,7 +255,7 @@ def test_the_whole_set_of_a_random_network_has_its_own_statistics() -> None:
     model = measured.calibrated(one.model, one.splits)
     plain, expected = (
         nearest_pairs(of.embeddings("train"), of.items("train").labels["digit"]).s_an.mean()
-        for of in (one, Subject(model, one.config, one.splits, 1))
+        for of in (one, MeasuredModel(model, one.config, one.splits, 1))
     )
     found = MEASURES["whole-set"](one)["train/s_an"]
     assert found == pytest.approx(expected, abs=1e-9)
@@ -274,7 +274,7 @@ def test_steps_follow_disjoint_triplets_and_lower_the_loss(loss: str, monkeypatc
 
     monkeypatch.setattr("trivet_papers.xuan2020.measures.mine", spied)
     before = [parameter.clone() for parameter in one.model.parameters()]
-    own, other = measures._followed(one, "hard", "hard", 3, beside=True)
+    own, other = measures._followed(one, "hard", "hard", 3, fresh_batch=True)
     assert all(torch.equal(*pair) for pair in zip(before, one.model.parameters(), strict=True))
     assert len(seen) == 6
     assert all(len(set(rows.tolist())) == len(rows) for rows in seen)
@@ -289,7 +289,7 @@ def test_steps_follow_disjoint_triplets_and_lower_the_loss(loss: str, monkeypatc
 
     fall = value(own.before) - value(own.after)
     assert 0 < fall < 0.01
-    assert measures._followed(one, "hard", "hard", 1, beside=False)[1] is None
+    assert measures._followed(one, "hard", "hard", 1, fresh_batch=False)[1] is None
 
 
 def test_the_rate_is_a_five_hundredth_of_that_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +301,7 @@ def test_the_rate_is_a_five_hundredth_of_that_of_training(monkeypatch: pytest.Mo
             rates.append(lr)
 
     monkeypatch.setattr(torch.optim, "SGD", Spied)
-    measures._followed(subject("nca", learning_rate=0.005), "easy", "easy", 1, beside=False)
+    measures._followed(subject("nca", learning_rate=0.005), "easy", "easy", 1, fresh_batch=False)
     assert rates == [pytest.approx(1e-5)]
 
 
@@ -335,7 +335,7 @@ def run_paper(name: str, wanted: Callable[[Arm], bool], root: Path, folder: Path
     one = KNOWN[name]
     thin = replace(one, paper=replace(one.paper, arms=tuple(arm for arm in one.paper.arms if wanted(arm))))
     options = [*SMALL, *changes]
-    Runner(folder, data_root=root, models=None, say=lambda _: None).run_all([thin], "paper", 1, options)
+    Runner(folder, data_root=root, models=None, report=lambda _: None).run_all([thin], "paper", 1, options)
     found, lines = results(thin, "paper", folder, 1, options)
     assert len(lines) == len(thin.paper.arms) > 0
     assert not any(line["failed"] for line in lines)
@@ -348,7 +348,7 @@ FALLING = "training.milestones=[1]"
 def test_published_retrieval_runs(published: Path, tmp_path: Path) -> None:
     found = run_paper("table1", lambda arm: arm.factors["order"] == SECOND, published, tmp_path, FALLING)
     for part, arm in zip(KNOWN["table1"].paper.shows, found.arms, strict=True):
-        assert isinstance(part, Table)
+        assert isinstance(part, ResultTable)
         for column in part.columns:
             assert 0 <= found.get(0, column.measure, None, **arm.factors) <= 1
         assert found.get(0, "train/s_an", None, **arm.factors) <= 1
@@ -372,6 +372,6 @@ def test_published_steps_are_followed(published: Path, tmp_path: Path, monkeypat
     monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
     found = run_paper("fig3", lambda arm: arm.factors["order"] == FIRST, published, tmp_path, FALLING)
     for part in KNOWN["fig3"].paper.shows:
-        if isinstance(part, Table):
+        if isinstance(part, ResultTable):
             for column in part.columns:
                 assert 0 <= found.get(0, column.measure, column.at, **found.arms[0].factors) <= 1

@@ -32,14 +32,14 @@ def printed_pair_rates(noise_rate: npt.ArrayLike, num_classes: int) -> PairRates
 def injection_checks() -> Iterator[Check]:
     """Section 3.2: how single labels are corrupted."""
     generator = np.random.default_rng(7)
-    kept, others = 0.0, 0.0
+    same_error, other_error = 0.0, 0.0
     for classes, p in RATES:
         row = theory.symmetric_transition(p, classes)[0]
         drawn = np.bincount(
             observed_labels(np.zeros(200_000, dtype=np.int64), p, classes, generator), minlength=classes
         )
         off = np.abs(drawn / 200_000 - row) / np.sqrt(row * (1 - row) / 200_000)  # in standard errors
-        kept, others = max(kept, float(off[0])), max(others, float(off[1:].max()))
+        same_error, other_error = max(same_error, float(off[0])), max(other_error, float(off[1:].max()))
     reduced = max(
         float(abs(a - b))
         for classes, p in RATES
@@ -59,8 +59,8 @@ def injection_checks() -> Iterator[Check]:
         "eq6",
         "Symmetric noise keeps a label with probability 1 - p and gives each other one with p/(K-1).",
         "shares of 200000 drawn labels within 4 and 5 (own bound: many labels) standard errors",
-        f"{kept:.1f} and {others:.1f} standard errors off",
-        kept < 4 and others < 5,
+        f"{same_error:.1f} and {other_error:.1f} standard errors off",
+        same_error < 4 and other_error < 5,
     )
     yield check.below(
         "eq5",
@@ -160,8 +160,8 @@ def loss_checks() -> Iterator[Check]:
     other = d[:, None]
     yes, no = np.ones(len(d), dtype=bool), np.zeros(len(d), dtype=bool)
     flip = np.abs(theory.auxiliary_loss(d, yes) + theory.auxiliary_loss(d, no) - 2).max()
-    parts = theory.auxiliary_loss(d, yes) + theory.auxiliary_loss(other, no[:, None]) + MARGIN
-    split = np.abs(theory.unhinged_triplet_loss(d, other, margin=MARGIN) - parts).max()
+    loss_terms = theory.auxiliary_loss(d, yes) + theory.auxiliary_loss(other, no[:, None]) + MARGIN
+    split = np.abs(theory.unhinged_triplet_loss(d, other, margin=MARGIN) - loss_terms).max()
     options = {"margin": MARGIN, "beta": BETA}
     unhinged = theory.unhinged_margin_loss(d, yes, **options) + theory.unhinged_margin_loss(d, no, **options)
     constant = np.abs(unhinged - (2 * 2 + 2 * MARGIN)).max()
@@ -179,21 +179,21 @@ def loss_checks() -> Iterator[Check]:
     for p, w in SETTINGS:
         rates = theory.pair_noise_rates(p, 3)
         factors = theory.risk_factors(rates, w)
-        for flags, rate, scale, own_weight, its_weight in (
+        for flags, rate, scale, same_weight, flipped_weight in (
             (yes, rates.positive, factors.positive, 1.0, w),
             (no, rates.negative, factors.negative, w, 1.0),
         ):
-            own, flipped = theory.auxiliary_loss(d, flags), theory.auxiliary_loss(d, ~flags)
-            noisy = (1 - rate) * own_weight * own + rate * its_weight * flipped
-            scaled = scale * own_weight * own + its_weight * rate * 2
+            unflipped, flipped = theory.auxiliary_loss(d, flags), theory.auxiliary_loss(d, ~flags)
+            noisy = (1 - rate) * same_weight * unflipped + rate * flipped_weight * flipped
+            scaled = scale * same_weight * unflipped + flipped_weight * rate * 2
             expected = max(expected, float(np.abs(noisy - scaled).max()))
     # The noisy risk of a pair of T_m at one distance, with its weights as a positive and as a negative.
     q, weight, noisy_weight = 0.3, 0.5, 2.0
-    own, flipped = (theory.hinged_margin_loss(d[inner], flags[inner], **options) for flags in (yes, no))
-    risk = (1 - q) * weight * own + q * noisy_weight * flipped
+    unflipped, flipped = (theory.hinged_margin_loss(d[inner], flags[inner], **options) for flags in (yes, no))
+    risk = (1 - q) * weight * unflipped + q * noisy_weight * flipped
     factor, corrected_constant = 1 - q - q * noisy_weight / weight, 2 * MARGIN * q * noisy_weight
-    corrected = np.abs(risk - (factor * weight * own + corrected_constant)).max()
-    unweighted = np.abs(risk - (factor * own + corrected_constant)).max()
+    corrected = np.abs(risk - (factor * weight * unflipped + corrected_constant)).max()
+    unweighted = np.abs(risk - (factor * unflipped + corrected_constant)).max()
     yield check.below(
         "eq10", "The auxiliary loss of a pair and of the pair with its label flipped add up to the diameter 2.", flip
     )
@@ -249,9 +249,9 @@ def weight_checks() -> Iterator[Check]:
     d = distances_of(rows.numpy())
     a, positives, negatives = (index.numpy() for index in everyone)
     triplets = float(theory.unhinged_triplet_loss(d[a, positives], d[a, negatives], margin=MARGIN).sum())
-    same, apart = pairs_of(labels.numpy())
+    same, different = pairs_of(labels.numpy())
     of_pairs = (classes - 1) * samples * theory.auxiliary_loss(d, same)[same].sum()
-    of_pairs += (samples - 1) * theory.auxiliary_loss(d, same)[apart].sum() + MARGIN * len(a)
+    of_pairs += (samples - 1) * theory.auxiliary_loss(d, same)[different].sum() + MARGIN * len(a)
     split = abs(triplets - float(of_pairs))
     drawn = mine(rows, labels, positives="all", negatives="random", generator=torch.Generator().manual_seed(0))
     pairs = len(labels) * (classes - 1) * samples

@@ -107,7 +107,7 @@ def risk_checks() -> Iterator[Check]:
         printed = _rescaled_risk(truth, d, printed_pair_rates(p, 3), weight)
         errors["printed"] = min(errors["printed"], abs(noisy - printed))
         errors["hatless"] = min(errors["hatless"], abs(noisy - _noisy_weighted_risk(truth, d, 0.0, weight)))
-    kept, signs, dropped = _upper_bounds()
+    excess, signs, dropped = _upper_bounds()
     equal, zero_sum, positive, at_random = 0.0, 0.0, np.inf, 0.0
     for classes, samples in ((2, 3), (2, 4), (3, 2)):
         labels = np.repeat(np.arange(classes), samples)
@@ -126,12 +126,12 @@ def risk_checks() -> Iterator[Check]:
         grid = grid[np.abs(grid - (1 - 1 / classes)) > 1e-9]
         positive = min(positive, float(theory.single_negative_factor(grid, **options).min()))
         at_random = max(at_random, abs(float(theory.single_negative_factor(1 - 1 / classes, **options))))
-    mean_apart, mean_ratio = 0.0, 0.0
+    mean_gap, mean_ratio = 0.0, 0.0
     three, pairs_of_three = np.repeat(np.arange(3), 2), pairs_of(np.repeat(np.arange(3), 2))
     for p in (0.2, 0.4, 0.5, 0.8):
         table = theory.single_negative_coefficients(three, theory.symmetric_transition(p, 3), reduction="mean")
         pull, push = (table[mask] for mask in pairs_of_three)
-        mean_apart = max(mean_apart, float(np.ptp(pull)), float(np.ptp(push)))
+        mean_gap = max(mean_gap, float(np.ptp(pull)), float(np.ptp(push)))
         mean_ratio = max(mean_ratio, abs(float(push.mean() / pull.mean() + theory.negative_weight(3, 2))))
     distance_to_square = []
     for samples in (2, 5, 20):
@@ -141,12 +141,12 @@ def risk_checks() -> Iterator[Check]:
     q_negative = float(theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3).smallest)
     still = float(theory.single_negative_factor(0.5, num_classes=3, samples_per_class=2))
     at_half = noisy_coefficients(three, 0.5)
-    apart = float(np.abs(_minimiser(at_half) - _minimiser(noisy_coefficients(three, 0.0))).max())
+    gap = float(np.abs(_minimiser(at_half) - _minimiser(noisy_coefficients(three, 0.0))).max())
     by_factors = theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3)
     as_if = np.where(pairs_of_three[0], by_factors.positive, 0) - np.where(
         pairs_of_three[1], by_factors.negative * theory.negative_weight(3, 2), 0
     )
-    apart_by_factors = float(np.abs(_minimiser(as_if) - _minimiser(noisy_coefficients(three, 0.0))).max())
+    gap_by_factors = float(np.abs(_minimiser(as_if) - _minimiser(noisy_coefficients(three, 0.0))).max())
     off_line, disagreeing, reordered = _noisy_order(0.4)
     yield check(
         "eq17",
@@ -173,8 +173,8 @@ def risk_checks() -> Iterator[Check]:
         "eq21",
         "The upper bound of equation 21 holds whatever the sign of Q; Q >= 0 is needed only for the step after it.",
         "never exceeded by more than 1e-12, with Q of both signs among the cases",
-        f"largest excess {kept:.1e}; Q from {signs[0]:.2f} to {signs[1]:.2f}",
-        kept < 1e-12 and signs[0] < 0 < signs[1],
+        f"largest excess {excess:.1e}; Q from {signs[0]:.2f} to {signs[1]:.2f}",
+        excess < 1e-12 and signs[0] < 0 < signs[1],
     )
     yield check(
         "eq43",
@@ -195,8 +195,8 @@ def risk_checks() -> Iterator[Check]:
         "one-risk-factor-mean",
         "The same holds for the mean over the pairs used, whose number depends on the labels.",
         "coefficients equal within each kind of pair, ratio -(s-1)/((K-1)s), within 1e-12; 3 classes of 2",
-        f"{mean_apart:.1e} and {mean_ratio:.1e}",
-        max(mean_apart, mean_ratio) < 1e-12,
+        f"{mean_gap:.1e} and {mean_ratio:.1e}",
+        max(mean_gap, mean_ratio) < 1e-12,
     )
     yield check(
         "risk-factor-positive",
@@ -224,8 +224,8 @@ def risk_checks() -> Iterator[Check]:
         "The minimiser of the clean unhinged risk minimises the expected noisy one under 1-1 sampling.",
         "the lowest of 12 descents of 3 classes of 2 on a circle has the same distances at p = 0 and 0.5 within "
         "1e-5, although Q < 0; with the paper's factors in place of the exact ones it has others",
-        f"{apart:.1e} apart, Q = {by_factors.smallest:.2f}; {apart_by_factors:.2f} apart",
-        apart < 1e-5 and by_factors.smallest < 0 and apart_by_factors > 0.1,
+        f"{gap:.1e} apart, Q = {by_factors.smallest:.2f}; {gap_by_factors:.2f} apart",
+        gap < 1e-5 and by_factors.smallest < 0 and gap_by_factors > 0.1,
     )
     yield check(
         "proposition-1-condition-2",
@@ -245,10 +245,10 @@ def margin_checks() -> Iterator[Check]:
     sets = theory.margin_partition(d, flags, **options)
     clean, flipped = (theory.hinged_margin_loss(d, t, **options) > 0 for t in (flags, ~flags))
     wrong = sum(
-        int((part != expected).sum())
-        for part, expected in zip(sets, (clean & flipped, clean & ~flipped, ~clean & flipped), strict=True)
+        int((selected != expected).sum())
+        for selected, expected in zip(sets, (clean & flipped, clean & ~flipped, ~clean & flipped), strict=True)
     )
-    in_one = int((np.sum(sets, axis=0) == 1).sum())
+    in_exactly_1 = int((np.sum(sets, axis=0) == 1).sum())
     off = [_multipliers_off(classes) for classes in (10**3, 10**4, 10**5)]
     # z times the multipliers of T_m^+ against those of T_m^-, at the extreme skews of gamma below and above one half.
     ahead = {}
@@ -260,8 +260,8 @@ def margin_checks() -> Iterator[Check]:
         "margin-partition",
         "The three sets of pairs of section 5.3 are disjoint and cover all pairs.",
         "each of 10000 pairs in one set, that of its active losses",
-        f"{in_one} in one set, {wrong} in another set than their losses say",
-        in_one == len(d) and wrong == 0,
+        f"{in_exactly_1} in one set, {wrong} in another set than their losses say",
+        in_exactly_1 == len(d) and wrong == 0,
     )
     yield check(
         "eq45-48",
@@ -305,12 +305,12 @@ def _upper_bounds() -> tuple[float, tuple[float, float], float]:
     factors = theory.risk_factors(theory.pair_noise_rates(p, classes), 1 / classes)
     change = factors.positive * to_positive + factors.negative * to_negative / classes
     q = factors.smallest
-    kept = float((change - q * (to_positive + to_negative / classes)).max())
-    return kept, (float(q.min()), float(q.max())), float((change - q * (to_positive + to_negative)).max())
+    excess = float((change - q * (to_positive + to_negative / classes)).max())
+    return excess, (float(q.min()), float(q.max())), float((change - q * (to_positive + to_negative)).max())
 
 
 def noisy_coefficients(truth: Integers, noise_rate: float) -> Floats:
-    """How often each pair pulls (> 0) or pushes (< 0) in the expected risk of 1-1 sampling, `(N, N)`."""
+    """Weights with which each pair pulls (> 0) or pushes (< 0) in the expected risk of 1-1 sampling, `(N, N)`."""
     classes = int(truth.max()) + 1
     return theory.single_negative_coefficients(truth, theory.symmetric_transition(noise_rate, classes))
 

@@ -56,7 +56,7 @@ def sampling_checks() -> Iterator[Check]:
     # Corrupted pairs among those that uniform 1-1 sampling uses, of 12 classes of 5 with labels of p = 0.3.
     generator, truth = np.random.default_rng(8), np.arange(60) % 12
     noisy = observed_labels(truth, 0.3, 12, generator)
-    together, apart = pairs_of(noisy)
+    together, different = pairs_of(noisy)
     uniform = mine(
         rows, torch.from_numpy(noisy), positives="all", negatives="random", generator=torch.Generator().manual_seed(0)
     )
@@ -64,7 +64,7 @@ def sampling_checks() -> Iterator[Check]:
     for other in (uniform.positive, uniform.negative):
         used[uniform.anchor.numpy(), other.numpy()] = True
     same = truth[:, None] == truth
-    wrong_positive, wrong_negative = float(used[together & ~same].mean()), float(used[apart & same].mean())
+    wrong_positive, wrong_negative = float(used[together & ~same].mean()), float(used[different & same].mean())
     cases = {
         "a = p = n": (0, 0, 0),
         "a = p, n apart": (0, 0, 1),

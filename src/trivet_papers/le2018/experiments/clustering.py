@@ -1,4 +1,4 @@
-"""What noise leaves of NMI on all three data sets: figure 4."""
+"""NMI under noise on all three data sets: figure 4."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Experiment, Of, Recipe, Size
-from trivet_papers.le2018.experiments.common import DATA, OVER, RATES, SOURCES, Source, cells, middle, recipe
+from trivet_papers.experiment import Claim, Experiment, Recipe, SeedValue, Size
+from trivet_papers.le2018.experiments.common import DATA, OVER, RATES, SOURCES, NoisyDataset, cells, middle, recipe
 from trivet_papers.le2018.noise_figures import clustering_figure
 
 
-def clustering_claims(sources: Mapping[str, Source]) -> tuple[Claim, ...]:
-    def behind(of: Of, source: Source) -> float:
+def clustering_claims(sources: Mapping[str, NoisyDataset]) -> tuple[Claim, ...]:
+    def behind(of: SeedValue, source: NoisyDataset) -> float:
         return middle(of, source, source.nmi, "random") - middle(of, source, source.nmi, "marginal")
 
-    def closer(name: str) -> Callable[[Of], float]:
+    def closer(name: str) -> Callable[[SeedValue], float]:
         return lambda of: behind(of, sources["SOP"]) - behind(of, sources[name])
 
-    def fixed(of: Of) -> float:
-        gaps = [middle(of, one, one.nmi, "random") - middle(of, one, one.nmi, "fixed") for one in sources.values()]
+    def fixed(of: SeedValue) -> float:
+        gaps = [
+            middle(of, source, source.nmi, "random") - middle(of, source, source.nmi, "fixed")
+            for source in sources.values()
+        ]
         return float(np.mean(gaps))
 
     return (
@@ -42,7 +45,7 @@ def clustering_claims(sources: Mapping[str, Source]) -> tuple[Claim, ...]:
 
 def made(size: Size) -> Recipe:
     sources = {key: SOURCES[size][key] for key in ("SOP", "CUB", "Flowers")}
-    runs = [(source, one) for source in sources.values() for one in cells(source)]
+    runs = [(source, cell) for source in sources.values() for cell in cells(source)]
     shows = (clustering_figure([(source.name, source.nmi) for source in sources.values()], RATES),)
     return recipe(size, runs, clustering_claims(sources), shows, "; ".join(DATA[size][key] for key in sources), "")
 

@@ -1,4 +1,4 @@
-"""What the experiments share: their data and runs, ratios to the topline, and what the paper leaves open."""
+"""Data, runs and ratios to the topline that the experiments share, and what the paper leaves open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Of, Recipe, Size, Table, merged
+from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Recipe, ResultTable, SeedValue, Size, merged
 from trivet_papers.le2018.noise_figures import METHODS
 from trivet_papers.runs import SEED
 from trivet_papers.stand_ins import AT_THE_END, BANKING, CIFAR, CUB, OMNIGLOT
@@ -25,7 +25,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class NoisyDataset:
     """A data set, the network trained on it and for how long.
 
     Attributes:
@@ -62,19 +62,21 @@ def _published(data: Mapping[str, Any], *, pretrained: bool) -> dict[str, Any]:
     }
 
 
-SOURCES: dict[Size, dict[str, Source]] = {
+SOURCES: dict[Size, dict[str, NoisyDataset]] = {
     "here": {
-        "SOP": Source("Omniglot", OMNIGLOT, "unseen/character", "untrained", 600, 1e-3, raw=True),
-        "CUB": Source("CUB-50", CUB, "unseen/class", "pretrained only", 120, 3e-5),
-        "Flowers": Source("BANKING77", BANKING, "unseen/intent", "pretrained only", 300, 3e-4),
-        "CIFAR": Source("CIFAR-10N", CIFAR, "seen/class", "untrained", 600, 1e-3, classes=10, items=6, raw=True),
+        "SOP": NoisyDataset("Omniglot", OMNIGLOT, "unseen/character", "untrained", 600, 1e-3, raw=True),
+        "CUB": NoisyDataset("CUB-50", CUB, "unseen/class", "pretrained only", 120, 3e-5),
+        "Flowers": NoisyDataset("BANKING77", BANKING, "unseen/intent", "pretrained only", 300, 3e-4),
+        "CIFAR": NoisyDataset("CIFAR-10N", CIFAR, "seen/class", "untrained", 600, 1e-3, classes=10, items=6, raw=True),
     },
     "paper": {
-        "SOP": Source("SOP", _published({"name": "sop"}, pretrained=False), "unseen/class", "untrained", 40_000, 1e-3),
-        "CUB": Source(
+        "SOP": NoisyDataset(
+            "SOP", _published({"name": "sop"}, pretrained=False), "unseen/class", "untrained", 40_000, 1e-3
+        ),
+        "CUB": NoisyDataset(
             "CUB", _published({"name": "cub"}, pretrained=True), "unseen/class", "pretrained only", 4000, 1e-5
         ),
-        "Flowers": Source(
+        "Flowers": NoisyDataset(
             "Flowers-102",
             _published({"name": "flowers102"}, pretrained=True),
             "unseen/class",
@@ -82,7 +84,7 @@ SOURCES: dict[Size, dict[str, Source]] = {
             4000,
             1e-5,
         ),
-        "CIFAR": Source(
+        "CIFAR": NoisyDataset(
             "CIFAR-10N",
             merged(
                 _published({"name": "cifar10", "image_size": 32, "resize": 32}, pretrained=False),
@@ -111,24 +113,25 @@ CHOSEN = (
 )
 
 
-def cell(source: Source, method: str, kind: str = "noise", p: float = 0.0) -> Cell:
+def cell(source: NoisyDataset, method: str, kind: str = "noise", p: float = 0.0) -> Cell:
     """The factors of a run; without noise there is no topline of its own."""
     return {"data": source.name, "method": method, "labels": "noise" if p == 0 else kind, "p": p}
 
 
-def untrained(source: Source) -> Cell:
+def untrained(source: NoisyDataset) -> Cell:
     return {"data": source.name, "method": source.start, "labels": "none", "p": 0.0}
 
 
-def references(source: Source) -> list[tuple[str, Cell]]:
-    """What no run has trained, with its name: the network before training, and the inputs as they are."""
+def references(source: NoisyDataset) -> list[tuple[str, Cell]]:
+    """The references that no run has trained, with their names: the network before training, and the inputs as they
+    are."""
     pixels: Cell = {"data": source.name, "method": INPUTS, "labels": "none", "p": 0.0}
     return [(source.start, untrained(source)), *([(INPUTS, pixels)] if source.raw else [])]
 
 
-def arm(source: Source, one: Cell) -> Arm:
+def arm(source: NoisyDataset, cell: Cell) -> Arm:
     """The run of a cell, measured at the end; the untrained network before."""
-    method, kind, p = str(one["method"]), str(one["labels"]), float(one["p"])
+    method, kind, p = str(cell["method"]), str(cell["labels"]), float(cell["p"])
     loss = {"margin": 0.2, "distance": "euclidean", "positives": "all", **LOSSES.get(method, LOSSES["random"])}
     settings = merged(
         source.settings,
@@ -151,16 +154,16 @@ def arm(source: Source, one: Cell) -> Arm:
         settings = merged(settings, {"data": {"noise": noise}})
     measures = ("recall", "clusters")
     if kind == "none":
-        return Arm(one, settings, ("inputs",) if method == INPUTS else measures, (0,))
-    return Arm(one, settings, measures)
+        return Arm(cell, settings, ("inputs",) if method == INPUTS else measures, (0,))
+    return Arm(cell, settings, measures)
 
 
-def ratio(of: Of, source: Source, measure: str, method: str, p: float) -> float:
-    """What noise leaves of the measure that as many clean items reach."""
+def ratio(of: SeedValue, source: NoisyDataset, measure: str, method: str, p: float) -> float:
+    """The share that noise leaves of the measure that as many clean items reach."""
     return of(measure, **cell(source, method, "noise", p)) / of(measure, **cell(source, method, "topline", p))
 
 
-def middle(of: Of, source: Source, measure: str, method: str) -> float:
+def middle(of: SeedValue, source: NoisyDataset, measure: str, method: str) -> float:
     """The mean of that over the rates where the methods part."""
     return float(np.mean([ratio(of, source, measure, method, p) for p in MIDDLE]))
 
@@ -168,15 +171,15 @@ def middle(of: Of, source: Source, measure: str, method: str) -> float:
 OVER = "ratio to the topline, mean over p = 0.3 to 0.6"
 
 
-def cells(source: Source) -> list[Cell]:
+def cells(source: NoisyDataset) -> list[Cell]:
     """All runs of a data set, those without training first."""
-    found = [one for _, one in references(source)]
+    result = [reference for _, reference in references(source)]
     for p in RATES:
         for method in METHODS:
-            found.append(cell(source, method, "noise", p))
+            result.append(cell(source, method, "noise", p))
             if p > 0:
-                found.append(cell(source, method, "topline", p))
-    return found
+                result.append(cell(source, method, "topline", p))
+    return result
 
 
 DATA: dict[Size, dict[str, str]] = {
@@ -240,19 +243,19 @@ FAIR = {
 
 def recipe(
     size: Size,
-    runs: Sequence[tuple[Source, Cell]],
+    runs: Sequence[tuple[NoisyDataset, Cell]],
     claims: tuple[Claim, ...],
-    shows: tuple[Table | Drawing, ...],
+    shows: tuple[ResultTable | Drawing, ...],
     data: str,
     key: str,
 ) -> Recipe:
-    sources = {one.name: one for one, _ in runs}
-    names = [name for name, one in SOURCES[size].items() if one.name in sources]
+    sources = {dataset.name: dataset for dataset, _ in runs}
+    names = [name for name, dataset in SOURCES[size].items() if dataset.name in sources]
     lengths = [f"{SOURCES[size][name].steps:,} steps at {SOURCES[size][name].rate:g}" for name in names]
-    one = SOURCES[size][names[0]]
+    dataset = SOURCES[size][names[0]]
     setting = (
-        f"{'; '.join(NETWORKS[size][name] for name in names)}; unit rows; batches of {one.classes} x {one.items}; "
-        f"margin 0.2, beta 1.4; RMSProp, {'; '.join(lengths)}"
+        f"{'; '.join(NETWORKS[size][name] for name in names)}; unit rows; batches of {dataset.classes} x "
+        f"{dataset.items}; margin 0.2, beta 1.4; RMSProp, {'; '.join(lengths)}"
     )
     fair = FAIR[key] or " ".join(FAIR[name] for name in names)
     return Recipe(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Of, Recipe, Size, Table
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
 from trivet_papers.le2018.experiments.common import (
     DATA,
     MIDDLE,
     OVER,
     RATES,
     SOURCES,
-    Source,
+    NoisyDataset,
     cell,
     cells,
     middle,
@@ -29,17 +29,17 @@ GOOD = 0.8  # of a ratio: what counts as good relative performance
 ALIKE = 0.05  # of a ratio: so much less is still as robust
 
 
-def half_way(of: Of, source: Source, measure: str, method: str) -> float:
+def half_way(of: SeedValue, source: NoisyDataset, measure: str, method: str) -> float:
     """The rate at which half of the fall of the ratio between p = 0 and the largest p has happened."""
     falls = [1 - ratio(of, source, measure, method, p) for p in RATES]
     if not np.isfinite(falls).all() or falls[-1] <= 0:
         return math.nan
-    later = next(place for place, fall in enumerate(falls) if fall >= falls[-1] / 2)
+    later = next(index for index, fall in enumerate(falls) if fall >= falls[-1] / 2)
     low, high = falls[later - 1], falls[later]
     return RATES[later - 1] + (falls[-1] / 2 - low) / (high - low) * (RATES[later] - RATES[later - 1])
 
 
-def without_noise(source: Source) -> Claim:
+def without_noise(source: NoisyDataset) -> Claim:
     """The claim on clean labels."""
     return Claim(
         "Without noise, fixed semi-hard negatives are slightly better than random ones.",
@@ -48,8 +48,8 @@ def without_noise(source: Source) -> Claim:
     )
 
 
-def fixed_falls_faster(source: Source) -> list[Claim]:
-    def less(measure: str) -> Callable[[Of], float]:
+def fixed_falls_faster(source: NoisyDataset) -> list[Claim]:
+    def less(measure: str) -> Callable[[SeedValue], float]:
         return lambda of: middle(of, source, measure, "random") - middle(of, source, measure, "fixed")
 
     return [
@@ -62,10 +62,10 @@ def fixed_falls_faster(source: Source) -> list[Claim]:
     ]
 
 
-def as_robust(source: Source) -> list[Claim]:
+def as_robust(source: NoisyDataset) -> list[Claim]:
     """The claims that from a pretrained network the marginal loss is as robust as the triplet loss."""
 
-    def not_less(measure: str) -> Callable[[Of], float]:
+    def not_less(measure: str) -> Callable[[SeedValue], float]:
         return lambda of: middle(of, source, measure, "marginal") - middle(of, source, measure, "random") + ALIKE
 
     return [
@@ -78,18 +78,18 @@ def as_robust(source: Source) -> list[Claim]:
     ]
 
 
-def sop_claims(source: Source) -> tuple[Claim, ...]:
-    def widens(of: Of) -> float:
+def sop_claims(source: NoisyDataset) -> tuple[Claim, ...]:
+    def widens(of: SeedValue) -> float:
         early = 1 - ratio(of, source, source.recall, "fixed", 0.3)
         return ratio(of, source, source.recall, "fixed", 0.3) - ratio(of, source, source.recall, "fixed", 0.6) - early
 
-    def last(measure: str) -> Callable[[Of], dict[str, float]]:
+    def last(measure: str) -> Callable[[SeedValue], dict[str, float]]:
         return lambda of: {
             method: middle(of, source, measure, method) - middle(of, source, measure, "marginal")
             for method in ("random", "fixed")
         }
 
-    def narrower(of: Of) -> float:
+    def narrower(of: SeedValue) -> float:
         gaps = [
             middle(of, source, measure, "random") - middle(of, source, measure, "fixed")
             for measure in (source.recall, source.nmi)
@@ -125,7 +125,7 @@ def sop_claims(source: Source) -> tuple[Claim, ...]:
     )
 
 
-def cub_claims(source: Source) -> tuple[Claim, ...]:
+def cub_claims(source: NoisyDataset) -> tuple[Claim, ...]:
     return (
         without_noise(source),
         *fixed_falls_faster(source),
@@ -138,8 +138,8 @@ def cub_claims(source: Source) -> tuple[Claim, ...]:
     )
 
 
-def flowers_claims(source: Source) -> tuple[Claim, ...]:
-    def fall(of: Of, method: str, kind: str) -> float:
+def flowers_claims(source: NoisyDataset) -> tuple[Claim, ...]:
+    def fall(of: SeedValue, method: str, kind: str) -> float:
         start = of(source.recall, **cell(source, method))
         return start - float(np.mean([of(source.recall, **cell(source, method, kind, p)) for p in MIDDLE]))
 
@@ -160,25 +160,27 @@ def flowers_claims(source: Source) -> tuple[Claim, ...]:
     )
 
 
-def table(source: Source) -> Table:
+def table(source: NoisyDataset) -> ResultTable:
     rows = tuple(
         (f"{METHODS[method]}, p = {p:g}{', topline' if kind == 'topline' else ''}", cell(source, method, kind, p))
         for method in METHODS
         for p in (0.0, 0.2, 0.4, 0.6, 0.8)
         for kind in (("noise", "topline") if p else ("noise",))
     )
-    columns = (Column("recall@1", source.recall), Column("NMI", source.nmi))
-    return Table(f"{source.name}: test items with clean labels", (*references(source), *rows), columns)
+    columns = (ResultColumn("recall@1", source.recall), ResultColumn("NMI", source.nmi))
+    return ResultTable(f"{source.name}: test items with clean labels", (*references(source), *rows), columns)
 
 
-def curves(size: Size, key: str, claims: Callable[[Source], tuple[Claim, ...]], figures: tuple[str, str]) -> Recipe:
+def curves(
+    size: Size, key: str, claims: Callable[[NoisyDataset], tuple[Claim, ...]], figures: tuple[str, str]
+) -> Recipe:
     source = SOURCES[size][key]
-    shows: list[Table | Drawing] = [
+    shows: list[ResultTable | Drawing] = [
         curves_figure("recall", source.name, source.recall, figures[0], RATES, untrained(source)),
         curves_figure("nmi", source.name, source.nmi, figures[1], RATES, untrained(source)),
         table(source),
     ]
-    return recipe(size, [(source, one) for one in cells(source)], claims(source), tuple(shows), DATA[size][key], key)
+    return recipe(size, [(source, cell) for cell in cells(source)], claims(source), tuple(shows), DATA[size][key], key)
 
 
 EXPERIMENTS = (

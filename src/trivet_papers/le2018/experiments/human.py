@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Column, Experiment, Of, Recipe, Size, Table
+from trivet_papers.experiment import Claim, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
 from trivet_papers.le2018.experiments.common import (
     DATA,
     HUMAN,
     SOURCES,
     Cell,
-    Source,
+    NoisyDataset,
     cell,
     recipe,
     references,
@@ -23,26 +23,26 @@ from trivet_papers.le2018.noise_figures import METHODS, human_figure
 UNIFORM = "uniform"
 
 
-def human_cell(source: Source, method: str, kind: str) -> Cell:
+def human_cell(source: NoisyDataset, method: str, kind: str) -> Cell:
     """The factors of a run on the labels of people, or on drawn noise as frequent as the worst of these."""
     p = HUMAN.get(kind, HUMAN["worse"])
     return {"data": source.name, "method": method, "labels": "noise" if kind == UNIFORM else kind, "p": p}
 
 
-def human_claims(source: Source) -> tuple[Claim, ...]:
-    def left(of: Of, method: str, kind: str) -> float:
+def human_claims(source: NoisyDataset) -> tuple[Claim, ...]:
+    def left(of: SeedValue, method: str, kind: str) -> float:
         p = HUMAN[kind]
         return of(source.recall, **human_cell(source, method, kind)) / of(
             source.recall, **cell(source, method, "topline", p)
         )
 
-    def mean(of: Of, method: str) -> float:
+    def mean(of: SeedValue, method: str) -> float:
         return float(np.mean([left(of, method, kind) for kind in HUMAN]))
 
-    def slope(of: Of) -> float:
+    def slope(of: SeedValue) -> float:
         rates = [0.0, *HUMAN.values()]
         cells = [cell(source, "random"), *(human_cell(source, "random", kind) for kind in HUMAN)]
-        values = [of(source.recall, **one) for one in cells]
+        values = [of(source.recall, **factors) for factors in cells]
         return -float(np.polyfit(rates, values, 1)[0]) if np.isfinite(values).all() else math.nan
 
     return (
@@ -74,12 +74,12 @@ def made(size: Size) -> Recipe:
             rows.append((f"{name}, {kind}, {100 * p:.0f} % wrong", human_cell(source, method, kind)))
             rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source, method, "topline", p)))
         rows.append((f"{name}, drawn, {100 * HUMAN['worse']:.0f} % wrong", human_cell(source, method, UNIFORM)))
-    columns = (Column("recall@1", source.recall), Column("NMI", source.nmi))
+    columns = (ResultColumn("recall@1", source.recall), ResultColumn("NMI", source.nmi))
     shows = (
         human_figure(source.name, source.recall, HUMAN, untrained(source)),
-        Table(f"{source.name}: test images with clean labels", tuple(rows), columns),
+        ResultTable(f"{source.name}: test images with clean labels", tuple(rows), columns),
     )
-    runs = [(source, one) for _, one in rows]
+    runs = [(source, factors) for _, factors in rows]
     return recipe(size, runs, human_claims(source), shows, DATA[size]["CIFAR"], "CIFAR")
 
 

@@ -1,4 +1,4 @@
-"""What Levi et al. 2021 state in sections 3 and 4 and the appendices, each checked by computation, with the misprints.
+"""Statements of Levi et al. 2021, sections 3 and 4 and the appendices, each checked by computation, with the misprints.
 
 Claims about trained networks are in `trivet.commands.demo.run`.
 """

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, own_classes, squared_distances
+from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
 
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Smallest even class sizes from which on the split map wins, by number of classes, for these p.
@@ -53,9 +53,9 @@ def easy_expectation() -> Iterator[Check]:
         labels = torch.cartesian_prod(*[torch.arange(t)] * n)
         weights = probabilities[torch.arange(n), labels].prod(1)
         triplet, pair = _easy_losses(d, labels, margin=0.3, beta=0.8)
-        found_triplet = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
-        found_pair = float(risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
-        error = max(abs(found_triplet - float(weights @ triplet)), abs(found_pair - float(weights @ pair)))
+        measured_triplet = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
+        measured_pair = float(risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
+        error = max(abs(measured_triplet - float(weights @ triplet)), abs(measured_pair - float(weights @ pair)))
         yield check.below(
             f"easy-enumeration-t{t}",
             f"The closed form of the expected easy-positive losses is their mean over all {len(labels)} labellings "
@@ -149,21 +149,22 @@ def claim_1() -> Iterator[Check]:
     )
 
 
-def no_match_probability(p: float, own: int, others: int) -> float:
-    """P(no label of `own` samples of the anchor's class and `others` of the other one is that of the anchor), t = 2."""
+def no_match_probability(p: float, same: int, others: int) -> float:
+    """P(no label of `same` samples of the anchor's class and `others` of the other one is that of the anchor), t =
+    2."""
     q = 1 - p
-    return p ** (others + 1) * q**own + p**own * q ** (others + 1)
+    return p ** (others + 1) * q**same + p**same * q ** (others + 1)
 
 
 def _no_match() -> Check:
     p = 0.7
     rows = torch.tensor([[p, 1 - p], [1 - p, p]], dtype=torch.float64)
     error, gap = 0.0, np.inf
-    for own, others in product(range(4), range(4)):
-        true = float((rows[0] * (1 - rows[0]) ** own * (1 - rows[1]) ** others).sum())
-        error = max(error, abs(no_match_probability(p, own, others) - true))
-        if own and others:  # printed: m counts those of the anchor's class, and the last exponent is j + 1
-            printed = p ** (own + 1) * (1 - p) ** others + p**others * (1 - p) ** (own + others + 3)
+    for same, others in product(range(4), range(4)):
+        true = float((rows[0] * (1 - rows[0]) ** same * (1 - rows[1]) ** others).sum())
+        error = max(error, abs(no_match_probability(p, same, others) - true))
+        if same and others:  # printed: m counts those of the anchor's class, and the last exponent is j + 1
+            printed = p ** (same + 1) * (1 - p) ** others + p**others * (1 - p) ** (same + others + 3)
             gap = min(gap, abs(printed - true))
     return check(
         "claim-1-no-match",
@@ -176,18 +177,18 @@ def _no_match() -> Check:
 
 
 def _others() -> Check:
-    apart, changed = 0.0, 1.0
+    largest, changed = 0.0, 1.0
     for t, s, p in ((2, 6, 0.8), (3, 4, 0.7)):
         probabilities = risk.label_probabilities(t, s, p)
-        one, other = (risk.expected_easy_triplet_losses(d, probabilities, margin=1) for d in _halves(t, s))
-        apart = max(apart, float((one - other)[s:].abs().max()))
-        changed = min(changed, float((one - other)[:s].abs().min()))
+        first, second = (risk.expected_easy_triplet_losses(d, probabilities, margin=1) for d in _halves(t, s))
+        largest = max(largest, float((first - second)[s:].abs().max()))
+        changed = min(changed, float((first - second)[:s].abs().min()))
     return check(
         "claim-1-other-anchors",
         "Splitting the first class changes nothing for anchors of the others, so one anchor of that class decides.",
         "below 1e-12 for the others, above 0.01 for those of the class (own bounds; t = 2, 3)",
-        f"{apart:.1e} and {changed:.3f}",
-        apart < 1e-12 and changed > 0.01,
+        f"{largest:.1e} and {changed:.3f}",
+        largest < 1e-12 and changed > 0.01,
     )
 
 
@@ -212,9 +213,9 @@ def _drawn_labels() -> Iterator[Check]:
     generator = torch.Generator().manual_seed(0)
     draws = 20000
     for size in (4, 8):
-        own, p = own_classes(2, size), 0.8
+        classes, p = repeated_labels(2, size), 0.8
         flips = torch.rand(draws, 2 * size, generator=generator) >= p
-        labels = torch.where(flips, 1 - own, own)
+        labels = torch.where(flips, 1 - classes, classes)
         errors = []
         for d, expected in zip(_halves(2, size), risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True):
             losses, _ = _easy_losses(d, labels, margin=1, beta=1)
@@ -236,13 +237,13 @@ def claim_2() -> Iterator[Check]:
     for t, p, b in product((2, 3, 5), (0.6, 0.9), (0.0, 0.5, 1.5, 2.5)):
         sizes = np.array([2, 4, 8, 20])
         collapsed, split = risk.collapsed_and_split_margin_losses(t, sizes, p, beta=b)
-        for place, size in enumerate(sizes.tolist()):
+        for index, size in enumerate(sizes.tolist()):
             probabilities = risk.label_probabilities(t, size, p)
             easy = risk.easy_positive_probabilities(probabilities[0], probabilities[1:])[size // 2 - 1 : size - 1]
             differ = 1 - float(risk.match_probabilities(probabilities)[0, 1])
             gain = size / 2 * differ - float(easy.sum()) * (max(0, 2 - b) - max(0, 1 - b))
-            error = max(error, abs(collapsed[place] - split[place] - gain))
-    own = own_classes(3, 4)
+            error = max(error, abs(collapsed[index] - split[index] - gain))
+    classes = repeated_labels(3, 4)
     collapsed_map, split_map = _halves(3, 4)
     changed = (1 + (collapsed_map != split_map)[0].nonzero().flatten()).tolist()
     yield check(
@@ -271,8 +272,8 @@ def claim_2() -> Iterator[Check]:
         "Error: the samples whose distance differs between the two maps are printed as those up to n / 2, right "
         "for two classes only; they end at n / t.",
         "the last is 4 = n / t, not 6, with t = 3, n = 12",
-        f"{changed} of {len(own)}",
-        max(changed) == len(own) // 3 < len(own) // 2,
+        f"{changed} of {len(classes)}",
+        max(changed) == len(classes) // 3 < len(classes) // 2,
     )
     yield from _displays()
 
@@ -369,8 +370,8 @@ def claim_4() -> Iterator[Check]:
     generator = torch.Generator().manual_seed(0)
     excess = -1.0
     for _ in range(50):
-        own = torch.randint(0, 2, (9,), generator=generator)
-        rows = torch.where(own[:, None] == torch.arange(2), 0.8, 0.2).double()
+        classes = torch.randint(0, 2, (9,), generator=generator)
+        rows = torch.where(classes[:, None] == torch.arange(2), 0.8, 0.2).double()
         anchor = rows[0]
         weights = risk.easy_triplet_weights(anchor, rows[1:])
         for far in range(1, 8):

@@ -16,7 +16,7 @@ from trivet.metrics import nmi
 from trivet.mining import mine
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, own_classes, squared_distances
+from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
 
 FLOAT32 = 5e-8  # of a loss with beta, which is held in float32
 # Eight unit vectors in the plane, no two distances equal; the last has no other of its class.
@@ -59,12 +59,12 @@ def losses() -> Iterator[Check]:
     other = LABELS[:, None] != LABELS
     distinct = ~other & ~torch.eye(n, dtype=torch.bool)
     hinge = (d[:, :, None] - d[:, None] + margin).clamp(min=0)
-    apart = [
+    between_terms = [
         float(d[distinct].sum() + (1 - d[other]).clamp(min=0).sum()) / n**2,
         float((hinge * distinct[:, :, None] * other[:, None]).sum()) / n**3,
         float((d[distinct] - beta + margin).clamp(min=0).sum() + (beta - d[other] + margin).clamp(min=0).sum()) / n**2,
     ]
-    own = [0.0, float((margin - d[other]).clamp(min=0).sum()) / n**3, n * max(0.0, margin - beta) / n**2]
+    self_terms = [0.0, float((margin - d[other]).clamp(min=0).sum()) / n**3, n * max(0.0, margin - beta) / n**2]
     # At beta 0.1 a sample with itself is not free.
     low = MarginLoss(
         beta=0.1, distance="squared_euclidean", normalize=False, positives="all", negatives="all", reduction="objective"
@@ -77,7 +77,7 @@ def losses() -> Iterator[Check]:
         for variant in _VARIANTS
         for positives in _SETS
     }
-    one_way = max(
+    lopsided = max(
         abs(
             float(risk.expected_triplet_loss(rows, labels, margin=margin, self_terms="excluded"))
             - _mirrored(rows, labels)
@@ -106,20 +106,20 @@ def losses() -> Iterator[Check]:
         "self-pairs",
         "In these sums a sample with itself adds nothing to the contrastive loss, (margin - D_an)_+ for each "
         "negative to the triplet loss and (margin - beta)_+ to the margin loss.",
-        [*(one + two for one, two in zip(apart, own, strict=True)), at_low],
+        [*(between + within for between, within in zip(between_terms, self_terms, strict=True)), at_low],
         [*objectives, low(VECTORS, LABELS).item()],
         FLOAT32,
-        also=own[1] > 0,
+        also=self_terms[1] > 0,
     )
     yield check(
         "triplet-hinge",
         "Error: section 3 has the distance of positive and negative in the hinge, the proofs that of anchor and "
         "negative; the sums over all triplets are equal, with noise too, but not those over easy positives.",
         "equal to 1e-12 over all triplets, not over easy positives",
-        f"all {sums['an', 'all']:.6f} and {sums['pn', 'all']:.6f}, expected {one_way:.1e} apart, "
+        f"all {sums['an', 'all']:.6f} and {sums['pn', 'all']:.6f}, expected {lopsided:.1e} apart, "
         f"easy {sums['an', 'easy']:.6f} and {sums['pn', 'easy']:.6f}",
         abs(sums["an", "all"] - sums["pn", "all"]) < 1e-12 * sums["an", "all"]
-        and one_way < 1e-12
+        and lopsided < 1e-12
         and abs(sums["an", "easy"] - sums["pn", "easy"]) > 1e-3,
     )
     yield check(
@@ -197,11 +197,11 @@ def without_noise() -> Iterator[Check]:
     agree = zero = pair_agree = pair_zero = 0
     generator = torch.Generator().manual_seed(0)
     maps, margin, beta = 400, 0.3, 0.6
-    sure, own = risk.label_probabilities(2, 3, 1.0), own_classes(2, 3)
-    same = own[:, None] == own
+    sure, classes = risk.label_probabilities(2, 3, 1.0), repeated_labels(2, 3)
+    same = classes[:, None] == classes
     for _ in range(maps):
         spread = torch.rand(1, generator=generator, dtype=torch.float64)
-        centres = torch.tensor([[0.0], [1.2]], dtype=torch.float64)[own]
+        centres = torch.tensor([[0.0], [1.2]], dtype=torch.float64)[classes]
         d = squared_distances(centres + 0.5 * spread * torch.randn(6, 1, generator=generator, dtype=torch.float64))
         within = d.masked_fill(~same, 0).amax(1)
         across = d.masked_fill(same, torch.inf).amin(1)

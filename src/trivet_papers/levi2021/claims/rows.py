@@ -1,4 +1,4 @@
-"""What the checks of this paper share."""
+"""Helpers that the checks of this paper share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_values(
     also: bool = True,
 ) -> Check:
     """Numbers that must agree one by one."""
-    near = all(abs(one - other) <= tolerance for one, other in zip(expected, measured, strict=True))
-    shown, seen = (", ".join(f"{value:.10g}" for value in values) for values in (expected, measured))
-    return check(name, statement, f"{shown}, to {tolerance:g}", seen, near and also)
+    near = all(abs(first - second) <= tolerance for first, second in zip(expected, measured, strict=True))
+    expected_text, measured_text = (", ".join(f"{value:.10g}" for value in values) for values in (expected, measured))
+    return check(name, statement, f"{expected_text}, to {tolerance:g}", measured_text, near and also)
 
 
-def own_classes(num_classes: int, size: int) -> Tensor:
+def repeated_labels(num_classes: int, size: int) -> Tensor:
     return torch.arange(num_classes).repeat_interleave(size)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, own_classes, squared_distances
+from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
 
 # t, s, p, m, self terms, loss of the collapsed map, lowest loss known; margin 1.
 TRIPLET_SEARCHES: tuple[tuple[int, int, float, int, risk.SelfTerms, float, float], ...] = (
@@ -30,11 +30,11 @@ def label_model() -> Iterator[Check]:
     for t, s, p in ((2, 3, 0.8), (3, 3, 0.45), (3, 3, 0.1), (5, 2, 0.7)):
         probabilities = risk.label_probabilities(t, s, p)
         match, weights = risk.match_probabilities(probabilities), risk.triplet_weights(probabilities)
-        own, q = own_classes(t, s), (1 - p) / (t - 1)
+        classes, q = repeated_labels(t, s), (1 - p) / (t - 1)
         gap_error = max(gap_error, abs(float(match[0, 1] - match[0, -1]) - (p - q) ** 2))
-        same = (own[:, None] == own).double()
+        same = (classes[:, None] == classes).double()
         expected = (p - q) ** 2 * (same[:, :, None] - same[:, None])
-        distinct = _distinct(len(own))
+        distinct = _distinct(len(classes))
         errors = (weights - weights.transpose(1, 2) - expected).abs()[distinct]
         weight_error = max(weight_error, float(errors.max()))
     p, weights = 0.8, risk.triplet_weights(risk.label_probabilities(2, 3, 0.8))
@@ -76,8 +76,8 @@ def pair_minima() -> Iterator[Check]:
             best = grid[values <= values.min() + 1e-12]
             error = max(error, abs(values.min() - minimum.value))
             right = (-1.0, -1.0) if j == 1 and k == s else (-1.0, 1.0)
-            places = (minimum.low, minimum.high, float(best[0]), float(best[-1]))
-            corners &= bool(np.allclose(places, (*right, *right), atol=1e-9))
+            betas = (minimum.low, minimum.high, float(best[0]), float(best[-1]))
+            corners &= bool(np.allclose(betas, (*right, *right), atol=1e-9))
     p, q, w, h, margin = 0.8, 0.2, 0.0, 1.0, 1.0  # x_j on the anchor, x_k the margin away
 
     def hinge(to_j: float, to_k: float) -> float:
@@ -203,15 +203,15 @@ def _norm() -> Check:
 def _self_terms() -> Check:
     probabilities = risk.label_probabilities(2, 4, 0.8)
     d = squared_distances(torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
-    whole = float(risk.expected_triplet_loss(d, probabilities, margin=1))
+    total = float(risk.expected_triplet_loss(d, probabilities, margin=1))
     distinct = float(risk.expected_triplet_loss(d, probabilities, margin=1, self_terms="excluded"))
     extra = float(((1 - risk.match_probabilities(probabilities)) * (1 - d).clamp(min=0)).sum()) / 8**3
     return check(
         "triplet-self-terms",
         "The terms with the anchor as its own positive add P(labels differ) (margin - D)_+ for each pair, over n^3.",
         f"{extra:.12f} for a random map, to 1e-12",
-        f"{whole - distinct:.12f}",
-        abs(whole - distinct - extra) < 1e-12 and extra > 0,
+        f"{total - distinct:.12f}",
+        abs(total - distinct - extra) < 1e-12 and extra > 0,
     )
 
 
@@ -376,8 +376,8 @@ def searches() -> Iterator[Check]:
             labels, embedding_dim=m, margin=1, self_terms=kind, steps=600, generator=torch.Generator().manual_seed(0)
         )
         minimal = collapsed == known
-        own = own_classes(t, s)
-        within = float(best.distances[(own[:, None] == own) & ~torch.eye(t * s, dtype=torch.bool)].mean())
+        classes = repeated_labels(t, s)
+        within = float(best.distances[(classes[:, None] == classes) & ~torch.eye(t * s, dtype=torch.bool)].mean())
         yield check(
             f"triplet-search-t{t}-s{s}-p{p}-m{m}-{kind}",
             f"With {t} classes of {s}, p = {p}, in {m} dimensions, self terms {kind}, the collapsed map is "

@@ -1,11 +1,11 @@
-"""What the experiments of Levi et al. share: the seven losses that are compared, and the gain by easy positives."""
+"""Shared by the experiments of Levi et al.: the seven losses that are compared, and the gain by easy positives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Column, Of, Values, arms, merged
+from trivet_papers.experiment import Arm, Claim, ResultColumn, SeedValue, Values, arms, merged
 
 LOSSES = ("triplet", "margin", "MS")
 PROXIES = "proxy-NCA"
@@ -55,17 +55,17 @@ def seven(base: Values, *, threshold: float, proxy_learning_rate: float = 1e-2, 
         options: of `arms`.
     """
     known = {"triplet": TRIPLET, "margin": MARGIN, "MS": MULTI | {"threshold": threshold}}
-    found = [arm for name, loss in known.items() for arm in both(base, loss, name, **options)]
+    seven_arms = [arm for name, loss in known.items() for arm in both(base, loss, name, **options)]
     proxies = merged(base, {"loss": PROXY | {"proxy_learning_rate": proxy_learning_rate}})
-    return (*found, *arms(proxies, loss={PROXIES: {}}, positives={USUAL: {}}, **options))
+    return (*seven_arms, *arms(proxies, loss={PROXIES: {}}, positives={USUAL: {}}, **options))
 
 
 def untrained(base: Values, *measures: str) -> tuple[Arm, ...]:
     """The network before its first step, and the inputs as they are, which `measures` are measured of."""
-    whole = merged(base, {"loss": TRIPLET})
+    settings = merged(base, {"loss": TRIPLET})
     return (
-        *arms(whole, measures=measures, at=(0,), loss={BEFORE: {}}, positives={USUAL: {}}),
-        *arms(whole, measures=("inputs",), at=(0,), loss={INPUTS: {}}, positives={USUAL: {}}),
+        *arms(settings, measures=measures, at=(0,), loss={BEFORE: {}}, positives={USUAL: {}}),
+        *arms(settings, measures=("inputs",), at=(0,), loss={INPUTS: {}}, positives={USUAL: {}}),
     )
 
 
@@ -89,8 +89,8 @@ def printed(heads: Sequence[str], rows: Sequence[str]) -> dict[str, dict[str, st
     }
 
 
-def gain(measure: str, loss: str, **more: str) -> Callable[[Of], float]:
-    """What easy positives add, of one seed."""
+def gain(measure: str, loss: str, **more: str) -> Callable[[SeedValue], float]:
+    """The gain by easy positives, of a seed."""
     return lambda of: of(measure, loss=loss, positives=EASY, **more) - of(measure, loss=loss, positives=USUAL, **more)
 
 
@@ -111,6 +111,6 @@ def all_gain(sentence: str, measure: str, says: str, **more: str) -> Claim:
     return Claim(sentence, lambda of: {loss: gain(measure, loss, **more)(of) for loss in LOSSES}, says)
 
 
-def recalls(split: str, level: str, ks: Sequence[int], head: str = "R@{}") -> tuple[Column, ...]:
+def recalls(split: str, level: str, ks: Sequence[int], head: str = "R@{}") -> tuple[ResultColumn, ...]:
     """Columns of recall at each K."""
-    return tuple(Column(head.format(k), f"{split}/{level}/recall@{k}") for k in ks)
+    return tuple(ResultColumn(head.format(k), f"{split}/{level}/recall@{k}") for k in ks)

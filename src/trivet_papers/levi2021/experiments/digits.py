@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Factor, Of, Recipe, Size, Table, arms, merged
+from trivet_papers.experiment import (
+    Claim,
+    Drawing,
+    Experiment,
+    Factor,
+    Recipe,
+    ResultColumn,
+    ResultTable,
+    SeedValue,
+    Size,
+    arms,
+    merged,
+)
 from trivet_papers.levi2021.experiments import common, pictures
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 
@@ -18,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "evaluation": {"every": 10_000_000, "sample": 100, "k": [1, 5, 10]},
     "loss": {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"},
 }
-SEEN, UNSEEN = "seen/digit/recall@{}", "unseen/digit/recall@{}"
+TRAINED, UNTRAINED = "seen/digit/recall@{}", "unseen/digit/recall@{}"
 ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = (
     ("triplet", {"positives": USUAL}),
     ("triplet + EPS", {"positives": EASY}),
@@ -26,18 +38,18 @@ ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = (
     ("inputs as they are", {"positives": "inputs"}),
 )
 HEADS = tuple(
-    (f"{digits} R@{k}", split.format(k)) for digits, split in (("0-5", SEEN), ("6-9", UNSEEN)) for k in (1, 5, 10)
+    (f"{digits} R@{k}", split.format(k)) for digits, split in (("0-5", TRAINED), ("6-9", UNTRAINED)) for k in (1, 5, 10)
 )
 NUMBERS = {"triplet": "42.0 87.5 96.6 35.2 80.9 93.3", "triplet + EPS": "65.8 93.6 97.4 42.3 83.9 93.6"}
 PRINTED = {head: dict(zip([column for column, _ in HEADS], row.split(), strict=True)) for head, row in NUMBERS.items()}
 
 
-def _gain(measure: str) -> Callable[[Of], float]:
+def _gain(measure: str) -> Callable[[SeedValue], float]:
     return lambda of: of(measure, positives=EASY) - of(measure, positives=USUAL)
 
 
-def _both_gain(k: int) -> Callable[[Of], dict[str, float]]:
-    return lambda of: {name: _gain(split.format(k))(of) for name, split in (("0 to 5", SEEN), ("6 to 9", UNSEEN))}
+def _both_gain(k: int) -> Callable[[SeedValue], dict[str, float]]:
+    return lambda of: {name: _gain(split.format(k))(of) for name, split in (("0 to 5", TRAINED), ("6 to 9", UNTRAINED))}
 
 
 FAIR = (
@@ -49,13 +61,13 @@ FAIR = (
 CLAIMS = (
     *(
         Claim(
-            f"Trained on parity, easy positives retrieve the digit better among held-out {told}.",
+            f"Trained on parity, easy positives retrieve the digit better among held-out {label}.",
             _gain(pattern.format(1)),
             "easy less random positives, recall@1",
         )
-        for told, pattern in (
-            ("images of the digits trained on, 0 to 5", SEEN),
-            ("digits not trained on, 6 to 9", UNSEEN),
+        for label, pattern in (
+            ("images of the digits trained on, 0 to 5", TRAINED),
+            ("digits not trained on, 6 to 9", UNTRAINED),
         )
     ),
     *(
@@ -77,7 +89,7 @@ CLAIMS = (
 
 
 def _recipe(size: Size) -> Recipe:
-    whole = merged(SETTINGS, {"training": {"steps": STEPS[size]}})
+    settings = merged(SETTINGS, {"training": {"steps": STEPS[size]}})
     measures = ("recall", "collapse", "held-out-map")
     return Recipe(
         data="MNIST, 28 pixels: trained on the 36,017 training images of 0 to 5, measured on the test images of 0 to 5 "
@@ -86,16 +98,18 @@ def _recipe(size: Size) -> Recipe:
         f"30 even and 30 odd images in a batch; squared triplet loss, margin .2; Adam, rate 0.001, {STEPS[size]:,} "
         f"steps.",
         arms=(
-            *arms(whole, measures=measures, positives={USUAL: {}, EASY: common.EASY_POSITIVES}),
-            *arms(whole, measures=("recall",), at=(0,), positives={"before": {}}),
-            *arms(whole, measures=("inputs",), at=(0,), positives={"inputs": {}}),
+            *arms(settings, measures=measures, positives={USUAL: {}, EASY: common.EASY_POSITIVES}),
+            *arms(settings, measures=("recall",), at=(0,), positives={"before": {}}),
+            *arms(settings, measures=("inputs",), at=(0,), positives={"inputs": {}}),
         ),
         seeds=5 if size == "here" else common.PAPER_SEEDS,
         claims=CLAIMS,
         shows=(
-            Table("Digits retrieved after training on parity", ROWS, tuple(Column(*head) for head in HEADS), PRINTED),
+            ResultTable(
+                "Digits retrieved after training on parity", ROWS, tuple(ResultColumn(*head) for head in HEADS), PRINTED
+            ),
             Drawing(
-                lambda found: pictures.class_maps(found, "seen/map", "digit", name="plane", figure="2", digits=True)
+                lambda results: pictures.class_maps(results, "seen/map", "digit", name="plane", figure="2", digits=True)
             ),
         ),
         chosen="The paper gives the network, the data and the loss. Chosen are the batch, the optimiser, the length, "

@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Column, Drawing, Experiment, Factor, Of, Recipe, Table, arms, merged
+from trivet_papers.experiment import (
+    Arm,
+    Claim,
+    Drawing,
+    Experiment,
+    Factor,
+    Recipe,
+    ResultColumn,
+    ResultTable,
+    SeedValue,
+    arms,
+    merged,
+)
 from trivet_papers.levi2021.experiments import common, pictures
 from trivet_papers.levi2021.experiments.common import BEFORE, EASY, INPUTS, LOSSES, PROXIES, ROWS, USUAL
 from trivet_papers.stand_ins import OMNIGLOT
@@ -72,7 +84,7 @@ HERE_FAIR = (
 )
 
 
-def _rises(of: Of, positives: str) -> float:
+def _rises(of: SeedValue, positives: str) -> float:
     """The slope of recall@1 by the logarithm to base 2 of the images per alphabet."""
     points = [(math.log2(images), of(CHARACTER, images=images, positives=positives)) for images in HERE_IMAGES]
     middle = sum(x for x, _ in points) / len(points)
@@ -95,7 +107,7 @@ TABLE3_PRINTED = common.printed(
     ],
 )
 TABLE3_COLUMNS = tuple(
-    Column(head, f"unseen/{level}/{name}")
+    ResultColumn(head, f"unseen/{level}/{name}")
     for head, (level, name) in zip(
         TABLE3_HEADS,
         [
@@ -112,7 +124,7 @@ BEFORE_ROWS = (
 )
 
 
-def _easy_over_usual(measure: str, of: Of) -> dict[str, float]:
+def _easy_over_usual(measure: str, of: SeedValue) -> dict[str, float]:
     """Each loss with easy positives less each without."""
     return {
         f"{easy} less {usual} without": of(measure, loss=easy, positives=EASY)
@@ -167,7 +179,7 @@ TABLE3 = Experiment(
             ),
         ),
         shows=(
-            Table(
+            ResultTable(
                 "Characters, then alphabets, of unseen alphabets",
                 (
                     *ROWS,
@@ -189,7 +201,7 @@ TABLE3 = Experiment(
         seeds=common.PAPER_SEEDS,
         claims=TABLE3_CLAIMS,
         shows=(
-            Table(
+            ResultTable(
                 "Characters, then alphabets, of unseen alphabets", (*ROWS, *BEFORE_ROWS), TABLE3_COLUMNS, TABLE3_PRINTED
             ),
         ),
@@ -200,7 +212,7 @@ TABLE3 = Experiment(
 # Figure 5, a: the same runs by epoch
 
 
-def _lead(of: Of, loss: str, at: int) -> float:
+def _lead(of: SeedValue, loss: str, at: int) -> float:
     return of(CHARACTER, at, loss=loss, positives=EASY) - of(CHARACTER, at, loss=loss, positives=USUAL)
 
 
@@ -231,7 +243,7 @@ def _figure5a(arms: tuple[Arm, ...], size: str, steps: tuple[int, ...], unit: st
         arms=arms,
         seeds=5 if here else common.PAPER_SEEDS,
         claims=(_above_from(steps, unit), _stays_ahead(steps)),
-        shows=(Drawing(lambda found: pictures.by_step(found, CHARACTER, steps, unit)),),
+        shows=(Drawing(lambda results: pictures.by_step(results, CHARACTER, steps, unit)),),
         chosen=HERE_CHOSEN if here else PAPER_CHOSEN,
         fair=HERE_FAIR if here else "",
     )
@@ -299,8 +311,12 @@ FIGURE5B_ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = tuple(
     for images in HERE_IMAGES
 )
 FIGURE5B_SHOWS = (
-    Drawing(lambda found: pictures.by_images(found, CHARACTER, tuple(HERE_IMAGES))),
-    Table("Unseen alphabets", FIGURE5B_ROWS, (Column("characters R@1", CHARACTER), Column("alphabets R@1", ALPHABET))),
+    Drawing(lambda by_arm: pictures.by_images(by_arm, CHARACTER, tuple(HERE_IMAGES))),
+    ResultTable(
+        "Unseen alphabets",
+        FIGURE5B_ROWS,
+        (ResultColumn("characters R@1", CHARACTER), ResultColumn("alphabets R@1", ALPHABET)),
+    ),
 )
 ALONE = (
     "The paper's point at zero, distance-weighted negatives alone, is one; here random positives are drawn from each "

@@ -39,24 +39,26 @@ def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-", label: str = "
     line = [(x, values) for x, values in line if values]
     if not line:
         return
-    places = [x for x, _ in line]
-    axes.plot(places, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes, label=label)
+    positions = [x for x, _ in line]
+    axes.plot(positions, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes, label=label)
     if all(len(values) > 1 for _, values in line):
         ends = [across_folds(values)[1] for _, values in line]
-        axes.fill_between(places, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0)
+        axes.fill_between(
+            positions, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0
+        )
     for x, values in line:
         axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
 
 
-def numbers(lines: Sequence[tuple[Mapping[str, Any], Line]], place: str) -> dict[str, list[Any]]:
+def numbers(lines: Sequence[tuple[Mapping[str, Any], Line]], axis: str) -> dict[str, list[Any]]:
     """The values of all lines, a row for each seed."""
-    parts = [
-        {**said, place: x, "seed": list(range(len(values))), "recall@1": values}
-        for said, line in lines
+    tables = [
+        {**factors, axis: x, "seed": list(range(len(values))), "recall@1": values}
+        for factors, line in lines
         for x, values in line
         if values
     ]
-    return tidy(parts) if parts else {place: [], "recall@1": []}
+    return tidy(tables) if tables else {axis: [], "recall@1": []}
 
 
 def key(*names: tuple[str, str, Any]) -> list[Line2D]:
@@ -64,7 +66,7 @@ def key(*names: tuple[str, str, Any]) -> list[Line2D]:
     return [Line2D([], [], color=colour, linestyle=dashes, label=name) for name, colour, dashes in names]
 
 
-def by_step(found: Results, measure: str, steps: Sequence[int], unit: str) -> Figure:
+def by_step(results: Results, measure: str, steps: Sequence[int], unit: str) -> Figure:
     """Recall of characters over the training, with and without easy positives."""
     picture, axes = panels(1, 1, height=3.6, width=5.6)
     panel, lines, ends = axes[0][0], [], []
@@ -72,7 +74,7 @@ def by_step(found: Results, measure: str, steps: Sequence[int], unit: str) -> Fi
         for positives, dashes in ((EASY, "-"), (USUAL, "--")):
             if loss == PROXIES and positives == EASY:
                 continue
-            line = [(float(at), found.numbers(measure, at, loss=loss, positives=positives)) for at in steps]
+            line = [(float(at), results.numbers(measure, at, loss=loss, positives=positives)) for at in steps]
             curve(panel, line, COLOUR_OF[loss], dashes)
             lines.append(({"loss": loss, "positives": positives}, line))
             last = line[-1][1]
@@ -94,12 +96,12 @@ def by_step(found: Results, measure: str, steps: Sequence[int], unit: str) -> Fi
     )
 
 
-def by_images(found: Results, measure: str, images: Sequence[int]) -> Figure:
+def by_images(results: Results, measure: str, images: Sequence[int]) -> Figure:
     """Recall of characters by the images of an alphabet in a batch."""
     picture, axes = panels(1, 1, height=3.2, width=5.0)
     panel, lines = axes[0][0], []
     for positives, colour in ((EASY, BLUE), (USUAL, BLACK)):
-        line = [(float(count), found.numbers(measure, images=count, positives=positives)) for count in images]
+        line = [(float(count), results.numbers(measure, images=count, positives=positives)) for count in images]
         curve(panel, line, colour, "-" if positives == EASY else "--")
         lines.append(({"positives": positives}, line))
     panel.set_xscale("log")
@@ -117,7 +119,7 @@ def by_images(found: Results, measure: str, images: Sequence[int]) -> Figure:
     )
 
 
-def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[float]) -> Figure:
+def by_trimming(results: Results, measures: Mapping[str, str], shares: Sequence[float]) -> Figure:
     """Recall over the share of the terms left out, beside easy positives.
 
     Args:
@@ -127,9 +129,9 @@ def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[fl
     lines: list[tuple[Mapping[str, Any], Line]] = []
     for panel, (data, measure) in zip(axes[0], measures.items(), strict=True):
         for loss, colour in (("triplet", BLUE), ("margin", GREEN)):
-            line = [(share, found.numbers(measure, data=data, loss=loss, trim=share)) for share in shares]
+            line = [(share, results.numbers(measure, data=data, loss=loss, trim=share)) for share in shares]
             curve(panel, line, colour)
-            easy = found.numbers(measure, data=data, loss=loss, trim=EASY)
+            easy = results.numbers(measure, data=data, loss=loss, trim=EASY)
             if easy:
                 panel.axhline(statistics.fmean(easy), color=colour, linestyle=":")
             lines += [
@@ -155,7 +157,7 @@ def by_trimming(found: Results, measures: Mapping[str, str], shares: Sequence[fl
 
 
 def class_maps(
-    found: Results,
+    results: Results,
     measure: str,
     what: str,
     *,
@@ -172,18 +174,18 @@ def class_maps(
         more: the other factors of the two arms.
     """
     picture, axes = panels(1, 2, height=3.6)
-    parts = []
-    seed = found.seeds[0] if found.seeds else 0
+    records = []
+    seed = results.seeds[0] if results.seeds else 0
     for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
-        rows = found.get(seed, measure, None, positives=positives, **more) or []
+        rows = results.get(seed, measure, None, positives=positives, **more) or []
         labels = sorted({label for *_, label in rows})
-        for place, label in enumerate(labels):
-            xy = [(x, y) for x, y, one in rows if one == label]
+        for index, label in enumerate(labels):
+            xy = [(x, y) for x, y, row_label in rows if row_label == label]
             panel.plot(
                 [x for x, _ in xy],
                 [y for _, y in xy],
-                marker=MARKERS[label % 2 if digits else place // len(MANY) % 2],
-                color=MANY[place % len(MANY)],
+                marker=MARKERS[label % 2 if digits else index // len(MANY) % 2],
+                color=MANY[index % len(MANY)],
                 linestyle="none",
                 markersize=4,
                 markeredgewidth=0,
@@ -193,15 +195,15 @@ def class_maps(
         panel.set_title(title, loc="left")
         panel.set(aspect="equal", adjustable="datalim", xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#cccccc")
-        parts += [{"positives": positives, "x": x, "y": y, what: label} for x, y, label in rows]
+        records += [{"positives": positives, "x": x, "y": y, what: label} for x, y, label in rows]
     if digits and axes[0][0].lines:
-        shown = axes[0][0].lines
-        picture.legend(handles=shown, loc="outside lower center", ncols=len(shown), handletextpad=0.1)
+        handles = axes[0][0].lines
+        picture.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.1)
     return Figure(
         name,
         f"Items by their {what}, without and with easy positives",
         SOURCE.format(figure),
         f"A colour and mark for each {what}; the first seed.",
-        tidy(parts) if parts else {"x": [], "y": []},
+        tidy(records) if records else {"x": [], "y": []},
         picture,
     )

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Column, Experiment, Factor, Of, Recipe, Table, arms, merged
+from trivet_papers.experiment import (
+    Arm,
+    Claim,
+    Experiment,
+    Factor,
+    Recipe,
+    ResultColumn,
+    ResultTable,
+    SeedValue,
+    arms,
+    merged,
+)
 from trivet_papers.levi2021.experiments import common, omniglot
 from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, PROXIES, ROWS, USUAL
 from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
@@ -117,20 +128,20 @@ TABLE2_PRINTED = {
 }
 
 
-def _columns(data: str) -> tuple[Column, ...]:
+def _columns(data: str) -> tuple[ResultColumn, ...]:
     names = ("recall@1", "recall@2", "recall@4", "nmi", "nmi+")
-    return tuple(Column(head, MEASURE[data].format(name)) for head, name in zip(TABLE2_HEADS, names, strict=True))
+    return tuple(ResultColumn(head, MEASURE[data].format(name)) for head, name in zip(TABLE2_HEADS, names, strict=True))
 
 
 def _rows(data: str, *more: Row) -> tuple[Row, ...]:
     return tuple((head, {"data": data, **factors}) for head, factors in (*ROWS, *more))
 
 
-def _table2(data: str, what: str, *more: Row) -> Table:
-    return Table(what, _rows(data, *more), _columns(data), TABLE2_PRINTED.get(data, {}))
+def _table2(data: str, what: str, *more: Row) -> ResultTable:
+    return ResultTable(what, _rows(data, *more), _columns(data), TABLE2_PRINTED.get(data, {}))
 
 
-def _margin_leads(data: str, of: Of) -> dict[str, float]:
+def _margin_leads(data: str, of: SeedValue) -> dict[str, float]:
     others = [(loss, USUAL) for loss in (*LOSSES, PROXIES)] + [("triplet", EASY), ("MS", EASY)]
     measure = MEASURE[data].format("recall@1")
     margin = of(measure, data=data, loss="margin", positives=EASY)
@@ -261,16 +272,16 @@ def _three(made: tuple[Arm, ...]) -> tuple[Arm, ...]:
     return tuple(arm for arm in made if arm.factors["loss"] in LOSSES)
 
 
-def _table5(*names: str) -> tuple[Table, ...]:
+def _table5(*names: str) -> tuple[ResultTable, ...]:
     return tuple(
-        Table(
+        ResultTable(
             f"Recall@1 with its deviation over the seeds: {data}",
             tuple(
                 (f"{'EPS + ' if positives == EASY else ''}{loss}", {"data": data, "loss": loss, "positives": positives})
                 for loss in LOSSES
                 for positives in (USUAL, EASY)
             ),
-            (Column("R@1", RECALL[data]),),
+            (ResultColumn("R@1", RECALL[data]),),
             {
                 f"{'EPS + ' if positives == EASY else ''}{loss}": {"R@1": f"deviation {printed}"}
                 for loss in LOSSES
@@ -350,17 +361,17 @@ TABLE6_PRINTED = {
 }
 
 
-def _table6(*names: str) -> tuple[Table, ...]:
+def _table6(*names: str) -> tuple[ResultTable, ...]:
     heads = ("MS", "EPS + MS")
     return tuple(
-        Table(
+        ResultTable(
             f"{data}, unseen classes",
             tuple(
                 (head, {"data": data, "loss": "MS", "positives": positives})
                 for head, positives in zip(heads, (USUAL, EASY), strict=True)
             ),
             tuple(
-                Column(head, RECALL[data].replace("recall@1", f"recall@{k}"))
+                ResultColumn(head, RECALL[data].replace("recall@1", f"recall@{k}"))
                 for head, k in zip(TABLE6_HEADS, (1, 2, 4, 8), strict=True)
             ),
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Recipe, Table
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable
 from trivet_papers.levi2021.experiments import common, omniglot, pictures, retrieval
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 from trivet_papers.stand_ins import OMNIGLOT
@@ -42,20 +42,20 @@ TABLE4_ROWS = (
 )
 
 
-def _table4(level: str) -> Table:
+def _table4(level: str) -> ResultTable:
     measures = ("nmi", *(f"recall@{k}" for k in (1, 2, 4, 8)))
-    return Table(
+    return ResultTable(
         f"{level[0].upper()}{level[1:]}s of the images trained on",
         TABLE4_ROWS,
-        tuple(Column(head, TRAINED.format(level, name)) for head, name in zip(HEADS, measures, strict=True)),
+        tuple(ResultColumn(head, TRAINED.format(level, name)) for head, name in zip(HEADS, measures, strict=True)),
         {head: dict(zip(HEADS, row.split(), strict=True)) for head, row in PRINTED[level].items()},
     )
 
 
 def _gain(level: str, measure: str, sign: int, sentence: str) -> Claim:
-    told = "easy less usual positives" if sign > 0 else "usual less easy positives"
+    label = "easy less usual positives" if sign > 0 else "usual less easy positives"
     gained = common.gain(TRAINED.format(level, measure), "triplet")
-    return Claim(sentence, lambda of: sign * gained(of), f"{told}, {measure.replace('nmi', 'NMI')}")
+    return Claim(sentence, lambda of: sign * gained(of), f"{label}, {measure.replace('nmi', 'NMI')}")
 
 
 TABLE4_CLAIMS = (
@@ -99,8 +99,8 @@ TABLE4 = Experiment(
 # Figure 6
 
 SHAPES = (
-    Column("class spread", "train/class spread", share=False),
-    Column("modes of a class", "train/modes", share=False),
+    ResultColumn("class spread", "train/class spread", share=False),
+    ResultColumn("modes of a class", "train/modes", share=False),
 )
 FIGURE6_ROWS = (
     ("margin", {"loss": "margin", "positives": USUAL}),
@@ -143,9 +143,11 @@ FIGURE6 = Experiment(
             ),
         ),
         shows=(
-            Drawing(lambda found: pictures.class_maps(found, "train/map", "alphabet", loss="margin")),
-            Table(
-                "Classes trained on", FIGURE6_ROWS, (*SHAPES, Column("fine/coarse", "train/fine-coarse", share=False))
+            Drawing(lambda results: pictures.class_maps(results, "train/map", "alphabet", loss="margin")),
+            ResultTable(
+                "Classes trained on",
+                FIGURE6_ROWS,
+                (*SHAPES, ResultColumn("fine/coarse", "train/fine-coarse", share=False)),
             ),
         ),
         chosen="Of a picture numbers are made: the spread of a class, the mean number of its modes as the library "
@@ -164,8 +166,8 @@ FIGURE6 = Experiment(
         seeds=common.PAPER_SEEDS,
         claims=FIGURE6_CLAIMS,
         shows=(
-            Drawing(lambda found: pictures.class_maps(found, "train/map", "model", loss="margin")),
-            Table("Classes trained on", FIGURE6_ROWS, SHAPES),
+            Drawing(lambda results: pictures.class_maps(results, "train/map", "model", loss="margin")),
+            ResultTable("Classes trained on", FIGURE6_ROWS, SHAPES),
         ),
         chosen=f"Of a picture numbers are made: the spread of a class, and the mean number of its modes as the library "
         f"counts them. {retrieval.PAPER_CHOSEN}",

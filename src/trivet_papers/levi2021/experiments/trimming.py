@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Column, Drawing, Experiment, Factor, Of, Recipe, Table, arms, merged
+from trivet_papers.experiment import (
+    Arm,
+    Claim,
+    Drawing,
+    Experiment,
+    Factor,
+    Recipe,
+    ResultColumn,
+    ResultTable,
+    SeedValue,
+    arms,
+    merged,
+)
 from trivet_papers.levi2021.experiments import common, omniglot, pictures, retrieval
 from trivet_papers.levi2021.experiments.common import EASY
 
@@ -19,39 +31,44 @@ RECALL = retrieval.RECALL
 
 def _trimmed(data: str, base: dict[str, Any], known: tuple[Arm, ...]) -> tuple[Arm, ...]:
     """Random triplets and the margin loss, trimmed, and with easy positives; what `known` has is run there."""
-    found: list[Arm] = []
+    result: list[Arm] = []
     for name, loss in TRIMMED.items():
-        whole = merged(base, {"loss": loss})
-        found += arms(
-            whole, data={data: {}}, loss={name: {}}, trim={s: {"loss": {"trim": s}} if s else {} for s in SHARES}
+        trimmed_settings = merged(base, {"loss": loss})
+        result += arms(
+            trimmed_settings,
+            data={data: {}},
+            loss={name: {}},
+            trim={s: {"loss": {"trim": s}} if s else {} for s in SHARES},
         )
-        found += arms(merged(whole, common.EASY_POSITIVES), data={data: {}}, loss={name: {}}, trim={EASY: {}})
+        result += arms(
+            merged(trimmed_settings, common.EASY_POSITIVES), data={data: {}}, loss={name: {}}, trim={EASY: {}}
+        )
     settings = {str(arm.settings): arm for arm in known}
     return tuple(
         replace(settings[str(arm.settings)], factors=arm.factors) if str(arm.settings) in settings else arm
-        for arm in found
+        for arm in result
     )
 
 
-def _mean_gain(data: str, loss: str) -> Callable[[Of], float]:
-    """What trimming adds, the mean over its shares."""
+def _mean_gain(data: str, loss: str) -> Callable[[SeedValue], float]:
+    """The gain by trimming, the mean over its shares."""
 
-    def value(of: Of) -> float:
+    def value(of: SeedValue) -> float:
         plain, *trimmed = (of(RECALL[data], data=data, loss=loss, trim=share) for share in SHARES)
-        return sum(one - plain for one in trimmed) / len(trimmed)
+        return sum(gain - plain for gain in trimmed) / len(trimmed)
 
     return value
 
 
-def _little_gain(data: str, loss: str) -> Callable[[Of], float]:
+def _little_gain(data: str, loss: str) -> Callable[[SeedValue], float]:
     gain = _mean_gain(data, loss)
     return lambda of: TOLERANCE - gain(of)
 
 
-def _ahead(data: str, loss: str) -> Callable[[Of], dict[str, float]]:
-    """What easy positives have more than each share."""
+def _ahead(data: str, loss: str) -> Callable[[SeedValue], dict[str, float]]:
+    """The gain by easy positives over each share."""
 
-    def value(of: Of) -> dict[str, float]:
+    def value(of: SeedValue) -> dict[str, float]:
         recall = {trim: of(RECALL[data], data=data, loss=loss, trim=trim) for trim in (*SHARES, EASY)}
         return {f"{100 * share:.0f} % left out": recall[EASY] - recall[share] for share in SHARES}
 
@@ -59,7 +76,7 @@ def _ahead(data: str, loss: str) -> Callable[[Of], dict[str, float]]:
 
 
 def _claims(*names: str) -> tuple[Claim, ...]:
-    """Of each data set; `characters` is the one where the margin loss gains a little."""
+    """The claims of a data set; `characters` is the one where the margin loss gains a little."""
     return tuple(
         claim
         for data in names
@@ -104,10 +121,13 @@ def _rows(data: str) -> tuple[tuple[str, Mapping[str, Factor]], ...]:
     )
 
 
-def _shows(*names: str) -> tuple[Table | Drawing, ...]:
+def _shows(*names: str) -> tuple[ResultTable | Drawing, ...]:
     return (
-        Drawing(lambda found: pictures.by_trimming(found, {name: RECALL[name] for name in names}, SHARES)),
-        *(Table(f"{name[0].upper()}{name[1:]}", _rows(name), (Column("R@1", RECALL[name]),)) for name in names),
+        Drawing(lambda results: pictures.by_trimming(results, {name: RECALL[name] for name in names}, SHARES)),
+        *(
+            ResultTable(f"{name[0].upper()}{name[1:]}", _rows(name), (ResultColumn("R@1", RECALL[name]),))
+            for name in names
+        ),
     )
 
 

@@ -136,8 +136,8 @@ def _by_distance(distances: Tensor, probabilities: Tensor) -> tuple[Tensor, Tens
             f"distances must have shape (n, n) with n >= 2: got {tuple(distances.shape)}; "
             "give one matrix of at least two samples."
         )
-    own = torch.eye(len(distances), dtype=torch.bool)
-    ordered = distances.masked_fill(own, -torch.inf).sort(dim=1, stable=True)
+    diagonal = torch.eye(len(distances), dtype=torch.bool)
+    ordered = distances.masked_fill(diagonal, -torch.inf).sort(dim=1, stable=True)
     return ordered.values[:, 1:], ordered.indices[:, 1:]
 
 
@@ -215,7 +215,7 @@ def _collapsed_and_split(
     theorems.check_positive(margin, name="margin")
     sizes = _check_sizes(class_sizes)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
-    for weight, match, rest in _given_anchor_label(num_classes, sizes, p):
+    for weight, match, rest in _by_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
         collapsed += weight * loss([_Group.of(0.0, sizes - 1, match), rest.at(margin)])
         split += weight * loss([*halves, rest.at(margin)])
@@ -275,26 +275,26 @@ class _Group(NamedTuple):
         return self._replace(distance=distance)
 
 
-def _given_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[tuple[float, float, _Group]]:
+def _by_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[tuple[float, float, _Group]]:
     """Weight, match probability of a sample of the anchor's class, and all other classes, for each kind of label."""
     num_classes, q = theorems.other_label(num_classes, p)
     others = num_classes - 1
     yield p, p, _Group.of(0.0, others * sizes, q)
     rest = _Group.of(0.0, (others - 1) * sizes, q)
-    one = _Group.of(0.0, sizes, p)
-    misses, variance = one.misses + rest.misses, one.variance + rest.variance
-    yield others * q, q, _Group(0.0, others * sizes, one.no_match * rest.no_match, misses, variance)
+    single_group = _Group.of(0.0, sizes, p)
+    misses, variance = single_group.misses + rest.misses, single_group.variance + rest.variance
+    yield others * q, q, _Group(0.0, others * sizes, single_group.no_match * rest.no_match, misses, variance)
 
 
 def _easy_triplet_loss(groups: Sequence[_Group], margin: float) -> Floats:
     """Expected sum over the negatives, the positive being the first match in the order of the groups."""
     total = np.zeros_like(groups[0].size)
     reached = np.ones_like(total)  # probability that no nearer group has a match
-    for place, group in enumerate(groups):
-        for other_place, other in enumerate(groups):
-            if other_place < place:
+    for index, group in enumerate(groups):
+        for other_index, other in enumerate(groups):
+            if other_index < index:
                 negatives = (1 - group.no_match) * other.size
-            elif other_place == place:
+            elif other_index == index:
                 negatives = group.misses - group.no_match * group.size
             else:
                 negatives = (1 - group.no_match) * other.misses
@@ -353,8 +353,8 @@ def pull_push_ratio(p: float, count: int, *, nearer: NearerOrder = "worst") -> f
     q, worst = 1 - p, 0.0
     # Phi is convex in how many of the nearer ones share the anchor's class: the ends decide.
     for same in {count} if nearer == "same-class" else {0, count}:
-        own, other = p * q**same * p ** (count - same), q * p**same * q ** (count - same)
-        worst = max(worst, (own * p + other * q) / (2 * p * q), (own * q + other * p) / (p * p + q * q))
+        correct, other = p * q**same * p ** (count - same), q * p**same * q ** (count - same)
+        worst = max(worst, (correct * p + other * q) / (2 * p * q), (correct * q + other * p) / (p * p + q * q))
     return worst
 
 
@@ -407,7 +407,10 @@ def pair_pull_push_ratio(p: float, rank: int, steps: int, *, nearer: NearerOrder
     worst = 0.0
     for same, near, far, inside in product(before, shares, shares, between):
         # In logarithms, and relative to the larger: far down the order both are below the least number.
-        logs = [math.log(own) + same * math.log(1 - own) + (rank - 1 - same) * math.log(own) for own in labels]
+        logs = [
+            math.log(correct) + same * math.log(1 - correct) + (rank - 1 - same) * math.log(correct)
+            for correct in labels
+        ]
         near_first = far_first = 0.0
         for match, log in zip(labels, logs, strict=True):
             unmatched = math.exp(log - max(logs))

@@ -37,9 +37,9 @@ def label_probabilities(num_classes: int, samples_per_class: int, p: float) -> T
         [0.75, 0.75, 0.25, 0.25]
     """
     num_classes, other = other_label(num_classes, p)
-    own = torch.arange(num_classes).repeat_interleave(check_count(samples_per_class, name="samples_per_class"))
-    probabilities = torch.full((len(own), num_classes), float(other), dtype=torch.float64)
-    probabilities[torch.arange(len(own)), own] = p
+    classes = torch.arange(num_classes).repeat_interleave(check_count(samples_per_class, name="samples_per_class"))
+    probabilities = torch.full((len(classes), num_classes), float(other), dtype=torch.float64)
+    probabilities[torch.arange(len(classes)), classes] = p
     return probabilities
 
 
@@ -225,7 +225,7 @@ def opposed_hinges_minimum(pull: float, push: float, *, margin: float) -> HingeM
 
 
 def triplet_lower_bound(probabilities: Tensor, *, margin: float) -> float:
-    """What `expected_triplet_loss` without self terms cannot fall below: (1 / n^3) sum 2 margin min(W_ijk, W_ikj).
+    """A lower bound of `expected_triplet_loss` without self terms: (1 / n^3) sum 2 margin min(W_ijk, W_ikj).
 
     The sum is over anchors i and unordered pairs j, k. It is attained iff for one c >= 0 all distances inside classes
     are c and all others c + margin.
@@ -242,7 +242,7 @@ def triplet_lower_bound(probabilities: Tensor, *, margin: float) -> float:
 
 
 def margin_lower_bound(probabilities: Tensor, *, margin: float) -> float:
-    """What `expected_margin_loss` cannot fall below, for any beta: (1 / n^2) sum_{i != j} 2 margin min(P=, P!=).
+    """A lower bound of `expected_margin_loss`, for any beta: (1 / n^2) sum_{i != j} 2 margin min(P=, P!=).
 
     Raises:
         ValueError: if `probabilities` is not `(n, t)` with rows of sum 1, or the margin is not positive.
@@ -342,7 +342,7 @@ def margin_noise_limit(num_classes: int) -> float:
 
 
 @dataclass(frozen=True)
-class Found:
+class RiskMinimum:
     """The best embedding that a search met.
 
     Attributes:
@@ -365,7 +365,7 @@ def search_triplet_minimum(
     starts: int = 4,
     steps: int = 1000,
     generator: torch.Generator | None = None,
-) -> Found:
+) -> RiskMinimum:
     """The lowest `expected_triplet_loss` that Adam finds from `starts` random embeddings in R^m.
 
     Raises:
@@ -377,7 +377,7 @@ def search_triplet_minimum(
         return _weighted_triplets(distances, weights, margin)
 
     best = _search(objective, len(probabilities), embedding_dim, margin, None, starts, steps, generator)
-    return Found(best.value, best.distances, None)
+    return RiskMinimum(best.value, best.distances, None)
 
 
 def search_margin_minimum(
@@ -390,7 +390,7 @@ def search_margin_minimum(
     starts: int = 4,
     steps: int = 1000,
     generator: torch.Generator | None = None,
-) -> Found:
+) -> RiskMinimum:
     """The lowest `expected_margin_loss` that Adam finds from `starts` random embeddings in R^m.
 
     Args:
@@ -416,7 +416,7 @@ def _search(
     starts: int,
     steps: int,
     generator: torch.Generator | None,
-) -> Found:
+) -> RiskMinimum:
     if beta is not None and not math.isfinite(beta):
         raise ValueError(f"beta must be finite: got {beta}; give a number in the unit of D, or None to search for it.")
     for name, count in (("embedding_dim", embedding_dim), ("starts", starts), ("steps", steps)):
@@ -436,15 +436,15 @@ def _search(
     for _ in range(steps):
         distances = (embeddings[:, :, None] - embeddings[:, None]).square().sum(-1)
         values = objective(distances, bounds)  # (starts,)
-        least, place = values.detach().min(0)
+        least, index = values.detach().min(0)
         if float(least) < best:
             best = float(least)
-            best_distances, best_bounds = distances[place].detach().clone(), bounds[place].detach().clone()
+            best_distances, best_bounds = distances[index].detach().clone(), bounds[index].detach().clone()
         optimizer.zero_grad()
         torch.autograd.backward(values.sum())
         optimizer.step()
         schedule.step()
-    return Found(best, best_distances, best_bounds)
+    return RiskMinimum(best, best_distances, best_bounds)
 
 
 def other_label(num_classes: int, p: float) -> tuple[int, float]:

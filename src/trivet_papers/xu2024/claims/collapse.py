@@ -174,14 +174,16 @@ def table_checks() -> Iterator[Check]:
         for reduction in reductions:
             for at, value in zip((SHORT, LONG), shrinkage(n, reduction, (SHORT, LONG)), strict=True):
                 shrunk[reduction, at].append(value)
-    for (reduction, at), kept in SHRINKAGES.items():
+    for (reduction, at), expected_shrinkage in SHRINKAGES.items():
         what = "the sum over anchors" if reduction == "sum" else "the hardest triplet"
         yield check(
             f"descent-{reduction}-{at}",
             f"Diameter after {at} steps down {what} over that before, for 4, 6, 10, 20, 40 and 80 points.",
-            f"{as_text(kept)}, to 1e-3",
+            f"{as_text(expected_shrinkage)}, to 1e-3",
             as_text(shrunk[reduction, at], digits=3),
-            all(abs(value - want) <= 1e-3 for value, want in zip(shrunk[reduction, at], kept, strict=True)),
+            all(
+                abs(value - want) <= 1e-3 for value, want in zip(shrunk[reduction, at], expected_shrinkage, strict=True)
+            ),
         )
     total, most = shrunk["sum", SHORT], shrunk["max", SHORT]
     yield check(
@@ -249,7 +251,7 @@ def _scale_checks() -> Iterator[Check]:
 
 
 def training_checks() -> Iterator[Check]:
-    """What can be trained in a minute of the paper's experiments: small networks on digits."""
+    """The experiments of the paper that train in a minute: small networks on digits."""
 
     def all_seeds(*batch: int, seeds: int = 2, reduction: Reduction = "max", noise: float = 0.0) -> list[Training]:
         return [train_digits(*batch, seed=seed, reduction=reduction, noise=noise) for seed in range(seeds)]
@@ -266,43 +268,43 @@ def training_checks() -> Iterator[Check]:
     }
     margins = [train_digits(8, 4, 32, seed=0, margin=margin, steps=100).after.mean_distance for margin in (0.0, 0.05)]
 
-    def kept(trained: Sequence[Training]) -> str:
-        return as_text([each.kept for each in trained], digits=3)
+    def remaining(trained: Sequence[Training]) -> str:
+        return as_text([each.shrinkage for each in trained], digits=3)
 
     yield check(
         "training-batch",
         "Trained on the hardest triplet of a batch, digits spread with 2x2 batches and collapse with 10x8.",
         "mean distance x more than 1, x less than 0.1, 2 seeds each",
-        f"{kept(small)}; {kept(large)}",
-        all(each.kept > 1 for each in small) and all(each.kept < 0.1 for each in large),
+        f"{remaining(small)}; {remaining(large)}",
+        all(each.shrinkage > 1 for each in small) and all(each.shrinkage < 0.1 for each in large),
     )
     yield check(
         "training-dimension",
         "In 8x4 batches the same training collapses in 4 dimensions and not in 512.",
         "mean distance x less than 0.05, x more than 0.15, means of 3 seeds",
-        f"{kept(flat)}; {kept(deep)}",
-        fmean(each.kept for each in flat) < 0.05 < 0.15 < fmean(each.kept for each in deep),
+        f"{remaining(flat)}; {remaining(deep)}",
+        fmean(each.shrinkage for each in flat) < 0.05 < 0.15 < fmean(each.shrinkage for each in deep),
     )
     yield check(
         "training-noise",
         "With 30 % random labels the mean over anchors collapses too, in 8x4 batches and not in 2x2.",
         "mean distance x more than 0.15 in 2x2, x less than 0.05 in 8x4, 2 seeds each",
-        f"{kept(noisy_small)}; {kept(noisy)}",
-        all(each.kept > 0.15 for each in noisy_small) and all(each.kept < 0.05 for each in noisy),
+        f"{remaining(noisy_small)}; {remaining(noisy)}",
+        all(each.shrinkage > 0.15 for each in noisy_small) and all(each.shrinkage < 0.05 for each in noisy),
     )
     yield check(
         "training-clean-mean",
         "With clean labels the mean over anchors does not collapse in 8x4 batches, so the data matter as much.",
         "mean distance x more than 0.5 (own bound), recall at 1 above 0.95",
-        f"x {clean.kept:.3f}, recall {clean.after.recall:.3f}",
-        clean.kept > 0.5 and clean.after.recall > 0.95,
+        f"x {clean.shrinkage:.3f}, recall {clean.after.recall:.3f}",
+        clean.shrinkage > 0.5 and clean.after.recall > 0.95,
     )
     yield check(
         "training-margin",
         "A margin of 0.1 does not save the training with noisy labels.",
         "mean distance x less than 0.05 (own bound: that of collapse)",
-        f"x {rescued.kept:.3g}",
-        rescued.kept < 0.05,
+        f"x {rescued.shrinkage:.3g}",
+        rescued.shrinkage < 0.05,
     )
     yield check(
         "training-margin-hardest",

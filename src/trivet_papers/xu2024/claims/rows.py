@@ -1,4 +1,4 @@
-"""What the checks of this paper share."""
+"""Helpers that the checks of this paper share."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def definition_checks() -> Iterator[Check]:
         <= isometry.displacement(gaussian(seed, 8, 2), gaussian(seed + 50, 8, 2))
         for seed in range(20)
     ]
-    apart = np.array([[0.0], [1.0], [5.0], [6.0]])
-    signed = [isometry.hardest_triplet(s * apart, halves).violation for s in (1.0, 10.0, 100.0)]
-    hinges = [isometry.batch_hard_loss(s * apart, halves) for s in (1.0, 10.0, 100.0)]
+    separate_points = np.array([[0.0], [1.0], [5.0], [6.0]])
+    signed = [isometry.hardest_triplet(s * separate_points, halves).violation for s in (1.0, 10.0, 100.0)]
+    hinges = [isometry.batch_hard_loss(s * separate_points, halves) for s in (1.0, 10.0, 100.0)]
     yield check(
         "zero-loss",
         "The loss of the hardest triplet is 0 exactly for separated embeddings, and so is the mean over anchors.",
@@ -110,7 +110,7 @@ def definition_checks() -> Iterator[Check]:
 
 
 def _lemma(seed: int) -> bool:
-    """Whether the nearest images of a random separated embedding are separated and no farther than its d_haus."""
+    """True if the nearest images of a random separated embedding are separated and no farther than its d_haus."""
     points = gaussian(seed, 8, 2)
     classes = np.arange(8) % 2
     g = 0.2 * gaussian(seed + 100, 8, 2) + np.array([[0.0, 0.0], [3.0, 0.0]])[classes]

@@ -120,7 +120,7 @@ def inequality_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[C
 
 
 def range_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Check]:
-    """Whether the ratios fall into the ranges measured before."""
+    """Check that the ratios fall into the ranges measured before."""
     for kind, of_kind in measured.items():
         wanted = RANGES[kind]
         ends = [(min(values), max(values)) for values in zip(*(case.ratios for case in of_kind), strict=True)]
@@ -160,7 +160,7 @@ def _at_most(name: str, statement: str, bound: float, ratios: Sequence[float]) -
 
 
 def proof_checks() -> Iterator[Check]:
-    """What is wrong in the proofs."""
+    """The errors in the proofs."""
     thin = [isometry.thickness(gaussian(0, n, d)) for n, d in ((3, 4), (32, 32), (128, 128))]
     f = np.array([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     ratios = []
@@ -170,17 +170,22 @@ def proof_checks() -> Iterator[Check]:
         least = float(np.linalg.norm(g[0] - 2 * g[1] + g[2])) / 4
         most = isometry.displacement(g, f + np.array([0.0, height / 2]))
         ratios.append((least / isometry.isometric_error(f, g), most / isometry.isometric_error(f, g)))
-    merged, apart = np.zeros((2, 1)), np.array([[0.0], [0.1]])
-    error, at_merged = isometry.isometric_error(merged, apart), float(np.abs(merged - apart)[1, 0])
-    at_first = float(np.abs(merged - apart)[0, 0])
+    merged, distinct = np.zeros((2, 1)), np.array([[0.0], [0.1]])
+    error, at_merged = isometry.isometric_error(merged, distinct), float(np.abs(merged - distinct)[1, 0])
+    at_first = float(np.abs(merged - distinct)[0, 0])
     line, halves = np.array([[0.0], [1.0], [2.1], [3.1]]), np.array([0, 0, 1, 1])
     gaps = [isometry.triplet_separation(s * line, halves, margin=0.1) for s in (1.0, 0.9)]
     nearest = nearest_separated.distance_to_separation(PLANE, PLANE_CLASSES, margin=0.1, measure="isometric")
     changes = (pdist(nearest.witness) - pdist(PLANE))[pdist(PLANE_CLASSES[:, None]) > 0]
     extremes = changes[np.abs(changes) >= nearest.value * (1 - 1e-3)]
     distant = np.array([[0.0], [1.0], [0.8], [1.8], [100.0], [101.0]])
-    kept = nearest_separated.distance_to_separation(distant, np.array([0, 0, 1, 1, 2, 2]), measure="isometric")
-    slack = float(np.abs(kept.witness[0] - kept.witness[4:]).min() - np.abs(kept.witness[0] - kept.witness[1]).max())
+    isometric_distance = nearest_separated.distance_to_separation(
+        distant, np.array([0, 0, 1, 1, 2, 2]), measure="isometric"
+    )
+    slack = float(
+        np.abs(isometric_distance.witness[0] - isometric_distance.witness[4:]).min()
+        - np.abs(isometric_distance.witness[0] - isometric_distance.witness[1]).max()
+    )
     loss = isometry.batch_hard_loss(distant, np.array([0, 0, 1, 1, 2, 2]))
     yield check(
         "thickness-zero",

@@ -1,4 +1,4 @@
-"""How the batch decides on collapse: experiment A."""
+"""The batch decides on collapse: experiment A."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trivet_papers.xu2024.experiments.common import (
     table,
 )
 
-WHOLE_GRID = "P in 2, 4, 8, 18 and K in 2, 4, 8, 16, 32"
+FULL_GRID = "P in 2, 4, 8, 18 and K in 2, 4, 8, 16, 32"
 
 
 def made(size: Size) -> Recipe:
@@ -29,7 +29,7 @@ def made(size: Size) -> Recipe:
             falls_with_batch(cells),
             collapses([cells[-1]], f"The largest batch, {by_batch(cells[-1])}, collapses."),
             survives(
-                [one for one in cells if items(one) <= 8],
+                [cell for cell in cells if items(cell) <= 8],
                 "Batches of 4 and 8 items do not collapse.",
             ),
             bound_holds(cells, "at each batch size"),
@@ -40,7 +40,7 @@ def made(size: Size) -> Recipe:
                 "Diameter of held-out embeddings by the batch",
                 "Xu et al. (2024), figure 5, left",
                 [batch_panel("d = 128, margin 0", cells)],
-                with_kept=True,
+                with_shrinkage=True,
             ),
             table("Held-out embeddings before and after training, by the batch P x K", cells, by_batch),
         ),
@@ -50,7 +50,7 @@ def made(size: Size) -> Recipe:
 EXPERIMENT = Experiment(
     "xu2024-A",
     "How the batch decides on collapse",
-    f"ResNet-18 from random weights on Market-1501, d = 128, margin 0, {WHOLE_GRID}, 40,000 steps, three repeats "
+    f"ResNet-18 from random weights on Market-1501, d = 128, margin 0, {FULL_GRID}, 40,000 steps, three repeats "
     "(figure 5, left). The diameter falls as N grows, and large batches collapse. The bound (17) with factor 2 "
     "appears to hold.",
     made("here"),

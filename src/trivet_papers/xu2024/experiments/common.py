@@ -1,4 +1,4 @@
-"""What the experiments share: their runs, what is asked of them, and what the paper leaves open."""
+"""Runs and claims that the experiments share, and what the paper leaves open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet_papers.experiment import Arm, Claim, Column, Drawing, Factor, Of, Recipe, Size, Table
+from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Recipe, ResultColumn, ResultTable, SeedValue, Size
 from trivet_papers.stand_ins import AT_THE_END
 from trivet_papers.xu2024.collapse_figures import COLLAPSED, FACTOR, Panel
 
@@ -64,24 +64,24 @@ def cell(
     return {"network": network or NETWORK[size], "P": p, "K": k, "d": d, "margin": margin}
 
 
-def arm(size: Size, one: Cell) -> Arm:
+def arm(size: Size, cell: Cell) -> Arm:
     """The run of a cell, measured before training, half way and at the end."""
     steps = STEPS[size]
-    data = str(one.get("data", "Omniglot" if size == "here" else "Market-1501"))
-    network = NETWORKS[str(one.get("network", NETWORK[size]))]
-    batch = {"size": one["N"]} if "N" in one else {"num_classes": one["P"], "samples_per_class": one["K"]}
+    data = str(cell.get("data", "Omniglot" if size == "here" else "Market-1501"))
+    network = NETWORKS[str(cell.get("network", NETWORK[size]))]
+    batch = {"size": cell["N"]} if "N" in cell else {"num_classes": cell["P"], "samples_per_class": cell["K"]}
     return Arm(
-        one,
+        cell,
         {
             "data": DATA[data] | ({"channels": 3} if ":" in network["name"] else {}),
             "batch": batch,
-            "model": {**network, "embedding_dim": one["d"], "normalize": False},
+            "model": {**network, "embedding_dim": cell["d"], "normalize": False},
             "loss": {
                 "name": "triplet",
                 "positives": "hard",
                 "negatives": "hard",
                 "distance": "euclidean",
-                "margin": one.get("margin", 0.0),
+                "margin": cell.get("margin", 0.0),
             },
             "training": {"steps": steps, "learning_rate": 1e-3},
             "evaluation": AT_THE_END | {"distance": "euclidean"},
@@ -91,39 +91,39 @@ def arm(size: Size, one: Cell) -> Arm:
     )
 
 
-def items(one: Cell) -> int:
+def items(cell: Cell) -> int:
     """The items of a batch."""
-    return int(one["N"]) if "N" in one else int(one["P"]) * int(one["K"])
+    return int(cell["N"]) if "N" in cell else int(cell["P"]) * int(cell["K"])
 
 
-def kept(of: Of, one: Cell) -> float:
+def shrinkage(of: SeedValue, cell: Cell) -> float:
     """The share of the mean distance before training that is left."""
-    share = of("distance mean", **one) / of("distance mean", at=0, **one)
+    share = of("distance mean", **cell) / of("distance mean", at=0, **cell)
     return share if math.isnan(share) else max(share, FLOOR)
 
 
-def slope(of: Of, cells: Sequence[Cell], across: Callable[[Cell], float]) -> float:
-    """Of log2 of what is kept, for each doubling of the batch or the dimension, by least squares."""
-    x = [math.log2(across(one)) for one in cells]
-    y = [math.log2(kept(of, one)) for one in cells]
+def slope(of: SeedValue, cells: Sequence[Cell], across: Callable[[Cell], float]) -> float:
+    """Slope of log2 of the shrinkage, for each doubling of the batch or the dimension, by least squares."""
+    x = [math.log2(across(cell)) for cell in cells]
+    y = [math.log2(shrinkage(of, cell)) for cell in cells]
     return float(np.polyfit(x, y, 1)[0]) if np.isfinite(y).all() else math.nan
 
 
-def dimension(one: Cell) -> float:
-    return float(one["d"])
+def dimension(cell: Cell) -> float:
+    return float(cell["d"])
 
 
-def by_batch(one: Cell) -> str:
-    return f"{one['P']} x {one['K']} = {items(one)}" if "P" in one else f"N = {one['N']}"
+def by_batch(cell: Cell) -> str:
+    return f"{cell['P']} x {cell['K']} = {items(cell)}" if "P" in cell else f"N = {cell['N']}"
 
 
-def by_dimension(one: Cell) -> str:
-    return f"d = {one['d']}"
+def by_dimension(cell: Cell) -> str:
+    return f"d = {cell['d']}"
 
 
-def named(one: Cell) -> str:
+def named(cell: Cell) -> str:
     """A run among those of a claim."""
-    return f"{by_batch(one)}, {by_dimension(one)}"
+    return f"{by_batch(cell)}, {by_dimension(cell)}"
 
 
 def falls_with_batch(cells: Sequence[Cell], where: str = "") -> Claim:
@@ -138,7 +138,7 @@ def falls_with_batch(cells: Sequence[Cell], where: str = "") -> Claim:
 def collapses(cells: Sequence[Cell], sentence: str) -> Claim:
     return Claim(
         sentence,
-        lambda of: {named(one): math.log2(COLLAPSED) - math.log2(kept(of, one)) for one in cells},
+        lambda of: {named(cell): math.log2(COLLAPSED) - math.log2(shrinkage(of, cell)) for cell in cells},
         f"log2({COLLAPSED:g}) less log2(kept)",
         unit="",
     )
@@ -147,7 +147,7 @@ def collapses(cells: Sequence[Cell], sentence: str) -> Claim:
 def survives(cells: Sequence[Cell], sentence: str) -> Claim:
     return Claim(
         sentence,
-        lambda of: {named(one): math.log2(kept(of, one)) - math.log2(COLLAPSED) for one in cells},
+        lambda of: {named(cell): math.log2(shrinkage(of, cell)) - math.log2(COLLAPSED) for cell in cells},
         f"log2(kept) less log2({COLLAPSED:g})",
         unit="",
     )
@@ -168,29 +168,29 @@ def bound_holds(cells: Sequence[Cell], where: str) -> Claim:
     It is of each run, not of their means: one that falls below breaks it, so the number of a seed is the least.
     """
 
-    def slack(of: Of, one: Cell) -> float:
-        before = of("diameter", at=0, **one)
-        bound = before - FACTOR * of("first loss max", at=0, **one)
-        return (of("diameter", **one) - bound) / before
+    def slack(of: SeedValue, cell: Cell) -> float:
+        before = of("diameter", at=0, **cell)
+        bound = before - FACTOR * of("first loss max", at=0, **cell)
+        return (of("diameter", **cell) - bound) / before
 
     return Claim(
         f"The diameter stays above that before training less twice the loss of the first batch, {where}.",
-        lambda of: float(np.min([slack(of, one) for one in cells])),
+        lambda of: float(np.min([slack(of, cell) for cell in cells])),
         "the least, over all of these runs, of diameter less bound, over the diameter before",
         unit="",
     )
 
 
-def table(title: str, cells: Sequence[Cell], name: Callable[[Cell], str]) -> Table:
+def table(title: str, cells: Sequence[Cell], name: Callable[[Cell], str]) -> ResultTable:
     columns = (
-        Column("mean distance before", "distance mean", at=0, share=False),
-        Column("after", "distance mean", share=False),
-        Column("diameter before", "diameter", at=0, share=False),
-        Column("diameter after", "diameter", share=False),
-        Column("recall@1 before", "sample recall@1", at=0),
-        Column("recall@1 after", "sample recall@1"),
+        ResultColumn("mean distance before", "distance mean", at=0, share=False),
+        ResultColumn("after", "distance mean", share=False),
+        ResultColumn("diameter before", "diameter", at=0, share=False),
+        ResultColumn("diameter after", "diameter", share=False),
+        ResultColumn("recall@1 before", "sample recall@1", at=0),
+        ResultColumn("recall@1 after", "sample recall@1"),
     )
-    return Table(title, tuple((name(one), one) for one in cells), columns)
+    return ResultTable(title, tuple((name(cell), cell) for cell in cells), columns)
 
 
 def grid(size: Size, **changes: Any) -> list[Cell]:
@@ -205,11 +205,11 @@ def swept(size: Size, dimensions: Sequence[int] = DIMENSIONS, **changes: Any) ->
 
 
 def batch_panel(title: str, cells: Sequence[Cell]) -> Panel:
-    return Panel(title, "batch size N", tuple((items(one), one) for one in cells))
+    return Panel(title, "batch size N", tuple((items(cell), cell) for cell in cells))
 
 
 def dimension_panel(title: str, cells: Sequence[Cell]) -> Panel:
-    return Panel(title, "dimension d", tuple((int(one["d"]), one) for one in cells))
+    return Panel(title, "dimension d", tuple((int(cell["d"]), cell) for cell in cells))
 
 
 DATA_OF: dict[Size, str] = {
@@ -222,14 +222,14 @@ def recipe(
     size: Size,
     cells: Sequence[Cell],
     claims: tuple[Claim, ...],
-    shows: tuple[Table | Drawing, ...],
+    shows: tuple[ResultTable | Drawing, ...],
     fair: str = "",
     seeds: int = 3,
 ) -> Recipe:
-    """What all of these experiments share."""
-    unique = list({frozenset(one.items()): one for one in cells}.values())
-    data = sorted({str(one["data"]) for one in cells if "data" in one})
-    networks = list(dict.fromkeys(str(one.get("network", NETWORK[size])) for one in cells))
+    """The recipe of any of these experiments."""
+    unique = list({frozenset(cell.items()): cell for cell in cells}.values())
+    data = sorted({str(cell["data"]) for cell in cells if "data" in cell})
+    networks = list(dict.fromkeys(str(cell.get("network", NETWORK[size])) for cell in cells))
     setting = (
         f"{', '.join(networks)} from random weights, rows of any length, Adam at 0.001, {STEPS[size]:,} steps; the "
         "farthest positive and the nearest negative of each anchor, plain distances"
@@ -244,7 +244,7 @@ def recipe(
     return Recipe(
         data=DATA_OF[size] if not data else f"{', '.join(data)}: batches of items as they come",
         setting=setting,
-        arms=tuple(arm(size, one) for one in unique),
+        arms=tuple(arm(size, cell) for cell in unique),
         seeds=seeds if size == "here" else 3,
         claims=claims,
         shows=shows,

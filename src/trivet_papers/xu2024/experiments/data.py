@@ -51,7 +51,7 @@ def made(size: Size) -> Recipe:
             survives(low, f"{data}: with batches of 4 it does not collapse, at 4 or at 1,024 dimensions."),
             collapses(high, f"{data}: with batches of {largest[data]} it collapses at 4 and at 1,024 dimensions."),
         ]
-    cells = [one for part in (*batches.values(), dimensions, *ends.values()) for one in part]
+    cells = [cell for group in (*batches.values(), dimensions, *ends.values()) for cell in group]
     return recipe(
         size,
         cells,
@@ -76,7 +76,7 @@ def made(size: Size) -> Recipe:
                 table(
                     f"{data}: few and many dimensions in small and large batches",
                     cells,
-                    lambda one: f"N = {one['N']}, d = {one['d']}",
+                    lambda cell: f"N = {cell['N']}, d = {cell['d']}",
                 )
                 for data, cells in ends.items()
             ),

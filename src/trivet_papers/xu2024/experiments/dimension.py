@@ -1,4 +1,4 @@
-"""How the dimension decides on collapse: experiment B."""
+"""The dimension decides on collapse: experiment B."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(size: Size) -> Recipe:
                 "Diameter of held-out embeddings by the dimension",
                 "Xu et al. (2024), figure 5, right",
                 [dimension_panel("8 x 4 = 32, margin 0", cells)],
-                with_kept=True,
+                with_shrinkage=True,
             ),
             table("Held-out embeddings before and after training, by the dimension", cells, by_dimension),
         ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Experiment, Of, Recipe, Size
+from trivet_papers.experiment import Claim, Experiment, Recipe, SeedValue, Size
 from trivet_papers.xu2024.collapse_figures import COLLAPSED, collapse_figure
 from trivet_papers.xu2024.experiments.common import (
     DIMENSION,
@@ -20,19 +20,19 @@ from trivet_papers.xu2024.experiments.common import (
     grid,
     grows_with_dimension,
     items,
-    kept,
     recipe,
+    shrinkage,
     swept,
 )
 
 
-def threshold(of: Of, cells: Sequence[Cell]) -> float:
-    """log2 of the batch at which the line through what is kept, both in logarithms, crosses collapse.
+def threshold(of: SeedValue, cells: Sequence[Cell]) -> float:
+    """log2 of the batch at which the line through what is shrinkage, both in logarithms, crosses collapse.
 
     NaN where it crosses none that is between the smallest and the largest batch: then no batch is that from which on.
     """
-    x = [math.log2(items(one)) for one in cells]
-    y = [math.log2(kept(of, one)) for one in cells]
+    x = [math.log2(items(cell)) for cell in cells]
+    y = [math.log2(shrinkage(of, cell)) for cell in cells]
     if not np.isfinite(y).all():
         return math.nan
     rise, start = np.polyfit(x, y, 1)
@@ -44,18 +44,19 @@ def made(size: Size) -> Recipe:
     batches = {margin: grid(size, margin=margin) for margin in (0.0, *MARGINS)}
     dimensions = {margin: swept(size, margin=margin) for margin in MARGINS}
 
-    def of_batch_and_margin(of: Of) -> dict[str, float]:
-        """How far apart the smallest and the largest batch are, less what a margin changes at a batch, either way."""
-        none = {items(one): math.log2(kept(of, one)) for one in batches[0.0]}
-        apart = none[min(none)] - none[max(none)]
+    def of_batch_and_margin(of: SeedValue) -> dict[str, float]:
+        """The gap between the smallest and the largest batch, less what a margin changes at a batch, either way."""
+        none = {items(cell): math.log2(shrinkage(of, cell)) for cell in batches[0.0]}
+        difference = none[min(none)] - none[max(none)]
         return {
-            f"margin {margin:g}, N = {items(one)}, {way}": apart - sign * (math.log2(kept(of, one)) - none[items(one)])
+            f"margin {margin:g}, N = {items(cell)}, {way}": difference
+            - sign * (math.log2(shrinkage(of, cell)) - none[items(cell)])
             for margin in MARGINS
-            for one in batches[margin]
+            for cell in batches[margin]
             for way, sign in (("more kept", 1), ("less kept", -1))
         }
 
-    def moved(of: Of) -> dict[str, float]:
+    def moved(of: SeedValue) -> dict[str, float]:
         at = {margin: threshold(of, cells) for margin, cells in batches.items()}
         return {
             f"margin {margin:g}, {way}": 1 - sign * (at[margin] - at[0.0])
@@ -63,8 +64,8 @@ def made(size: Size) -> Recipe:
             for way, sign in (("larger batch", 1), ("smaller batch", -1))
         }
 
-    def larger(of: Of) -> float:
-        low, high = ([of("diameter", **one) for one in batches[margin]] for margin in MARGINS)
+    def larger(of: SeedValue) -> float:
+        low, high = ([of("diameter", **cell) for cell in batches[margin]] for margin in MARGINS)
         return float(np.mean(np.log2(np.maximum(high, FLOOR)) - np.log2(np.maximum(low, FLOOR))))
 
     claims = [falls_with_batch(batches[margin], f"Margin {margin:g}: ") for margin in MARGINS]
@@ -89,8 +90,8 @@ def made(size: Size) -> Recipe:
             unit="",
         ),
     ]
-    cells = [one for margin in (0.0, *MARGINS) for one in batches[margin]]
-    cells += [one for margin in MARGINS for one in dimensions[margin] if one["d"] != DIMENSION]
+    cells = [cell for margin in (0.0, *MARGINS) for cell in batches[margin]]
+    cells += [cell for margin in MARGINS for cell in dimensions[margin] if cell["d"] != DIMENSION]
     return recipe(
         size,
         cells,

@@ -41,8 +41,8 @@ def made(size: Size) -> Recipe:
             collapses(batches[name][-1:], f"{name}: the largest batch collapses."),
             grows_with_dimension(dimensions[name], f"{name}: "),
         ]
-    cells = [one for name in names for one in batches[name]]
-    cells += [one for name in names for one in dimensions[name] if one["d"] != DIMENSION]
+    cells = [item for name in names for item in batches[name]]
+    cells += [item for name in names for item in dimensions[name] if item["d"] != DIMENSION]
     panels = [
         panel
         for name in names

@@ -47,11 +47,11 @@ def top_left_checks() -> Iterator[Check]:
             top_left[factor] += int(
                 (dynamics.directions(*total, tolerance=0) == dynamics.DIRECTIONS.index("top-left")).sum()
             )
-    whole = np.linspace(-1, 1, 201)
+    full_axis = np.linspace(-1, 1, 201)
     beyond = {
-        "second-order, gamma -0.5": _top_left_cells(whole, "second-order", -0.5, 0.1),
-        "second-order, gamma 0.5": _top_left_cells(whole, "second-order", 0.5, 0.1),
-        "vanilla, gamma 0.5": _top_left_cells(whole, "vanilla", 0.5, 1.0),
+        "second-order, gamma -0.5": _top_left_cells(full_axis, "second-order", -0.5, 0.1),
+        "second-order, gamma 0.5": _top_left_cells(full_axis, "second-order", 0.5, 0.1),
+        "vanilla, gamma 0.5": _top_left_cells(full_axis, "vanilla", 0.5, 1.0),
     }
     yield check(
         "no-top-left",
@@ -82,7 +82,7 @@ def _areas(
 
 
 def sign_area_checks() -> Iterator[Check]:
-    """Where a step without entanglement goes against the loss."""
+    """Regions where a step without entanglement goes against the loss."""
     right = dynamics.vector_field(loss="first-order", gamma=0.5)
     leaves, nears = right.change_ap < 0, right.change_an > 0
     least_ap = float(right.s_ap[leaves.any(axis=0)].min(initial=np.inf))
@@ -135,7 +135,7 @@ KINDS = {"top-right": (1, 1), "bottom-left": (-1, -1), "bottom-right": (1, -1)}
 
 
 def wrong_cells(field: dynamics.VectorField) -> tuple[Booleans, Booleans]:
-    """Where the positive leaves and where the negative comes nearer: problem regions of section 4."""
+    """Problem regions of section 4, where the positive leaves or the negative comes nearer."""
     return field.change_ap < 0, field.change_an > 0
 
 
@@ -146,7 +146,7 @@ def movement_type_checks() -> Iterator[Check]:
     way, true_way = (
         dynamics.directions(*changes, tolerance=0) for changes in ((field.change_ap, field.change_an), (of_ap, of_an))
     )
-    parts = [int(label(way == number, np.ones((3, 3)))[1]) for number in range(len(dynamics.DIRECTIONS))]
+    regions = [int(label(way == number, np.ones((3, 3)))[1]) for number in range(len(dynamics.DIRECTIONS))]
     same_way = float((way == true_way).mean())
     lands = (field.s_ap + of_ap > field.s_ap) & (field.s_an[:, None] + of_an < field.s_an[:, None])
     by_kind, printed_kind = (
@@ -167,7 +167,7 @@ def movement_type_checks() -> Iterator[Check]:
         for low, high in pairwise(bad)
     )
     near, far = (dynamics.entangle(s, s, 0.0, 1.0, strength=0.8)[0] for s in (0.9, 0.1))
-    kept, cells = 0, 0
+    still_bad, cells = 0, 0
     for each, gamma, factor in product(LOSSES, GAMMAS, FACTORS):
         weak, strong = (
             dynamics.vector_field(loss=each, gamma=gamma, strength=strength, factor=factor) for strength in STRENGTHS
@@ -176,16 +176,18 @@ def movement_type_checks() -> Iterator[Check]:
             (weak.change_ap < 0, strong.change_ap < 0),
             (weak.change_an > 0, strong.change_an > 0),
         ):
-            kept += int((bad_weak & bad_strong).sum())
+            still_bad += int((bad_weak & bad_strong).sum())
             cells += int(bad_weak.sum())
     yield check(
         "three-types",
         "With entanglement triplets move up-right, down-right or down-left, each in one part of the diagram.",
         "one region of each and none of the fourth; each more than 5 % of the cells; in every cell the direction of "
         "a step on vectors; first-order loss, gamma = 0.5, p = 0.8",
-        f"regions {parts}; {100 * three.top_right:.1f} %, {100 * three.bottom_right:.1f} %, "
+        f"regions {regions}; {100 * three.top_right:.1f} %, {100 * three.bottom_right:.1f} %, "
         f"{100 * three.bottom_left:.1f} %; the direction of vectors in {100 * same_way:.1f} %",
-        parts == [1, 1, 1, 0] and min(three.top_right, three.bottom_right, three.bottom_left) > 0.05 and same_way == 1,
+        regions == [1, 1, 1, 0]
+        and min(three.top_right, three.bottom_right, three.bottom_left) > 0.05
+        and same_way == 1,
     )
     yield check(
         "erratum-bottom-right",
@@ -215,8 +217,8 @@ def movement_type_checks() -> Iterator[Check]:
         "regions-similar",
         "The problem regions stay where they are as the entanglement grows.",
         "every cell that is wrong at p = 0.4 is at p = 0.8 too, 3 losses, 3 values of gamma, both forms of q",
-        f"{kept} of {cells}",
-        kept == cells > 0,
+        f"{still_bad} of {cells}",
+        still_bad == cells > 0,
     )
     yield check(
         "entanglement-near",
@@ -242,8 +244,8 @@ def problem_checks() -> Iterator[Check]:
             [areas[loss, gamma, strength] for gamma, strength in product(GAMMAS, STRENGTHS)]
             for loss in ("first-order", "vanilla", "second-order")
         )
-        shown = {key: area for key, area in areas.items() if key[1] == 0.5}  # gamma of figure 2
-        top = min(area.top for key, area in shown.items() if key[0] != "second-order")
+        selected = {key: area for key, area in areas.items() if key[1] == 0.5}  # gamma of figure 2
+        top = min(area.top for key, area in selected.items() if key[0] != "second-order")
         still = areas["second-order", 0.5, 0.8].top
         ratio = max(b.box / a.box if a.box else math.inf for a, b in zip(first, second, strict=True))
         down = max(area.right for area in (*first, *vanilla))
@@ -290,9 +292,9 @@ def problem_checks() -> Iterator[Check]:
     cases = stepped_cases("first-order", LEARNING_RATE)
     step = cases.after[:, 1] - cases.before[:, 1]
     along = np.einsum("td,td->t", step, cases.before[:, 1])[:, None] * cases.before[:, 1]
-    kept = np.linalg.norm(step - along, axis=1) / np.linalg.norm(step, axis=1)
-    easy = float(kept[cases.s_ap > 0.9].max())
-    middle = float(kept[np.abs(cases.s_ap) < 0.5].min())
+    remainder = np.linalg.norm(step - along, axis=1) / np.linalg.norm(step, axis=1)
+    easy = float(remainder[cases.s_ap > 0.9].max())
+    middle = float(remainder[np.abs(cases.s_ap) < 0.5].min())
     yield check(
         "problem1-weak",
         "At gamma = 0.2 and p = 0.4 problem 1 depends on the form of q: with the product most negatives move away.",
@@ -319,7 +321,7 @@ def problem_checks() -> Iterator[Check]:
 
 
 def mining_checks() -> Iterator[Check]:
-    """Where the named choices of triplets lie on the diagram."""
+    """Positions of the named choices of triplets on the diagram."""
     generator = torch.Generator().manual_seed(3)
     labels = torch.arange(8).repeat_interleave(8)
     centres = torch.randn(8, 16, dtype=torch.float64, generator=generator)
@@ -340,9 +342,9 @@ def mining_checks() -> Iterator[Check]:
     easy = dynamics.triplet_scatter(rows, two, positives="easy").triplets
     hard = dynamics.triplet_scatter(rows, two, positives="hard").triplets
     alike = easy.shape == (64, 3) and bool((easy == hard).all())
-    apart = dynamics.triplet_scatter(rows, labels, positives="hard", negatives="hard", disjoint=True).triplets
-    used = set(apart.ravel().tolist())
-    shown = ", ".join(f"{name} ({s_ap:.2f}, {s_an:.2f})" for name, (s_ap, s_an) in centre.items())
+    disjoint = dynamics.triplet_scatter(rows, labels, positives="hard", negatives="hard", disjoint=True).triplets
+    used = set(disjoint.ravel().tolist())
+    text = ", ".join(f"{name} ({s_ap:.2f}, {s_an:.2f})" for name, (s_ap, s_an) in centre.items())
     digits = dynamics.triplet_scatter(*centred_digits())
     inside = float(((digits.s_ap >= 0) & (digits.s_an >= 0)).mean())
     yield check(
@@ -356,7 +358,7 @@ def mining_checks() -> Iterator[Check]:
         "regions",
         "Easy positives lie to the right of hard ones on the diagram, hard negatives above easy ones.",
         "mean S_ap: EPHN above HPHN; mean S_an: EPHN above EPEN; 64 points of 8 classes",
-        shown,
+        text,
         centre["EPHN"][0] > centre["HPHN"][0] and centre["EPHN"][1] > centre["EPEN"][1],
     )
     yield check(
@@ -377,8 +379,8 @@ def mining_checks() -> Iterator[Check]:
         "disjoint",
         "In the experiment on movement each vector is in at most one triplet.",
         "no row twice, at most 64 / 3 triplets, at least one",
-        f"{len(apart)} triplets of {len(used)} rows",
-        len(used) == apart.size and 0 < len(apart) <= 64 // 3,
+        f"{len(disjoint)} triplets of {len(used)} rows",
+        len(used) == disjoint.size and 0 < len(disjoint) <= 64 // 3,
     )
 
 
@@ -386,15 +388,15 @@ def group_size_checks() -> Iterator[Check]:
     """Appendix G: what more images of a class in a batch do to the triplets of easy positives and hard negatives."""
     centre = {}
     for per_class in (2, 8):
-        places = []
+        positions = []
         for seed in range(8):
             generator = torch.Generator().manual_seed(seed)
             labels = torch.arange(128 // per_class).repeat_interleave(per_class)
             centres = torch.randn(len(labels) // per_class, 16, dtype=torch.float64, generator=generator)
             rows = centres[labels] + torch.randn(128, 16, dtype=torch.float64, generator=generator)
             placed = dynamics.triplet_scatter(rows, labels)
-            places.append((placed.s_ap.mean(), placed.s_an.mean()))
-        centre[per_class] = np.mean(places, axis=0)
+            positions.append((placed.s_ap.mean(), placed.s_an.mean()))
+        centre[per_class] = np.mean(positions, axis=0)
     yield check(
         "group-size",
         "With more images of a class in a batch easy positives are nearer and hard negatives farther.",

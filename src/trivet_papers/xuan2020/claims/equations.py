@@ -51,7 +51,7 @@ def stepped(triplets: Floats, loss: dynamics.SimulatedLoss, learning_rate: float
 
 def vector_changes(field: dynamics.VectorField, gamma: float, strength: float) -> tuple[Floats, Floats]:
     """The changes of S_ap and S_an that vectors show in the cells of a field: a first-order step, then eqs. 11, 12."""
-    s_ap, s_an = (part.ravel() for part in np.meshgrid(field.s_ap, field.s_an))
+    s_ap, s_an = (grid.ravel() for grid in np.meshgrid(field.s_ap, field.s_an))
     after = stepped(dynamics.triplet_vectors(s_ap, s_an, np.full_like(s_ap, gamma)), "first-order", LEARNING_RATE)
     units = after / np.linalg.norm(after, axis=2, keepdims=True)
     of_ap, of_an = _dots(units, 0, 1) - s_ap, _dots(units, 0, 2) - s_an
@@ -97,7 +97,7 @@ def geometry_checks() -> Iterator[Check]:
     flat = dynamics.triplet_coordinates(rng.normal(size=(900, 2)), np.arange(900).reshape(300, 3)).gamma
     off, opposite = _gap(np.abs(flat), np.ones_like(flat)), float((flat < 0).mean())
     axis = np.linspace(-1, 1, 9)
-    s_ap, s_an, gamma = (part.ravel() for part in np.meshgrid(axis, axis, axis))
+    s_ap, s_an, gamma = (grid.ravel() for grid in np.meshgrid(axis, axis, axis))
     built = dynamics.triplet_vectors(s_ap, s_an, gamma)
     wanted = (np.ones_like(s_ap), np.ones_like(s_ap), np.ones_like(s_ap), s_ap, s_an)
     worst = max(
@@ -204,7 +204,7 @@ def norm_checks() -> Iterator[Check]:
 
 
 def loss_checks() -> Iterator[Check]:
-    """What the first-order and the second-order loss pull to."""
+    """The limits that the first-order and the second-order loss pull to."""
     axis = np.linspace(-1, 1, 401)  # 0 and 1 are on it
     s_ap, s_an = axis[None, :], axis[:, None]
     first_ap, first_an = dynamics.loss_slopes(s_ap, s_an, loss="first-order")

@@ -65,7 +65,7 @@ def network_movement_checks() -> Iterator[Check]:
             SecondOrderTripletLoss(positives="hard", negatives="hard", disjoint=True),
         )
     )
-    shown = "; ".join(
+    text = "; ".join(
         f"{name}: " + ", ".join(f"{way} {100 * share:.1f} %" for way, share in shares.items())
         for name, shares in (("first-order", first), ("second-order", second))
     )
@@ -74,7 +74,7 @@ def network_movement_checks() -> Iterator[Check]:
         "In a fresh network the first-order loss moves hard triplets to the top right, the second-order loss to "
         "the bottom right.",
         "most common: top-right and bottom-right, disjoint HPHN triplets of 4 networks with a hidden layer",
-        shown,
+        text,
         max(first, key=lambda way: first[way]) == "top-right"
         and max(second, key=lambda way: second[way]) == "bottom-right",
     )
@@ -82,7 +82,7 @@ def network_movement_checks() -> Iterator[Check]:
         "movement-top-left",
         "Hardly a triplet moves to the top left in a network either, where nothing forbids it.",
         "at most 5 % of disjoint HPHN triplets with each loss",
-        shown,
+        text,
         max(first["top-left"], second["top-left"]) <= 0.05,
     )
 
@@ -141,8 +141,9 @@ def digit_movement_checks() -> Iterator[Check]:
         "right is one part of it.",
         "bottom right and bottom left together more than half of the same triplets with the second-order loss, "
         "less than half with the first-order loss, for 2 seeds",
-        "; ".join(f"{100 * two:.1f} % against {100 * one:.1f} %" for one, two in down) + f"; {shares(fresh_second)}",
-        all(one < 0.5 < two for one, two in down),
+        "; ".join(f"{100 * second_order:.1f} % against {100 * first_order:.1f} %" for first_order, second_order in down)
+        + f"; {shares(fresh_second)}",
+        all(first_order < 0.5 < second_order for first_order, second_order in down),
     )
     yield check(
         "movement-digits-pattern",

@@ -1,4 +1,4 @@
-"""What the experiments of Xuan et al. share: data sets, the ways to choose and weigh triplets, and their arms."""
+"""Shared by the experiments of Xuan et al.: data sets, the ways to choose and weigh triplets, and their arms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trivet_papers.experiment import Arm, Of, Values, merged
+from trivet_papers.experiment import Arm, SeedValue, Values, merged
 from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
 
 FIRST, SECOND, BEFORE = "first order", "second order", "none"
@@ -22,7 +22,7 @@ FALLEN = 0.9  # nearest positive and nearest negative both beyond it, on average
 
 
 @dataclass(frozen=True)
-class Set:
+class RetrievalSet:
     """A data set as the arms of a recipe name it, and its settings but for the loss and the make-up of a batch.
 
     Attributes:
@@ -50,11 +50,13 @@ def _here(stand_in: Values, steps: int, rate: float) -> dict[str, Any]:
     return merged(stand_in, {"training": {"optimizer": "sgd", "steps": steps, "learning_rate": rate}})
 
 
-OMNIGLOT_HERE = Set(
+OMNIGLOT_HERE = RetrievalSet(
     "Omniglot", _here(OMNIGLOT, 400, 0.5), "unseen/character/recall@{}", 128, groups=(2, 4, 8, 16), best=4
 )
-CUB_HERE = Set("CUB", _here(CUB, 150, 0.1), "unseen/class/recall@{}", 48, groups=(2, 4, 8), best=4)
-CLINC_HERE = Set("CLINC150", _here(CLINC, 300, 1.0), "unseen/intent/recall@{}", 128, groups=(2, 4, 8, 16), best=16)
+CUB_HERE = RetrievalSet("CUB", _here(CUB, 150, 0.1), "unseen/class/recall@{}", 48, groups=(2, 4, 8), best=4)
+CLINC_HERE = RetrievalSet(
+    "CLINC150", _here(CLINC, 300, 1.0), "unseen/intent/recall@{}", 128, groups=(2, 4, 8, 16), best=16
+)
 HERE = (OMNIGLOT_HERE, CUB_HERE, CLINC_HERE)
 
 EPOCHS, FALLS = 40, (20, 30)
@@ -87,10 +89,10 @@ def _paper(name: str, level: str, ks: Sequence[int], *, rate: float, epoch: int)
     }
 
 
-CUB_PAPER = Set(
+CUB_PAPER = RetrievalSet(
     "CUB", _paper("cub", "class", (1, 2, 4), rate=0.0025, epoch=46), "unseen/class/recall@{}", 128, (2, 4, 8, 16), 8
 )
-CARS_PAPER = Set(
+CARS_PAPER = RetrievalSet(
     "Cars",
     _paper("cars196", "class", (1, 2, 4), rate=0.005, epoch=CARS_EPOCH),
     "unseen/class/recall@{}",
@@ -98,10 +100,10 @@ CARS_PAPER = Set(
     (2, 4, 8, 16),
     16,
 )
-SOP_PAPER = Set(
+SOP_PAPER = RetrievalSet(
     "SOP", _paper("sop", "class", (1, 10, 100), rate=0.005, epoch=466), "unseen/class/recall@{}", 128, (2, 4, 8), 2
 )
-IN_SHOP_PAPER = Set(
+IN_SHOP_PAPER = RetrievalSet(
     "In-shop", _paper("in-shop", "item", (1, 10, 20), rate=0.005, epoch=203), "unseen/item/recall@{}", 128, (2, 4, 8), 2
 )
 PAPER = (CUB_PAPER, CARS_PAPER, SOP_PAPER, IN_SHOP_PAPER)
@@ -110,37 +112,37 @@ PAPER_SEEDS = 3
 RETRIEVAL = ("recall", "whole-set")  # the measures of table 1 and figure 4, whose runs are the same
 
 
-def factors(one: Set, mined: str, order: str, group: int) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, mined: str, order: str, group: int) -> dict[str, Any]:
     """Those of an arm of table 1 and figure 4."""
-    return {"set": one.name, "mined": mined, "order": order, "n": group}
+    return {"set": dataset.name, "mined": mined, "order": order, "n": group}
 
 
-def trained(one: Set, groups: Sequence[int], mined: Sequence[str] = (EPHN, EPSHN)) -> tuple[Arm, ...]:
+def trained(dataset: RetrievalSet, groups: Sequence[int], mined: Sequence[str] = (EPHN, EPSHN)) -> tuple[Arm, ...]:
     """Arms of both orders on a data set."""
     return tuple(
-        Arm(factors(one, rule, order, group), one.settings(rule, order, group), RETRIEVAL)
+        Arm(factors(dataset, rule, order, group), dataset.settings(rule, order, group), RETRIEVAL)
         for rule in mined
         for group in groups
         for order in ORDERS
     )
 
 
-def untrained(one: Set) -> Arm:
+def untrained(dataset: RetrievalSet) -> Arm:
     """The network before its first step."""
-    return Arm(before(one), one.settings(EPHN, FIRST, 2), RETRIEVAL, at=(0,))
+    return Arm(before(dataset), dataset.settings(EPHN, FIRST, 2), RETRIEVAL, at=(0,))
 
 
-def before(one: Set) -> dict[str, Any]:
+def before(dataset: RetrievalSet) -> dict[str, Any]:
     """The factors of the network before its first step."""
-    return {"set": one.name, "order": BEFORE}
+    return {"set": dataset.name, "order": BEFORE}
 
 
-def gap(one: Set, group: int, k: int = 1) -> Callable[[Of], float]:
+def gap(dataset: RetrievalSet, group: int, k: int = 1) -> Callable[[SeedValue], float]:
     """Recall of EPHN with the second-order loss less that with the first-order loss, of one seed."""
-    measure = one.recall.format(k)
+    measure = dataset.recall.format(k)
 
-    def value(of: Of) -> float:
-        second, first = (of(measure, **factors(one, EPHN, order, group)) for order in (SECOND, FIRST))
+    def value(of: SeedValue) -> float:
+        second, first = (of(measure, **factors(dataset, EPHN, order, group)) for order in (SECOND, FIRST))
         return second - first
 
     return value

@@ -1,4 +1,4 @@
-"""Where single steps move triplets, at the start of the training and late: figure 3."""
+"""Movement of triplets in single steps, at the start of the training and late: figure 3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trivet.collapse.dynamics import DIRECTIONS
-from trivet_papers.experiment import Arm, Claim, Column, Drawing, Experiment, Of, Recipe, Table
+from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
     CARS_PAPER,
@@ -17,7 +17,7 @@ from trivet_papers.xuan2020.experiments.common import (
     ORDERS,
     PAPER_SEEDS,
     SECOND,
-    Set,
+    RetrievalSet,
     mean,
 )
 from trivet_papers.xuan2020.experiments.pictures import INITIAL, LATE
@@ -31,46 +31,46 @@ GROUPS = {OMNIGLOT_HERE.name: 16, CUB_HERE.name: 8, CARS_PAPER.name: 16}  # in t
 SETS = (OMNIGLOT_HERE, CUB_HERE)
 
 
-def phases(one: Set) -> dict[str, int]:
+def phases(dataset: RetrievalSet) -> dict[str, int]:
     """The steps of the two phases."""
-    return {INITIAL: 0, LATE: one.base["training"]["steps"]}
+    return {INITIAL: 0, LATE: dataset.base["training"]["steps"]}
 
 
-def factors(one: Set, order: str) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, order: str) -> dict[str, Any]:
     """Those of an arm."""
-    return {"set": one.name, "order": order}
+    return {"set": dataset.name, "order": order}
 
 
-def _arms(one: Set, measure: str) -> tuple[Arm, ...]:
+def _arms(dataset: RetrievalSet, measure: str) -> tuple[Arm, ...]:
     return tuple(
         Arm(
-            factors(one, order),
-            one.settings(EPHN, order, GROUPS[one.name]),
+            factors(dataset, order),
+            dataset.settings(EPHN, order, GROUPS[dataset.name]),
             (measure,),
-            tuple(phases(one).values()),
+            tuple(phases(dataset).values()),
         )
         for order in ORDERS
     )
 
 
-def claims(one: Set) -> tuple[Claim, ...]:
-    """What the paper says of its figure, on a data set."""
-    at = phases(one)
+def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
+    """The claims of the paper about its figure, on a data set."""
+    at = phases(dataset)
 
-    def share(of: Of, order: str, phase: str, way: str, *mined: str) -> float:
+    def share(of: SeedValue, order: str, phase: str, way: str, *mined: str) -> float:
         """The mean share of strategies, each with as many triplets."""
-        return mean([of(f"{name}/{way}", at[phase], **factors(one, order)) for name in mined])
+        return mean([of(f"{name}/{way}", at[phase], **factors(dataset, order)) for name in mined])
 
-    def most(order: str, phase: str, way: str, *mined: str) -> Callable[[Of], dict[str, float]]:
+    def most(order: str, phase: str, way: str, *mined: str) -> Callable[[SeedValue], dict[str, float]]:
         """The share of a direction less each of the others."""
 
-        def value(of: Of) -> dict[str, float]:
+        def value(of: SeedValue) -> dict[str, float]:
             first = share(of, order, phase, way, *mined)
             return {other: first - share(of, order, phase, other, *mined) for other in DIRECTIONS if other != way}
 
         return value
 
-    def hardly(of: Of) -> dict[str, float]:
+    def hardly(of: SeedValue) -> dict[str, float]:
         return {
             f"{name}, {order}, {phase}": HARDLY - share(of, order, phase, TOP_LEFT, name)
             for order in ORDERS
@@ -78,64 +78,67 @@ def claims(one: Set) -> tuple[Claim, ...]:
             for name in STRATEGIES
         }
 
-    def more(of: Of) -> float:
+    def more(of: SeedValue) -> float:
         first, second = (share(of, order, INITIAL, TOP_RIGHT, "HPHN") for order in (FIRST, SECOND))
         return first - second
 
-    def mixed(of: Of) -> dict[str, float]:
+    def mixed(of: SeedValue) -> dict[str, float]:
         ways = (BOTTOM_RIGHT, BOTTOM_LEFT, TOP_RIGHT)
         return {way: share(of, SECOND, LATE, way, *STRATEGIES) - SEVERAL for way in ways}
 
     return (
         Claim(
-            f"On {one.name} hardly a triplet moves to the top left, in either phase, with either order.",
+            f"On {dataset.name} hardly a triplet moves to the top left, in either phase, with either order.",
             hardly,
             f"{100 * HARDLY:.0f} % less the share to the top left",
         ),
         Claim(
-            f"On {one.name} first order at the start moves most hard triplets to the top right.",
+            f"On {dataset.name} first order at the start moves most hard triplets to the top right.",
             most(FIRST, INITIAL, TOP_RIGHT, "HPHN"),
             "share of HPHN to the top right less each other",
         ),
         Claim(
-            f"On {one.name} second order at the start moves most hard triplets to the bottom right.",
+            f"On {dataset.name} second order at the start moves most hard triplets to the bottom right.",
             most(SECOND, INITIAL, BOTTOM_RIGHT, "HPHN"),
             "share of HPHN to the bottom right less each other",
         ),
         Claim(
-            f"On {one.name} first order at the start moves more hard triplets to the top right than second order.",
+            f"On {dataset.name} first order at the start moves more hard triplets to the top right than second order.",
             more,
             "share of HPHN to the top right, first less second order",
         ),
         Claim(
-            f"On {one.name} first order late moves most triplets to the bottom right.",
+            f"On {dataset.name} first order late moves most triplets to the bottom right.",
             most(FIRST, LATE, BOTTOM_RIGHT, *STRATEGIES),
             "share to the bottom right less each other, mean of HPHN and EPEN",
         ),
         Claim(
-            f"On {one.name} second order late moves triplets to the bottom right, the bottom left and the top right.",
+            f"On {dataset.name} second order late moves triplets to the bottom right, "
+            "the bottom left and the top right.",
             mixed,
             f"each share less {100 * SEVERAL:.0f} %, mean of HPHN and EPEN",
         ),
     )
 
 
-def _table(one: Set) -> tuple[Table, ...]:
+def _table(dataset: RetrievalSet) -> tuple[ResultTable, ...]:
     """The shares of each direction, a table for each phase."""
     return tuple(
-        Table(
-            f"{one.name}, {phase}: the share of triplets that move each way",
-            rows=tuple((order, factors(one, order)) for order in ORDERS),
+        ResultTable(
+            f"{dataset.name}, {phase}: the share of triplets that move each way",
+            rows=tuple((order, factors(dataset, order)) for order in ORDERS),
             columns=tuple(
-                Column(f"{name}, {way}", f"{name}/{way}", step) for name in (*STRATEGIES, OTHER) for way in DIRECTIONS
+                ResultColumn(f"{name}, {way}", f"{name}/{way}", step)
+                for name in (*STRATEGIES, OTHER)
+                for way in DIRECTIONS
             ),
         )
-        for phase, step in phases(one).items()
+        for phase, step in phases(dataset).items()
     )
 
 
-def _drawing(one: Set) -> Drawing:
-    return Drawing(lambda found: pictures.moved(found, one, phases(one)))
+def _drawing(dataset: RetrievalSet) -> Drawing:
+    return Drawing(lambda results: pictures.moved(results, dataset, phases(dataset)))
 
 
 FIG3 = Experiment(
@@ -151,10 +154,10 @@ FIG3 = Experiment(
         setting=f"{retrieval.ON_OMNIGLOT} {retrieval.ON_CUB} The mean loss, EPHN with n = 16 on Omniglot and 8 on CUB, "
         "constant rate. Before it and after it 20 steps are followed, on a copy of the network in float64: batches of "
         "8 classes with 16 items, disjoint triplets, a five hundredth of the rate of training.",
-        arms=tuple(arm for one in SETS for arm in _arms(one, "movement")),
+        arms=tuple(arm for dataset in SETS for arm in _arms(dataset, "movement")),
         seeds=SEEDS,
-        claims=tuple(claim for one in SETS for claim in claims(one)),
-        shows=(*(table for one in SETS for table in _table(one)), *(_drawing(one) for one in SETS)),
+        claims=tuple(claim for dataset in SETS for claim in claims(dataset)),
+        shows=(*(table for dataset in SETS for table in _table(dataset)), *(_drawing(dataset) for dataset in SETS)),
         chosen="The five hundredth is that of the paper, 0.00001 of 0.005. Anchors choose by index among what is left. "
         "Hard triplets of the next batch, which the step does not see, are followed too; the paper does not follow "
         "any. The bounds for hardly a triplet, 5 %, and for one of several directions, 10 %, are ours.",

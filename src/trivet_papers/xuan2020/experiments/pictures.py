@@ -27,13 +27,23 @@ from trivet.reports.figure import (
     tidy,
 )
 from trivet_papers.experiment import Results
-from trivet_papers.xuan2020.experiments.common import EPHN, EPSHN, FIRST, S_AN, S_AP, SECOND, Set, before, factors
+from trivet_papers.xuan2020.experiments.common import (
+    EPHN,
+    EPSHN,
+    FIRST,
+    S_AN,
+    S_AP,
+    SECOND,
+    RetrievalSet,
+    before,
+    factors,
+)
 
 SOURCE = "Xuan et al. 2020, figure {}"
 READING = "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds."
 COLOURS = {FIRST: ORANGE, SECOND: BLUE}
 DASHES: dict[str, Any] = {EPHN: "-", EPSHN: "--"}
-POINTS, KEPT = "train/points", 400
+POINTS, MOST_POINTS = "train/points", 400
 INITIAL, LATE = "initial", "late"
 MARKS: dict[str, tuple[str, dict[str, str]]] = {
     "HPHN": ("o", {INITIAL: BLUE, LATE: RED}),
@@ -47,39 +57,46 @@ def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-") -> None:
     line = [(x, values) for x, values in line if values]
     if not line:
         return
-    places = [x for x, _ in line]
-    axes.plot(places, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes)
+    positions = [x for x, _ in line]
+    axes.plot(positions, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes)
     if all(len(values) > 1 for _, values in line):
         ends = [across_folds(values)[1] for _, values in line]
-        axes.fill_between(places, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0)
+        axes.fill_between(
+            positions, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0
+        )
     for x, values in line:
         axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
 
 
-def by_group(found: Results, sets: Sequence[Set]) -> Figure:
+def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
     """Recall@1 against n, and below it how near the nearest negative of the whole training set is."""
     picture, axes = panels(2, len(sets), height=4.8, sharex="col")
-    parts: list[Mapping[str, Any]] = []
-    for column, one in enumerate(sets):
-        for row, (name, measure) in enumerate((("recall@1", one.recall.format(1)), ("S_an", S_AN))):
+    tables: list[Mapping[str, Any]] = []
+    for column, dataset in enumerate(sets):
+        for row, (name, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", S_AN))):
             panel = axes[row][column]
             for order, colour in COLOURS.items():
                 for mined, dashes in DASHES.items():
-                    line = [(float(n), found.numbers(measure, **factors(one, mined, order, n))) for n in one.groups]
+                    line = [
+                        (float(n), results.numbers(measure, **factors(dataset, mined, order, n)))
+                        for n in dataset.groups
+                    ]
                     curve(panel, line, colour, dashes)
-                    said = {"set": one.name, "order": order, "mined": mined, "measure": name}
-                    parts += [
-                        {**said, "n": n, "seed": list(range(len(values))), "value": values}
+                    labels = {"set": dataset.name, "order": order, "mined": mined, "measure": name}
+                    tables += [
+                        {**labels, "n": n, "seed": list(range(len(values))), "value": values}
                         for n, values in line
                         if values
                     ]
-            start = found.numbers(measure, **before(one))
+            start = results.numbers(measure, **before(dataset))
             if start:
                 panel.axhline(statistics.fmean(start), color=BLACK, linestyle=":", linewidth=1)
-                parts.append({"set": one.name, "measure": name, "n": 0, "seed": 0, "value": statistics.fmean(start)})
+                tables.append(
+                    {"set": dataset.name, "measure": name, "n": 0, "seed": 0, "value": statistics.fmean(start)}
+                )
             panel.set_xscale("log", base=2)
-            plain_ticks(panel, one.groups)
-        axes[0][column].set_title(one.name)
+            plain_ticks(panel, dataset.groups)
+        axes[0][column].set_title(dataset.name)
         in_percent(axes[0][column].yaxis)
         axes[1][column].set_ylim(top=1.03)
     label_outer(axes, "n, items of a class in a batch", "")
@@ -95,32 +112,34 @@ def by_group(found: Results, sets: Sequence[Set]) -> Figure:
         "Recall of unseen classes, and how near the nearest negatives of the training set are, by n",
         SOURCE.format(4),
         f"{READING} Near 1 in the lower row all items lie at one place.",
-        tidy(parts) if parts else {"n": [], "value": []},  # type: ignore[arg-type]  # of two kinds of lists
+        tidy(tables) if tables else {"n": [], "value": []},  # type: ignore[arg-type]  # of two kinds of lists
         picture,
     )
 
 
 def over_training(
-    found: Results,
-    one: Set,
+    results: Results,
+    dataset: RetrievalSet,
     groups: Sequence[int],
     steps: Sequence[int],
-    factors_at: Callable[[Set, str, int, int], dict[str, Any]],
+    factors_at: Callable[[RetrievalSet, str, int, int], dict[str, Any]],
 ) -> Figure:
     """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
     rows = [(order, group) for order in COLOURS for group in groups]
     picture, axes = panels(len(rows), len(steps), height=0.7 + 1.3 * len(rows), sharex=True, sharey=True)
-    parts: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for row, (order, group) in enumerate(rows):
         for column, step in enumerate(steps):
-            panel, known = axes[row][column], factors_at(one, order, group, step)
+            panel, known = axes[row][column], factors_at(dataset, order, group, step)
             panel.plot([-1, 1], [-1, 1], color="#888888", linewidth=0.8, zorder=0)
-            points = next((kept for seed in found.seeds if (kept := found.get(seed, POINTS, step, **known))), None)
+            points = next(
+                (stored for seed in results.seeds if (stored := results.get(seed, POINTS, step, **known))), None
+            )
             if points is not None:
                 s_ap, s_an = points
                 panel.plot(s_ap, s_an, ".", color=COLOURS[order], markersize=2.5, alpha=0.5, markeredgewidth=0)
-                parts.append({"order": order, "n": group, "step": step, "s_ap": s_ap, "s_an": s_an})
-            means = [found.numbers(measure, step, **known) for measure in (S_AP, S_AN)]
+                records.append({"order": order, "n": group, "step": step, "s_ap": s_ap, "s_an": s_an})
+            means = [results.numbers(measure, step, **known) for measure in (S_AP, S_AN)]
             if all(means):
                 panel.plot(*map(statistics.fmean, means), "+", color=BLACK, markersize=7)
             panel.set(xlim=(-0.2, 1.04), ylim=(-0.2, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -130,20 +149,20 @@ def over_training(
     picture.supxlabel("nearest of the same class, $S_{ap}$", fontsize=9)
     picture.supylabel("nearest of another class, $S_{an}$", fontsize=9)
     return Figure(
-        f"over-training-{one.name.lower()}",
-        f"Nearest neighbours of training items of {one.name} over the training, EPHN",
+        f"over-training-{dataset.name.lower()}",
+        f"Nearest neighbours of training items of {dataset.name} over the training, EPHN",
         SOURCE.format(6),
-        f"Dots: up to {KEPT} items of the first seed; cross: the mean over all items and seeds.",
-        tidy(parts) if parts else {"step": [], "s_ap": [], "s_an": []},
+        f"Dots: up to {MOST_POINTS} items of the first seed; cross: the mean over all items and seeds.",
+        tidy(records) if records else {"step": [], "s_ap": [], "s_an": []},
         picture,
     )
 
 
-def moved(found: Results, one: Set, phases: Mapping[str, int]) -> Figure:
+def moved(results: Results, dataset: RetrievalSet, phases: Mapping[str, int]) -> Figure:
     """Triplets before a step by the direction in which it moved them, a row for each order."""
     ways = ("top-left", "top-right", "bottom-left", "bottom-right")
     picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)
-    parts: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
     for row, order in enumerate(COLOURS):
         for column, way in enumerate(ways):
@@ -151,19 +170,19 @@ def moved(found: Results, one: Set, phases: Mapping[str, int]) -> Figure:
             panel.plot([-1, 1], [-1, 1], color="#888888", linewidth=0.8, zorder=0)
             for phase, step in phases.items():
                 for mined, (mark, colours) in MARKS.items():
-                    known = {"set": one.name, "order": order}
-                    kept = found.get(found.seeds[0], f"{mined}/points", step, **known) if found.seeds else None
-                    if kept is not None:
-                        s_ap, s_an, direction = map(np.array, kept)
+                    known = {"set": dataset.name, "order": order}
+                    stored = results.get(results.seeds[0], f"{mined}/points", step, **known) if results.seeds else None
+                    if stored is not None:
+                        s_ap, s_an, direction = map(np.array, stored)
                         here = direction == DIRECTIONS.index(way)
                         panel.plot(
                             s_ap[here], s_an[here], mark, color=colours[phase], markersize=2.6, alpha=0.6,
                             markeredgewidth=0.7 if mark == "x" else 0,
                         )  # fmt: skip
-                        said = {"order": order, "phase": phase, "mined": mined, "direction": way}
+                        factors = {"order": order, "phase": phase, "mined": mined, "direction": way}
                         if here.any():
-                            parts.append({**said, "s_ap": s_ap[here], "s_an": s_an[here]})
-                    shares = found.numbers(f"{mined}/{way}", step, **known)
+                            records.append({**factors, "s_ap": s_ap[here], "s_an": s_an[here]})
+                    shares = results.numbers(f"{mined}/{way}", step, **known)
                     if shares:
                         y = -0.6 - 0.13 * lines if way.startswith("top") else 0.93 - 0.13 * lines
                         text = f"{phase} {mined} {100 * statistics.fmean(shares):.0f} %"
@@ -176,11 +195,11 @@ def moved(found: Results, one: Set, phases: Mapping[str, int]) -> Figure:
     picture.supxlabel("similarity to the positive, $S_{ap}$", fontsize=9)
     picture.supylabel("similarity to the negative, $S_{an}$", fontsize=9)
     return Figure(
-        f"moved-{one.name.lower()}",
-        f"Triplets of {one.name} before a step with them, by where it moved them",
+        f"moved-{dataset.name.lower()}",
+        f"Triplets of {dataset.name} before a step with them, by where it moved them",
         SOURCE.format(3),
         "Dots: triplets of the first seed, before their own step; circles are hard positives with hard negatives, "
         "crosses easy ones with easy ones. Numbers: shares, mean over the seeds.",
-        tidy(parts) if parts else {"s_ap": [], "s_an": []},
+        tidy(records) if records else {"s_ap": [], "s_an": []},
         picture,
     )

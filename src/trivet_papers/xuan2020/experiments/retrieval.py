@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from trivet_papers.experiment import Claim, Column, Drawing, Experiment, Of, Recipe, Table
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.experiments import common, pictures
 from trivet_papers.xuan2020.experiments.common import (
     CARS_PAPER,
@@ -22,7 +22,7 @@ from trivet_papers.xuan2020.experiments.common import (
     SECOND,
     SIMILARITIES,
     SOP_PAPER,
-    Set,
+    RetrievalSet,
     factors,
     gap,
     mean,
@@ -92,53 +92,56 @@ OTHERS = {"CUB": ("DREML", 0.639), "SOP": ("FastAP", 0.764)}  # the best printed
 ROWS = ("EPHN, first order", "EPHN, second order")
 
 
-def table1(one: Set, ks: tuple[int, ...], *, printed: bool) -> Table:
+def table1(dataset: RetrievalSet, ks: tuple[int, ...], *, printed: bool) -> ResultTable:
     """The rows of a data set."""
     heads = [f"R@{k}" for k in ks]
     numbers = {
         row: dict(zip(heads, cells.split(), strict=True))
-        for row, cells in (zip(ROWS, _PRINTED[one.name], strict=True) if printed else ())
+        for row, cells in (zip(ROWS, _PRINTED[dataset.name], strict=True) if printed else ())
     }
-    return Table(
-        f"{one.name}, n = {one.best}",
+    return ResultTable(
+        f"{dataset.name}, n = {dataset.best}",
         rows=(
-            *((row, factors(one, EPHN, order, one.best)) for row, order in zip(ROWS, (FIRST, SECOND), strict=True)),
-            ("before training", common.before(one)),
+            *(
+                (row, factors(dataset, EPHN, order, dataset.best))
+                for row, order in zip(ROWS, (FIRST, SECOND), strict=True)
+            ),
+            ("before training", common.before(dataset)),
         ),
-        columns=tuple(Column(head, one.recall.format(k)) for head, k in zip(heads, ks, strict=True)),
+        columns=tuple(ResultColumn(head, dataset.recall.format(k)) for head, k in zip(heads, ks, strict=True)),
         printed=numbers,
     )
 
 
-def table1_claims(sets: tuple[Set, ...]) -> tuple[Claim, ...]:
-    """For each set, and over all of them."""
+def table1_claims(sets: tuple[RetrievalSet, ...]) -> tuple[Claim, ...]:
+    """The claims of table 1, for each set and over all of them."""
     each = tuple(
         Claim(
-            f"On {one.name}, with the n that suits it, easy positives and hard negatives retrieve better with the "
+            f"On {dataset.name}, with the n that suits it, easy positives and hard negatives retrieve better with the "
             "second-order loss.",
-            gap(one, one.best),
-            f"second less first order, recall@1, n = {one.best}",
+            gap(dataset, dataset.best),
+            f"second less first order, recall@1, n = {dataset.best}",
         )
-        for one in sets
+        for dataset in sets
     )
-    whole = Claim(
+    mean_claim = Claim(
         "So they do over all sets together.",
-        lambda of: mean([gap(one, one.best)(of) for one in sets]),
+        lambda of: mean([gap(dataset, dataset.best)(of) for dataset in sets]),
         "second less first order, recall@1, mean of the sets",
     )
-    return (*each, whole)
+    return (*each, mean_claim)
 
 
-def _best_yet(one: Set) -> Claim:
-    name, best = OTHERS[one.name]
+def _best_yet(dataset: RetrievalSet) -> Claim:
+    name, best = OTHERS[dataset.name]
     return Claim(
-        f"On {one.name} the second-order loss retrieves better than any method that the paper prints.",
-        lambda of: of(one.recall.format(1), **factors(one, EPHN, SECOND, one.best)) - best,
+        f"On {dataset.name} the second-order loss retrieves better than any method that the paper prints.",
+        lambda of: of(dataset.recall.format(1), **factors(dataset, EPHN, SECOND, dataset.best)) - best,
         f"recall@1 less the {100 * best:.1f} % of {name}",
     )
 
 
-def _nothing(of: Of) -> float:
+def _nothing(of: SeedValue) -> float:
     return math.nan
 
 
@@ -152,7 +155,11 @@ TABLE1 = Experiment(
     here=Recipe(
         data=HERE_DATA,
         setting=HERE_SETTING,
-        arms=tuple(arm for one in HERE for arm in (*common.trained(one, (one.best,), (EPHN,)), common.untrained(one))),
+        arms=tuple(
+            arm
+            for dataset in HERE
+            for arm in (*common.trained(dataset, (dataset.best,), (EPHN,)), common.untrained(dataset))
+        ),
         seeds=SEEDS,
         claims=(
             *table1_claims(HERE),
@@ -163,17 +170,21 @@ TABLE1 = Experiment(
                 not_comparable="recall on other data cannot be set beside printed numbers",
             ),
         ),
-        shows=tuple(table1(one, (1, 2, 4), printed=False) for one in HERE),
+        shows=tuple(table1(dataset, (1, 2, 4), printed=False) for dataset in HERE),
         chosen=HERE_CHOSEN,
         fair=HERE_FAIR,
     ),
     paper=Recipe(
         data=PAPER_DATA,
         setting=PAPER_SETTING,
-        arms=tuple(arm for one in PAPER for arm in (*common.trained(one, (one.best,), (EPHN,)), common.untrained(one))),
+        arms=tuple(
+            arm
+            for dataset in PAPER
+            for arm in (*common.trained(dataset, (dataset.best,), (EPHN,)), common.untrained(dataset))
+        ),
         seeds=common.PAPER_SEEDS,
-        claims=(*table1_claims(PAPER), *(_best_yet(one) for one in (CUB_PAPER, SOP_PAPER))),
-        shows=tuple(table1(one, tuple(one.base["evaluation"]["k"]), printed=True) for one in PAPER),
+        claims=(*table1_claims(PAPER), *(_best_yet(dataset) for dataset in (CUB_PAPER, SOP_PAPER))),
+        shows=tuple(table1(dataset, tuple(dataset.base["evaluation"]["k"]), printed=True) for dataset in PAPER),
         chosen=PAPER_CHOSEN,
     ),
 )
@@ -181,62 +192,66 @@ TABLE1 = Experiment(
 # Figure 4
 
 
-def _fallen(one: Set, order: str, group: int) -> Callable[[Of], dict[str, float]]:
+def _fallen(dataset: RetrievalSet, order: str, group: int) -> Callable[[SeedValue], dict[str, float]]:
     """By how much the nearest positive and the nearest negative of the training set are beyond `FALLEN`."""
     return lambda of: {
-        name: of(measure, **factors(one, EPHN, order, group)) - FALLEN for name, measure in SIMILARITIES.items()
+        name: of(measure, **factors(dataset, EPHN, order, group)) - FALLEN for name, measure in SIMILARITIES.items()
     }
 
 
-def _standing(one: Set, order: str, group: int) -> Callable[[Of], float]:
+def _standing(dataset: RetrievalSet, order: str, group: int) -> Callable[[SeedValue], float]:
     """By how much the nearest negative of the training set is below it."""
-    return lambda of: FALLEN - of(S_AN, **factors(one, EPHN, order, group))
+    return lambda of: FALLEN - of(S_AN, **factors(dataset, EPHN, order, group))
 
 
 FALL_SAYS = f"mean similarity of the whole training set, less {FALLEN}"
 STAND_SAYS = f"{FALLEN} less mean S_an of the whole training set"
 
 
-def falls(one: Set, group: int) -> tuple[Claim, ...]:
+def falls(dataset: RetrievalSet, group: int) -> tuple[Claim, ...]:
     """That first order fails with a small n, and second order does not."""
     return (
         Claim(
-            f"On {one.name} with n = {group} first order brings all items to one place, (1, 1) of the diagram.",
-            _fallen(one, FIRST, group),
+            f"On {dataset.name} with n = {group} first order brings all items to one place, (1, 1) of the diagram.",
+            _fallen(dataset, FIRST, group),
             FALL_SAYS,
             unit="",
         ),
         Claim(
-            f"On {one.name} with n = {group} second order does not.", _standing(one, SECOND, group), STAND_SAYS, unit=""
+            f"On {dataset.name} with n = {group} second order does not.",
+            _standing(dataset, SECOND, group),
+            STAND_SAYS,
+            unit="",
         ),
         Claim(
-            f"On {one.name} with n = {group} second order retrieves better.",
-            gap(one, group),
+            f"On {dataset.name} with n = {group} second order retrieves better.",
+            gap(dataset, group),
             "second less first order, EPHN, recall@1",
         ),
     )
 
 
-def _stands(one: Set, group: int) -> Claim:
+def _stands(dataset: RetrievalSet, group: int) -> Claim:
     return Claim(
-        f"On {one.name} with n = {group} first order does not fall to one place.",
-        _standing(one, FIRST, group),
+        f"On {dataset.name} with n = {group} first order does not fall to one place.",
+        _standing(dataset, FIRST, group),
         STAND_SAYS,
         unit="",
     )
 
 
-def gaps(sets: tuple[Set, ...]) -> tuple[Claim, ...]:
+def gaps(sets: tuple[RetrievalSet, ...]) -> tuple[Claim, ...]:
     """Second over first order, and EPHN over EPSHN, over all n."""
 
-    def orders(one: Set) -> Callable[[Of], float]:
-        return lambda of: mean([gap(one, group)(of) for group in one.groups])
+    def orders(dataset: RetrievalSet) -> Callable[[SeedValue], float]:
+        return lambda of: mean([gap(dataset, group)(of) for group in dataset.groups])
 
-    def rules(one: Set) -> Callable[[Of], float]:
-        def value(of: Of) -> float:
-            measure = one.recall.format(1)
+    def rules(dataset: RetrievalSet) -> Callable[[SeedValue], float]:
+        def value(of: SeedValue) -> float:
+            measure = dataset.recall.format(1)
             hard, semi = (
-                [of(measure, **factors(one, rule, SECOND, group)) for group in one.groups] for rule in (EPHN, EPSHN)
+                [of(measure, **factors(dataset, rule, SECOND, group)) for group in dataset.groups]
+                for rule in (EPHN, EPSHN)
             )
             return mean(hard) - mean(semi)
 
@@ -245,19 +260,19 @@ def gaps(sets: tuple[Set, ...]) -> tuple[Claim, ...]:
     return (
         *(
             Claim(
-                f"On {one.name} second order retrieves better with hard negatives over the sizes n.",
-                orders(one),
-                f"second less first order, EPHN, recall@1, mean of n = {', '.join(map(str, one.groups))}",
+                f"On {dataset.name} second order retrieves better with hard negatives over the sizes n.",
+                orders(dataset),
+                f"second less first order, EPHN, recall@1, mean of n = {', '.join(map(str, dataset.groups))}",
             )
-            for one in sets
+            for dataset in sets
         ),
         *(
             Claim(
-                f"On {one.name} hard negatives retrieve better than semi-hard ones with the second order.",
-                rules(one),
-                f"EPHN less EPSHN, second order, recall@1, mean of n = {', '.join(map(str, one.groups))}",
+                f"On {dataset.name} hard negatives retrieve better than semi-hard ones with the second order.",
+                rules(dataset),
+                f"EPHN less EPSHN, second order, recall@1, mean of n = {', '.join(map(str, dataset.groups))}",
             )
-            for one in sets
+            for dataset in sets
         ),
     )
 
@@ -272,7 +287,9 @@ FIG4 = Experiment(
     here=Recipe(
         data=HERE_DATA,
         setting=HERE_SETTING,
-        arms=tuple(arm for one in HERE for arm in (*common.trained(one, one.groups), common.untrained(one))),
+        arms=tuple(
+            arm for dataset in HERE for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
+        ),
         seeds=SEEDS,
         claims=(
             *falls(OMNIGLOT_HERE, 2),
@@ -281,7 +298,7 @@ FIG4 = Experiment(
             _stands(CUB_HERE, 4),
             *gaps(HERE),
         ),
-        shows=(Drawing(lambda found: pictures.by_group(found, HERE)),),
+        shows=(Drawing(lambda results: pictures.by_group(results, HERE)),),
         chosen=HERE_CHOSEN,
         fair=f"{HERE_FAIR} In figure 4 Omniglot stands for Cars, where first order fails with n = 2 and 4, and CUB for "
         "itself.",
@@ -289,16 +306,18 @@ FIG4 = Experiment(
     paper=Recipe(
         data=PAPER_DATA,
         setting=PAPER_SETTING,
-        arms=tuple(arm for one in PAPER for arm in (*common.trained(one, one.groups), common.untrained(one))),
+        arms=tuple(
+            arm for dataset in PAPER for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
+        ),
         seeds=common.PAPER_SEEDS,
         claims=(
             *falls(CUB_PAPER, 2),
             *falls(CARS_PAPER, 2),
             *falls(CARS_PAPER, 4),
             _stands(CUB_PAPER, 4),
-            *gaps(tuple(one for one in PAPER if one is not SOP_PAPER)),
+            *gaps(tuple(dataset for dataset in PAPER if dataset is not SOP_PAPER)),
         ),
-        shows=(Drawing(lambda found: pictures.by_group(found, PAPER)),),
+        shows=(Drawing(lambda results: pictures.by_group(results, PAPER)),),
         chosen=FIG4_CHOSEN,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Of, Recipe
+from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, SeedValue
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
     CARS_EPOCH,
@@ -22,7 +22,7 @@ from trivet_papers.xuan2020.experiments.common import (
     S_AN,
     SECOND,
     SIMILARITIES,
-    Set,
+    RetrievalSet,
 )
 
 SEEDS = 5
@@ -37,22 +37,27 @@ STEPS: dict[str, tuple[int, ...]] = {
 }
 
 
-def factors(one: Set, order: str, group: int, step: int) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, order: str, group: int, step: int) -> dict[str, Any]:
     """Those of the arm that is measured at a step.
 
-    On Cars the looks before the rate falls are at runs that end there: one whose rate falls cannot be looked at before
-    it falls, and go on.
+    On Cars the measurements before the rate falls are at runs that end there: a run whose rate falls cannot be measured
+    before it falls, and go on.
     """
-    found = {"set": one.name, "order": order, "n": group}
-    if one is CARS_PAPER:
-        found["part"] = "whole" if step == STEPS[one.name][-1] else "before the rate falls"
-    return found
+    result = {"set": dataset.name, "order": order, "n": group}
+    if dataset is CARS_PAPER:
+        result["part"] = "whole" if step == STEPS[dataset.name][-1] else "before the rate falls"
+    return result
 
 
-def _arms(one: Set, steps: tuple[int, ...]) -> tuple[Arm, ...]:
+def _arms(dataset: RetrievalSet, steps: tuple[int, ...]) -> tuple[Arm, ...]:
     """Arms of both orders that are measured at these steps."""
     return tuple(
-        Arm(factors(one, order, group, steps[-1]), one.settings(EPHN, order, group), ("whole-set-points",), steps)
+        Arm(
+            factors(dataset, order, group, steps[-1]),
+            dataset.settings(EPHN, order, group),
+            ("whole-set-points",),
+            steps,
+        )
         for order in ORDERS
         for group in GROUPS
     )
@@ -69,39 +74,40 @@ def _paper_arms() -> tuple[Arm, ...]:
     return (*first, *_arms(CARS_PAPER, steps[-1:]))
 
 
-def claims(one: Set) -> tuple[Claim, ...]:
-    """What the paper says of its figure, on a data set."""
-    steps = STEPS[one.name]
+def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
+    """The claims of the paper about its figure, on a data set."""
+    steps = STEPS[dataset.name]
     start, early, last = steps[0], steps[1], steps[-1]
 
-    def place(of: Of, measure: str, order: str, group: int, step: int) -> float:
-        return of(measure, step, **factors(one, order, group, step))
+    def position(of: SeedValue, measure: str, order: str, group: int, step: int) -> float:
+        return of(measure, step, **factors(dataset, order, group, step))
 
-    def fallen(of: Of) -> dict[str, float]:
-        return {name: place(of, measure, FIRST, 2, last) - FALLEN for name, measure in SIMILARITIES.items()}
+    def fallen(of: SeedValue) -> dict[str, float]:
+        return {name: position(of, measure, FIRST, 2, last) - FALLEN for name, measure in SIMILARITIES.items()}
 
-    def never(of: Of) -> dict[str, float]:
+    def never(of: SeedValue) -> dict[str, float]:
         return {
-            f"n = {group}, step {step}": FALLEN - place(of, S_AN, SECOND, group, step)
+            f"n = {group}, step {step}": FALLEN - position(of, S_AN, SECOND, group, step)
             for group in GROUPS
             for step in steps[1:]
         }
 
-    def pushed(of: Of) -> dict[str, float]:
+    def pushed(of: SeedValue) -> dict[str, float]:
         return {
-            f"{name}, n = {group}": place(of, measure, FIRST, group, early) - place(of, measure, FIRST, group, start)
+            f"{name}, n = {group}": position(of, measure, FIRST, group, early)
+            - position(of, measure, FIRST, group, start)
             for name, measure in SIMILARITIES.items()
             for group in GROUPS
         }
 
-    def recovers(of: Of) -> dict[str, float]:
-        highest = max(place(of, S_AN, FIRST, 8, step) for step in steps[1:-1])
-        begun = place(of, S_AN, FIRST, 8, start)
+    def recovers(of: SeedValue) -> dict[str, float]:
+        highest = max(position(of, S_AN, FIRST, 8, step) for step in steps[1:-1])
+        begun = position(of, S_AN, FIRST, 8, start)
         half = (begun + highest) / 2
-        return {"rise": highest - begun, "return": half - place(of, S_AN, FIRST, 8, last)}
+        return {"rise": highest - begun, "return": half - position(of, S_AN, FIRST, 8, last)}
 
-    def plain(sentence: str, value: Callable[[Of], float | dict[str, float]], says: str) -> Claim:
-        return Claim(f"On {one.name} {sentence}", value, says, unit="")
+    def plain(sentence: str, value: Callable[[SeedValue], float | dict[str, float]], says: str) -> Claim:
+        return Claim(f"On {dataset.name} {sentence}", value, says, unit="")
 
     return (
         plain(
@@ -127,8 +133,8 @@ def claims(one: Set) -> tuple[Claim, ...]:
     )
 
 
-def _drawing(one: Set) -> Drawing:
-    return Drawing(lambda found: pictures.over_training(found, one, GROUPS, STEPS[one.name], factors))
+def _drawing(dataset: RetrievalSet) -> Drawing:
+    return Drawing(lambda results: pictures.over_training(results, dataset, GROUPS, STEPS[dataset.name], factors))
 
 
 HERE_DATA = (
@@ -156,10 +162,10 @@ FIG6 = Experiment(
     here=Recipe(
         data=HERE_DATA,
         setting=HERE_SETTING,
-        arms=tuple(arm for one in SETS for arm in _arms(one, STEPS[one.name])),
+        arms=tuple(arm for dataset in SETS for arm in _arms(dataset, STEPS[dataset.name])),
         seeds=SEEDS,
-        claims=tuple(claim for one in SETS for claim in claims(one)),
-        shows=tuple(_drawing(one) for one in SETS),
+        claims=tuple(claim for dataset in SETS for claim in claims(dataset)),
+        shows=tuple(_drawing(dataset) for dataset in SETS),
         chosen=HERE_CHOSEN,
         fair=HERE_FAIR,
     ),
