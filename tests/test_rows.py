@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
-from statistics import fmean
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests import reference
 from torch import Tensor
 
@@ -23,168 +18,8 @@ NEGATIVES = ["hard", "semihard-hardest", "all"]
 UNIT = torch.tensor(reference.V8)
 
 
-@st.composite
-def problems(draw: st.DrawFn) -> tuple[list[list[float]], list[int], str]:
-    """Up to 12 points on a small grid, so that ties and duplicates are common."""
-    size = draw(st.integers(0, 12))
-    point = st.lists(st.integers(-2, 2).map(float), min_size=2, max_size=2)
-    rows = draw(st.lists(point, min_size=size, max_size=size))
-    labels = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
-    return rows, labels, draw(st.sampled_from(["squared_euclidean", "euclidean"]))
-
-
 def tensors(rows: list[list[float]], labels: list[int]) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows, dtype=torch.float64).reshape(-1, 2), torch.tensor(labels, dtype=torch.int64)
-
-
-@given(problems(), st.sampled_from(POSITIVES), st.sampled_from(NEGATIVES), st.sampled_from([None, 1, 3]))
-@settings(max_examples=300, deadline=None)
-def test_triplet_equals_the_definition(
-    case: tuple[list[list[float]], list[int], str], positives: str, negatives: str, block_size: int | None
-) -> None:
-    rows, labels, kind = case
-    plain = reference.batch(rows, labels, kind)
-    expected = reference.triplets(plain, positives, negatives, 0.5)
-    embeddings, classes = tensors(rows, labels)
-    options = {"positives": positives, "negatives": negatives, "margin": 0.5, "distance": kind}
-    mined = trivet.mine(embeddings, classes, **options)
-    assert list(zip(*(column.tolist() for column in mined), strict=True)) == expected
-    loss = trivet.TripletLoss(block_size=block_size, **options)
-    hinges = [reference.hinge(plain, triplet, 0.5) for triplet in expected]
-    assert loss(embeddings, classes).item() == pytest.approx(fmean(hinges) if hinges else 0.0, rel=1e-9, abs=1e-9)
-    assert loss.last.terms == len(expected)
-
-
-@given(problems(), st.sampled_from(POSITIVES), st.sampled_from([None, 1, 5]))
-@settings(max_examples=150, deadline=None)
-def test_pairs_equal_the_definition(
-    case: tuple[list[list[float]], list[int], str], positives: str, block_size: int | None
-) -> None:
-    rows, labels, kind = case
-    plain = reference.batch(rows, labels, kind)
-    pull = [(a, p) for a in range(len(rows)) for p in reference.chosen_positives(plain, a, positives)]
-    push = [(a, n) for a in range(len(rows)) for n in plain.negatives(a)]
-    embeddings, classes = tensors(rows, labels)
-    options = {"positives": positives, "negatives": "all", "distance": kind, "block_size": block_size}
-
-    contrastive = trivet.ContrastiveLoss(margin=1.5, reduction="sum", **options)
-    expected = sum(plain.d(*pair) for pair in pull) + sum(max(0.0, 1.5 - plain.d(*pair)) for pair in push)
-    assert contrastive(embeddings, classes).item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-    beta = [0.5, 1.0, 1.5, 2.0]
-    margin = trivet.MarginLoss(num_classes=4, margin=0.25, normalize=False, reduction="mean-active", **options)
-    margin.beta.data = torch.tensor(beta, dtype=torch.float64)
-    terms = [max(0.0, plain.d(a, p) - beta[labels[a]] + 0.25) for a, p in pull]
-    terms += [max(0.0, beta[labels[a]] - plain.d(a, n) + 0.25) for a, n in push]
-    active = sum(term > 0 for term in terms)
-    value = margin(embeddings, classes)
-    assert value.item() == pytest.approx(sum(terms) / max(active, 1), rel=1e-9, abs=1e-9)
-    if active:
-        value.backward()
-        for label in range(4):
-            slope = sum(
-                (-1 if i < len(pull) else 1)
-                for i, ((a, _), term) in enumerate(zip(pull + push, terms, strict=True))
-                if term > 0 and labels[a] == label
-            )
-            assert margin.beta.grad[label].item() == pytest.approx(slope / active)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), max_size=12), st.sampled_from(["all", "mined", "easy"])
-)
-@settings(max_examples=150, deadline=None)
-def test_multi_similarity_equals_the_definition(items: list[tuple[int, int]], strategy: str) -> None:
-    rows = [reference.V8[i] for i, _ in items]
-    labels = [label for _, label in items]
-    plain = reference.batch(rows, labels, "cosine")
-    everyone = range(len(rows))
-    rule = {"all": "all", "mined": "multi-similarity", "easy": "easy"}[strategy]
-    positives = [reference.chosen_positives(plain, a, rule) for a in everyone]
-    if strategy == "all":
-        negatives, options = [plain.negatives(a) for a in everyone], {"positives": "all", "negatives": "all"}
-    else:
-        negatives = [reference.listed_negatives(plain, a, "multi-similarity", plain.positives(a)) for a in everyone]
-        options = {"positives": rule}
-    terms = reference.multi_similarity(plain, positives, negatives)
-    loss = trivet.MultiSimilarityLoss(reduction="mean", **options)
-    assert loss(*tensors(rows, labels)).item() == pytest.approx(fmean(terms) if terms else 0.0, rel=1e-9, abs=1e-9)
-
-
-def strategies() -> list[trivet.EmbeddingLoss]:
-    """Every loss with every kind of strategy, all drawing from the same seed."""
-    made: list[trivet.EmbeddingLoss] = []
-    for positives, negatives in itertools.product(
-        ["easy", "hard", "random", "all"],
-        ["random", "hard", "semihard", "semihard-hardest", "violating", "distance-weighted", "all"],
-    ):
-        options = {"positives": positives, "negatives": negatives, "normalize": True}
-        made += [
-            trivet.TripletLoss(**options),
-            trivet.TripletLoss(variant="pn", trim=0.3, **options),
-            trivet.TripletLoss(reduction="max", **options),
-            trivet.ContrastiveLoss(margin=0.5, **options),
-            trivet.MarginLoss(num_classes=4, beta_penalty=0.1, **options),
-        ]
-    made += [
-        trivet.MultiSimilarityLoss(positives=positives, negatives=negatives, threshold=0.5)
-        for positives, negatives in itertools.product(
-            ["multi-similarity", "easy", "random", "all"], ["multi-similarity", "all", "semihard"]
-        )
-    ]
-    return made
-
-
-def gradients(loss: trivet.EmbeddingLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
-    loss = copy.copy(loss)
-    loss.block_size = block_size
-    loss.key = torch.tensor([7, 0])
-    loss.zero_grad()
-    anchors = embeddings.clone().requires_grad_()
-    value = loss(anchors, labels)
-    found = torch.autograd.grad(value, [anchors, *loss.parameters()])
-    return [value.detach(), *found]
-
-
-@pytest.mark.parametrize("block_size", [1, 5])
-def test_blocks_change_neither_value_nor_gradient(block_size: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(17, 5, dtype=torch.float64, generator=generator)
-    labels = torch.randint(4, (17,), generator=generator)
-    moving = 0
-    for loss in strategies():
-        whole = gradients(loss.double(), embeddings, labels, None)
-        blocks = gradients(loss, embeddings, labels, block_size)
-        moving += bool(whole[1].any())
-        for a, b in zip(whole, blocks, strict=True):
-            torch.testing.assert_close(
-                a, b, rtol=1e-11, atol=1e-12, msg=lambda text, loss=loss: f"{loss.__dict__}: {text}"
-            )
-    assert moving > 100  # the trimmed triplets of an easy strategy may all be solved
-
-
-@pytest.mark.parametrize("block_size", [None, 4])
-def test_gradient_is_the_derivative(block_size: int | None) -> None:
-    generator = torch.Generator().manual_seed(1)
-    embeddings = torch.randn(9, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    references = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    labels, others = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    for loss in (
-        trivet.TripletLoss(positives="easy", negatives="hard"),
-        trivet.TripletLoss(positives="all", negatives="all", distance="euclidean"),
-        trivet.TripletLoss(positives="all", negatives="all", variant="pn"),
-        trivet.MarginLoss(positives="easy", negatives="all"),
-        trivet.MultiSimilarityLoss(threshold=0.5),
-        trivet.ContrastiveLoss(margin=2.0),
-    ):
-        loss.block_size = block_size
-        loss.double()
-        assert torch.autograd.gradcheck(lambda x, loss=loss: loss(x, labels), (embeddings,), fast_mode=True)
-        assert torch.autograd.gradcheck(
-            lambda x, r, loss=loss: loss(x, labels, references=r, reference_labels=others),
-            (embeddings, references),
-            fast_mode=True,
-        )
 
 
 def test_second_derivative_in_one_block() -> None:
@@ -333,28 +168,6 @@ def test_a_row_of_zeros_has_no_gradient_when_normalized() -> None:
     assert embeddings.grad[0].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("embeddings", "labels"),
-    [
-        (torch.zeros(0, 3), []),
-        (torch.ones(1, 3), [0]),
-        (torch.randn(4, 3), [3, 3, 3, 3]),
-        (torch.randn(4, 3), [0, 1, 2, 3]),
-        (torch.ones(4, 3), [0, 0, 1, 1]),
-    ],
-    ids=["empty", "one item", "one class", "all single", "all equal"],
-)
-def test_degenerate_batches_have_a_finite_gradient(embeddings: Tensor, labels: list[int]) -> None:
-    for loss in strategies():
-        leaf = embeddings.clone().requires_grad_()
-        loss.block_size = 3
-        value = loss(leaf, torch.tensor(labels, dtype=torch.int64))
-        value.backward()
-        assert torch.isfinite(value)
-        assert leaf.grad is not None
-        assert torch.isfinite(leaf.grad).all()
-
-
 def test_labels_of_another_length_are_refused() -> None:
     labels = torch.tensor([0, 1, 2])
     for loss in (trivet.TripletLoss(), trivet.MarginLoss(num_classes=3)):
@@ -434,16 +247,6 @@ def test_an_item_with_two_labels_is_not_its_own_negative() -> None:
         views.repeat(50, 1), labels.repeat(50), positives="easy", negatives="random", ids=ids.repeat(50)
     )
     assert (ids.repeat(50)[drawn.anchor] != ids.repeat(50)[drawn.negative]).all()
-
-
-def test_no_references() -> None:
-    nobody, nothing = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
-    for loss in strategies():
-        leaf = UNIT[:3].clone().requires_grad_()
-        value = loss(leaf, torch.tensor([0, 1, 2]), references=nobody, reference_labels=nothing)
-        value.backward()
-        assert torch.isfinite(value)
-        assert not leaf.grad.any()
 
 
 def test_divisors_against_references() -> None:

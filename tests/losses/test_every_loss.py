@@ -23,6 +23,7 @@ MINED = {"positives": "multi-similarity", "negatives": "multi-similarity"}
 PAIRED = {"positives": "all", "negatives": "random"}
 LOSSES: dict[str, Callable[..., trivet.EmbeddingLoss]] = EVERY_LOSS | {
     "contrastive": lambda **o: trivet.ContrastiveLoss(margin=20.0, **o),  # above most distances
+    "triplet, pn": lambda **o: trivet.TripletLoss(variant="pn", **{**ALL, **o}),
     "soft triplet": lambda **o: trivet.TripletLoss(soft=True, **{**ALL, **o}),
     "soft triplet, hard": lambda **o: trivet.TripletLoss(soft=True, positives="hard", negatives="hard", **o),
     "soft triplet, pn": lambda **o: trivet.TripletLoss(soft=True, variant="pn", **{**ALL, **o}),
@@ -91,10 +92,11 @@ def test_gradient_is_the_derivative(name: str, block_size: int | None) -> None:
         (torch.eye(3)[:2], [0, 1]),
         (torch.eye(3)[:2], [1, 1]),
         (torch.randn(4, 3), [3, 3, 3, 3]),
+        (torch.randn(4, 3), [0, 1, 2, 3]),
         (torch.ones(4, 3), [0, 0, 1, 1]),
         (100 * torch.eye(3).repeat(2, 1), [0, 1, 2, 0, 1, 2]),
     ],
-    ids=["empty", "one item", "two classes", "two items", "one class", "all equal", "large"],
+    ids=["empty", "one item", "two classes", "two items", "one class", "all single", "all equal", "large"],
 )
 def test_degenerate_batches_have_a_finite_gradient(
     name: str, trim: float, embeddings: Tensor, labels: list[int]

@@ -17,27 +17,6 @@ LABELS = torch.tensor(reference.V8_LABELS)
 SCALED = [[(1 + 0.3 * i) * x for x in row] for i, row in enumerate(reference.V8)]  # rows of different lengths
 
 
-@pytest.mark.parametrize("positives", ["easy", "hard", "all"])
-@pytest.mark.parametrize("temperature", [1.0, 0.3])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("block_size", [None, 1, 3])
-def test_equals_the_definition(positives: str, temperature: float, normalize: bool, block_size: int | None) -> None:
-    rows = reference.V8 if normalize else SCALED
-    plain = reference.batch(rows, reference.V8_LABELS, "squared_euclidean")
-    terms = [
-        reference.n_pair(plain, a, p, plain.negatives(a), temperature)
-        for a in range(8)
-        for p in reference.chosen_positives(plain, a, positives)
-    ]
-    options = {"temperature": temperature, "normalize": normalize, "block_size": block_size, "positives": positives}
-    loss = trivet.NPairLoss(**options)
-    embeddings = torch.tensor(SCALED, dtype=torch.float64)
-    assert loss(embeddings, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
-    assert loss.last.terms == len(terms)
-    trimmed = trivet.NPairLoss(trim=0.25, **options)
-    assert trimmed(embeddings, LABELS).item() == pytest.approx(fmean(reference.trimmed(terms, 0.25)), rel=1e-11)
-
-
 @pytest.mark.parametrize("block_size", [None, 3])
 def test_pairs_of_the_smallest_products_can_be_left_out(block_size: int | None) -> None:
     plain = reference.batch(SCALED, reference.V8_LABELS, "squared_euclidean")

@@ -59,19 +59,6 @@ def test_vectors(s_ap: float, s_an: float, gamma: float, first: float, second: f
     assert hinged.item() == pytest.approx(max(0.0, vanilla), abs=1e-10)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_all_triplets_equal_the_definition(temperature: float, block_size: int | None) -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
-    triplets = reference.triplets(plain, "all", "all", 0.2)
-    terms = [reference.nca(plain.s(a, p), plain.s(a, n), temperature) for a, p, n in triplets]
-    loss = trivet.NCATripletLoss(temperature=temperature, positives="all", negatives="all", block_size=block_size)
-    rows = 5 * torch.tensor(reference.V8, dtype=torch.float64)  # the length must not matter
-    assert loss(rows, torch.tensor(reference.V8_LABELS)).item() == pytest.approx(fmean(terms), rel=1e-12)
-    assert loss.last.terms == 78
-    assert loss.last.active_fraction == 1
-
-
 def test_the_margin_is_that_of_the_band() -> None:
     # From row 0, 1 - S is 0.2 to the positive, 0.4 and 2 to the negatives.
     rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=torch.float64)

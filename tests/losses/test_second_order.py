@@ -53,16 +53,6 @@ def test_vectors(s_ap: float, s_an: float, gamma: float, first: float, second: f
     assert value.item() == pytest.approx(second, abs=1e-10)
 
 
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_all_triplets_equal_the_definition(block_size: int | None) -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
-    triplets = reference.triplets(plain, "all", "all", 0.2)
-    terms = [reference.second_order(plain.s(a, p), plain.s(a, n)) for a, p, n in triplets]
-    loss = trivet.SecondOrderTripletLoss(positives="all", negatives="all", block_size=block_size)
-    rows = torch.tensor(reference.V8, dtype=torch.float64)
-    assert loss(rows, torch.tensor(reference.V8_LABELS)).item() == pytest.approx(fmean(terms), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("s_ap", "s_an", "expected"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 import pytest
 import torch
 from tests import reference
@@ -11,28 +9,6 @@ from tests import reference
 import trivet
 
 LABELS = torch.tensor(reference.V8_LABELS)
-
-
-@pytest.mark.parametrize(("hard_weight", "temperature"), [(1.0, 0.1), (0.5, 1.0), (0.0, 0.3)])
-@pytest.mark.parametrize(("positives", "negatives"), [("all", "all"), ("easy", "hard"), ("easy", "all")])
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_equals_the_definition(
-    hard_weight: float, temperature: float, positives: str, negatives: str, block_size: int | None
-) -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
-    pairs = [(plain.s(a, p), plain.s(a, n)) for a, p, n in reference.triplets(plain, positives, negatives, 0.2)]
-    terms = [reference.selectively_contrastive(*pair, hard_weight, temperature) for pair in pairs]
-    assert 0 < sum(s_an > s_ap for s_ap, s_an in pairs) < len(pairs)
-    loss = trivet.SelectivelyContrastiveLoss(
-        hard_weight=hard_weight,
-        temperature=temperature,
-        positives=positives,
-        negatives=negatives,
-        block_size=block_size,
-    )
-    value = loss(3 * torch.tensor(reference.V8, dtype=torch.float64), LABELS)
-    assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
-    assert loss.last.active_fraction == 1
 
 
 def test_a_hard_triplet_does_not_move_its_positive() -> None:

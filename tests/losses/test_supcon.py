@@ -15,21 +15,6 @@ ROWS, LABELS = 3 * torch.tensor(reference.V8, dtype=torch.float64), torch.tensor
 PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
 
 
-@pytest.mark.parametrize("positives", ["all", "easy", "hard"])
-@pytest.mark.parametrize("temperature", [1.0, 0.07])
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_equals_the_definition(positives: str, temperature: float, block_size: int | None) -> None:
-    chosen = [reference.chosen_positives(PLAIN, a, positives) for a in range(8)]
-    terms = [reference.supcon(PLAIN, a, chosen[a], PLAIN.negatives(a), temperature) for a in range(8) if chosen[a]]
-    options = {"temperature": temperature, "positives": positives, "block_size": block_size}
-    loss = trivet.SupConLoss(**options)
-    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
-    assert (loss.last.terms, loss.last.dropped["no positive"]) == (7, 1)
-    assert trivet.SupConLoss(reduction="anchors", **options)(ROWS, LABELS) == pytest.approx(sum(terms) / 8, rel=1e-11)
-    trimmed = trivet.SupConLoss(trim=0.25, reduction="sum", **options)(ROWS, LABELS)
-    assert trimmed.item() == pytest.approx(sum(reference.trimmed(terms, 0.25)), rel=1e-11)
-
-
 def test_both_directions_of_two_sets() -> None:
     """The symmetric cross-entropy of a matrix of similarities, row i belonging to column i, in plain Python."""
     first, second = ROWS[:4], ROWS[4:]

@@ -72,8 +72,6 @@ class ArcFaceLoss(ProxyLoss):
         tensor(0.3477, grad_fn=<DivBackward0>)
     """
 
-    reductions = ("mean", "sum")
-
     margin: float = 0.5
     scale: float = 64.0
     sub_centers: int = 1

@@ -78,8 +78,6 @@ class ContrastiveLoss(EmbeddingLoss):
     reductions = ("objective", "mean", "mean-active", "sum")
     term = "pair"
     not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
-    counts_negatives = True
-    trims_at_a_distance = True
     sums_sets = True
     negative_weight = "within-reach"
 

@@ -61,8 +61,6 @@ class CosFaceLoss(ProxyLoss):
         tensor(0.3133, grad_fn=<DivBackward0>)
     """
 
-    reductions = ("mean", "sum")
-
     margin: float = 0.35
     scale: float = 64.0
     sub_centers: int = 1

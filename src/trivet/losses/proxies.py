@@ -50,6 +50,7 @@ class ProxyLoss(EmbeddingLoss):
         proxies: the parameter `(num_classes * proxies_per_class, embedding_dim)`; it is normalised where it is used.
     """
 
+    reductions = ("mean", "sum")
     term = "proxy"
     parameters_per = "class"
     gathers: ClassVar[bool] = False

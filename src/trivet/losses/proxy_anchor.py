@@ -73,7 +73,6 @@ class ProxyAnchorLoss(ProxyLoss):
         tensor(0.6598, grad_fn=<DivBackward0>)
     """
 
-    reductions = ("mean", "sum")
     gathers = True
 
     scale: float = 32.0

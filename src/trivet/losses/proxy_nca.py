@@ -66,8 +66,6 @@ class ProxyNCALoss(ProxyLoss):
         tensor(-2., grad_fn=<DivBackward0>)
     """
 
-    reductions = ("mean", "sum")
-
     scale: float = 9.0
     distance: Distance = field(default="squared_euclidean", init=False)
 

@@ -6,8 +6,6 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from trivet.losses.engine import BlockView, LossTerms
-from trivet.mining.batch import Batch
-from trivet.mining.strategy import Strategy
 
 VECTORS = 64  # numbers, a multiple of what a CPU takes at once
 
@@ -36,13 +34,6 @@ def flat_terms(
         pull=to_positive.expand_as(values).flatten(1),
         all_chosen=block.all_chosen and block.paired,
     )
-
-
-def stored_triplets(strategy: Strategy, batch: Batch) -> int:
-    """Return how many triplets of an anchor `chosen_triplets` holds beside its distances."""
-    if not strategy.negatives.selects_set:
-        return 0
-    return (batch.largest_class if strategy.positives.pairwise else 1) * len(batch.references)
 
 
 def stable_softplus(exponents: Tensor) -> Tensor:

@@ -109,7 +109,6 @@ class UnhingedTripletLoss(EmbeddingLoss):
     """
 
     reductions = ("mean", "sum")
-    counts_negatives = True
     sums_sets = True
     negative_weight = "always"
 
@@ -169,7 +168,6 @@ class UnhingedMarginLoss(EmbeddingLoss):
 
     reductions = ("mean", "sum")
     term = "pair"
-    counts_negatives = True
     sums_sets = True
     negative_weight = "always"
 
