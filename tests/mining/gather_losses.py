@@ -257,26 +257,43 @@ def contrastive(**options: Any) -> trivet.ContrastiveLoss:
     return trivet.ContrastiveLoss(**{"margin": 3.5, "normalize": True, **options})
 
 
+def n_pair(**options: Any) -> trivet.NPairLoss:
+    return trivet.NPairLoss(l2_weight=0.1, normalize="multi-similarity" in options.values(), **options)
+
+
+# The losses that two processes compare, and the strategies of each.
+OF_TWO: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Sequence[Options]]] = {
+    "triplet, pn": (lambda **o: triplet(variant="pn", distance="euclidean", margin=1.5, **o), STRATEGIES[1::2]),
+    "soft triplet": (lambda **o: triplet(soft=True, **o), STRATEGIES[::2]),
+    "margin": (margin, STRATEGIES[::2]),
+    "contrastive": (contrastive, STRATEGIES),
+    "multi-similarity": (lambda **o: trivet.MultiSimilarityLoss(threshold=0.5, **o), STRATEGIES),
+    "nca": (trivet.NCATripletLoss, STRATEGIES[::2]),
+    "second-order": (trivet.SecondOrderTripletLoss, STRATEGIES[1::2]),
+    "selectively contrastive": (trivet.SelectivelyContrastiveLoss, STRATEGIES[::2]),
+    "n-pair": (n_pair, PAIRS[:8]),
+    "supcon": (trivet.SupConLoss, STRATEGIES[::2]),
+    "circle": (lambda **o: trivet.CircleLoss(scale=8.0, **o), STRATEGIES[1::2]),
+    "unhinged triplet": (trivet.UnhingedTripletLoss, STRATEGIES[::3]),
+    "unhinged margin": (trivet.UnhingedMarginLoss, STRATEGIES[1::3]),
+}
+
+
+def check_loss(name: str, make: Callable[..., trivet.EmbeddingLoss], choices: Sequence[Options]) -> None:
+    def loss(crew: Crew) -> None:
+        compare(crew, make, in_turn(crew, choices))
+
+    loss.__name__ = name
+    check_of_two(loss)
+
+
+for name, (make, choices) in OF_TWO.items():
+    check_loss(name, make, choices)
+
+
 @check
 def triplet_loss(crew: Crew) -> None:
     compare(crew, triplet, in_turn(crew, EACH_TWICE))
-
-
-@check_of_two
-def triplet_loss_from_positive_to_negative(crew: Crew) -> None:
-    compare(
-        crew, lambda **o: triplet(variant="pn", distance="euclidean", margin=1.5, **o), in_turn(crew, STRATEGIES[1::2])
-    )
-
-
-@check_of_two
-def soft_triplet_loss(crew: Crew) -> None:
-    compare(crew, lambda **o: triplet(soft=True, **o), in_turn(crew, STRATEGIES[::2]))
-
-
-@check_of_two
-def margin_loss(crew: Crew) -> None:
-    compare(crew, margin, in_turn(crew, STRATEGIES[::2]))
 
 
 @check
@@ -291,47 +308,8 @@ def margin_loss_per_sample(crew: Crew) -> None:
 
 
 @check_of_two
-def contrastive_loss(crew: Crew) -> None:
-    compare(crew, contrastive, in_turn(crew, STRATEGIES))
-
-
-@check_of_two
-def multi_similarity_loss(crew: Crew) -> None:
-    compare(crew, lambda **o: trivet.MultiSimilarityLoss(threshold=0.5, **o), in_turn(crew, STRATEGIES))
-
-
-@check_of_two
-def nca_loss(crew: Crew) -> None:
-    compare(crew, trivet.NCATripletLoss, in_turn(crew, STRATEGIES[::2]))
-
-
-@check_of_two
-def second_order_loss(crew: Crew) -> None:
-    compare(crew, trivet.SecondOrderTripletLoss, in_turn(crew, STRATEGIES[1::2]))
-
-
-@check_of_two
-def selectively_contrastive_loss(crew: Crew) -> None:
-    compare(crew, trivet.SelectivelyContrastiveLoss, in_turn(crew, STRATEGIES[::2]))
-
-
-@check_of_two
-def n_pair_loss(crew: Crew) -> None:
-    def make(**options: Any) -> trivet.NPairLoss:
-        return trivet.NPairLoss(l2_weight=0.1, normalize="multi-similarity" in options.values(), **options)
-
-    compare(crew, make, in_turn(crew, PAIRS[:8]))
-    compare(crew, make, in_turn(crew, PAIRS[8:], references=False))
-
-
-@check_of_two
-def supcon_loss(crew: Crew) -> None:
-    compare(crew, trivet.SupConLoss, in_turn(crew, STRATEGIES[::2]))
-
-
-@check_of_two
-def circle_loss(crew: Crew) -> None:
-    compare(crew, lambda **o: trivet.CircleLoss(scale=8.0, **o), in_turn(crew, STRATEGIES[1::2]))
+def n_pair_loss_without_references(crew: Crew) -> None:
+    compare(crew, n_pair, in_turn(crew, PAIRS[8:], references=False))
 
 
 def proxy_anchor(**options: Any) -> trivet.ProxyAnchorLoss:
@@ -370,12 +348,6 @@ def fewer_proxies_than_processes(crew: Crew) -> None:
             lambda generator, **o: HardestProxy(3, 4, generator=torch.Generator().manual_seed(SEED), **o),
             [(options, OfThree(COUNTS[: crew.size], dtype, block_size=block_size)) for options in choices],
         )
-
-
-@check_of_two
-def unhinged_losses(crew: Crew) -> None:
-    compare(crew, trivet.UnhingedTripletLoss, in_turn(crew, STRATEGIES[::3]))
-    compare(crew, trivet.UnhingedMarginLoss, in_turn(crew, STRATEGIES[1::3]))
 
 
 RANDOM = [
