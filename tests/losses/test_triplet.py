@@ -20,28 +20,6 @@ LABELS = torch.tensor(reference.V8_LABELS)
 RECORDED = ("anchors", "dropped", "terms", "active_fraction", "hard_fraction", "mean_to_positive", "mean_to_negative")
 
 
-@pytest.mark.parametrize("kind", ["squared_euclidean", "euclidean", "cosine"])
-@pytest.mark.parametrize(
-    ("positives", "negatives"), [("easy", "hard"), ("all", "all"), ("hard", "semihard-hardest"), ("easy", "all")]
-)
-@pytest.mark.parametrize("variant", ["an", "pn"])
-@pytest.mark.parametrize("block_size", [None, 1, 3])
-def test_soft_margin(kind: str, positives: str, negatives: str, variant: str, block_size: int | None) -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, kind)
-    terms = []
-    for a, p, n in reference.triplets(plain, positives, negatives, 0.2):
-        far = plain.d(a, n) if variant == "an" else plain.d(p, n)
-        terms.append(reference.log_one_plus_exp(plain.d(a, p) - far))
-    options = {"positives": positives, "negatives": negatives, "distance": kind, "variant": variant}
-    loss = trivet.TripletLoss(soft=True, block_size=block_size, **options)
-    rows = torch.tensor(reference.V8, dtype=torch.float64)
-    assert loss(rows, LABELS).item() == pytest.approx(fmean(terms), rel=1e-12)
-    assert loss.last.terms == len(terms)
-    assert loss.last.active_fraction == 1
-    trimmed = trivet.TripletLoss(soft=True, block_size=block_size, trim=0.25, **options)
-    assert trimmed(rows, LABELS).item() == pytest.approx(fmean(reference.trimmed(terms, 0.25)), rel=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("length", [5.0, 22.0, 100.0, 1e4])
 def test_large_distances_neither_overflow_nor_lose_digits(dtype: torch.dtype, length: float) -> None:

@@ -73,25 +73,6 @@ def test_vectors(block_size: int | None) -> None:
         assert cut_pairs(ROWS, LABELS).item() == close(fmean(reference.trimmed(pairs, share)))
 
 
-@pytest.mark.parametrize(("positives", "negatives"), [("easy", "all"), ("easy", "hard"), ("all", "semihard-hardest")])
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_other_strategies_equal_the_definition(positives: str, negatives: str, block_size: int | None) -> None:
-    options = {"positives": positives, "negatives": negatives, "block_size": block_size, "margin": 0.5}
-    triplets = reference.triplets(PLAIN, positives, negatives, 0.5)
-    expected = [reference.unhinged_triplet(PLAIN.d(a, p), PLAIN.d(a, n), 0.5) for a, p, n in triplets]
-    assert trivet.UnhingedTripletLoss(**options)(ROWS, LABELS).item() == close(fmean(expected))
-    if negatives == "all":
-        pairs = [(a, p, 1) for a in range(8) for p in reference.chosen_positives(PLAIN, a, positives)]
-        pairs += [(a, n, -1) for a, n in PAIRS[-1]]
-        expected = [reference.unhinged_pair(PLAIN.d(a, j), t, 1.0, 0.5) for a, j, t in pairs]
-    else:
-        expected = [
-            reference.unhinged_pair(PLAIN.d(a, p), 1, 1.0, 0.5) + reference.unhinged_pair(PLAIN.d(a, n), -1, 1.0, 0.5)
-            for a, p, n in triplets
-        ]
-    assert trivet.UnhingedMarginLoss(beta=1.0, **options)(ROWS, LABELS).item() == close(fmean(expected))
-
-
 def test_the_farthest_positives_can_be_left_out() -> None:
     kept = sorted(PAIRS[1], key=lambda pair: PLAIN.d(*pair))[:13]  # of 18
     expected = [reference.unhinged_pair(PLAIN.d(*pair), 1) for pair in kept]

@@ -9,7 +9,7 @@ import torch
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_above_zero
 
@@ -25,9 +25,7 @@ def nca_sum(block: BlockView, *, temperature: float) -> LossSum:
     """The sum of `nca_terms` over a set of negatives, without a term for each triplet."""
     to_positive = block.at_positives(block.to_positive, -torch.inf)
     total = softplus_sum(to_positive / temperature, block.to_negative / temperature)
-    return LossSum(
-        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
-    )
+    return triplet_total(block, total)
 
 
 @loss_options

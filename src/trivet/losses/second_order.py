@@ -11,7 +11,7 @@ from torch import Tensor
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 
 
@@ -30,9 +30,7 @@ def second_order_sum(block: BlockView) -> LossSum:
     to_positive = block.at_positives((block.to_positive.square() - 1) / 2, -torch.inf)
     half_squares: Tensor = _MinusHalfSquares.apply(block.to_negative)
     total = softplus_sum(to_positive, half_squares)
-    return LossSum(
-        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
-    )
+    return triplet_total(block, total)
 
 
 class _MinusHalfSquares(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor
 from trivet.distances import Distance
 from trivet.distances.exact_order import AT_ONCE
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import check_at_least
 
@@ -36,9 +36,7 @@ def selectively_contrastive_sum(block: BlockView, *, hard_weight: float, tempera
     to_positive = block.at_positives(block.to_positive, -torch.inf)
     block.settle(to_positive)
     total: Tensor = _SelectiveSum.apply(to_positive, block.to_negative, hard_weight, temperature)
-    return LossSum(
-        total=total, counts=block.positive_count * block.negative_count, active=None, anchors=len(block.labels)
-    )
+    return triplet_total(block, total)
 
 
 class _SelectiveSum(torch.autograd.Function):

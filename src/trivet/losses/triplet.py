@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import hinge_sum, softplus_sum
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.triplet_terms import stable_softplus, triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.runtime.arguments import check_at_least, check_name
@@ -66,8 +66,7 @@ def triplet_sum(block: BlockView, *, margin: float, soft: bool = False) -> LossS
     else:
         block.settle(thresholds)
         total, active = hinge_sum(thresholds, block.to_negative)
-    counts = block.positive_count * block.negative_count
-    return LossSum(total=total, counts=counts, active=active, anchors=len(block.labels))
+    return triplet_total(block, total, active)
 
 
 @loss_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from trivet.losses.engine import BlockView, LossTerms
+from trivet.losses.engine import BlockView, LossSum, LossTerms
 
 VECTORS = 64  # numbers, a multiple of what a CPU takes at once
 
@@ -34,6 +34,11 @@ def flat_terms(
         pull=to_positive.expand_as(values).flatten(1),
         all_chosen=block.all_chosen and block.paired,
     )
+
+
+def triplet_total(block: BlockView, total: Tensor, active: Tensor | None = None) -> LossSum:
+    """The `total` of the chosen triplets of a block with a set of negatives, and how many of them are not zero."""
+    return LossSum(total, block.positive_count * block.negative_count, active=active, anchors=len(block.labels))
 
 
 def stable_softplus(exponents: Tensor) -> Tensor:
