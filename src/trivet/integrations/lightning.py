@@ -144,11 +144,11 @@ class MonitorCallback(lightning.Callback):
 
     @property
     def state_key(self) -> str:
-        """What a checkpoint calls the state of the monitor: there may be one for each loss."""
+        """Name of the state of the monitor in a checkpoint: there may be one for each loss."""
         return self._generate_state_key(loss=self.loss)
 
     def summary(self) -> str:
-        """What the monitor found, in a line: its events, and the recall@1 of the probe, at first and at last."""
+        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
         return summary(self.monitor)
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:

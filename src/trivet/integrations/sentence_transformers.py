@@ -35,7 +35,7 @@ class BatchLoss(nn.Module):
 
     @property
     def last(self) -> StepStats | None:
-        """What the last call of the loss did."""
+        """Counts and means of the last call of the loss."""
         return self.loss.last
 
     def forward(self, embeddings: Tensor, labels: Tensor, *, columns: int = 1) -> Tensor:
@@ -162,7 +162,7 @@ class SentenceLoss(nn.Module):
         return paired
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the loss."""
+        """The description of the loss for the model card."""
         return {"loss": repr(self.batch.loss), "gather": self.batch.gather}
 
 

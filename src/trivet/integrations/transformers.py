@@ -103,7 +103,7 @@ class MonitorTrainerCallback(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
 
     def summary(self) -> str:
-        """What the monitor found, in a line: its events, and the recall@1 of the probe, at first and at last."""
+        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
         return summary(self.monitor)
 
     def on_train_begin(

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: watch a loss, report what is new, agree to stop."""
+"""Common half of the callbacks of all frameworks: watch a loss, report what is new, agree to stop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_measures(measures: Sequence[str]) -> None:
 
 
 def summary(monitor: CollapseMonitor) -> str:
-    """What a monitor found, in one line: its events, and what became of the recall@1 of the probe."""
+    """A line on a monitor: its events, and the recall@1 of the probe."""
     steps, probed = monitor.series["step"], monitor.probing.series
     if not steps:
         return "The monitor saw no batch."
@@ -136,7 +136,7 @@ class Watch:
         return self.monitor.events[first:]
 
     def agree(self, event: bool, device: torch.device) -> bool:
-        """Whether any process has seen an event; to be called after each step, by all processes.
+        """True if any process has seen an event; to be called after each step, by all processes.
 
         Several processes exchange it at every `monitor.every`-th call alone, so that steps do not wait for each other.
         """

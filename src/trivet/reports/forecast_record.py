@@ -50,7 +50,7 @@ class Cell(TypedDict):
 
 
 class ForecastRecord(TypedDict):
-    """Of one run, without cells; or of a grid, of which `axes` and `here` say where its cells and the settings lie."""
+    """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie."""
 
     config: str
     steps: int | None
@@ -81,7 +81,7 @@ class TrialSteps(TypedDict):
 
 
 class Foreseen(TypedDict):
-    """What a run foretold of itself before its first step; see `trivet.commands.train.pre_run_forecast`."""
+    """Forecast of a run before its first step; see `trivet.commands.train.pre_run_forecast`."""
 
     steps: int
     sentence: str | None

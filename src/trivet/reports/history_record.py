@@ -22,7 +22,7 @@ Moment = TypedDict(
 
 
 class Motion(TypedDict):
-    """Where a gradient step is predicted to move triplets; rows of the changes by `s_an`."""
+    """Predicted motion of triplets by a gradient step; rows of the changes by `s_an`."""
 
     loss: str
     s_ap: list[float]

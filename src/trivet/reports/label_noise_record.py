@@ -8,7 +8,7 @@ from trivet.reports.shared_records import EstimateRecord
 
 
 class Skew(TypedDict):
-    """How uneven the picks were, see `trivet.label_noise.SkewEstimate`."""
+    """Unevenness of the picks, see `trivet.label_noise.SkewEstimate`."""
 
     picks: int | None
     active: int | None
@@ -47,7 +47,7 @@ Phase = TypedDict(
 
 
 class Picks(TypedDict):
-    """What the strategy of a run picked, or the `reason` why that is not known."""
+    """Picks of the strategy of a run, or the `reason` why they are not known."""
 
     reason: str | None
     looks: int | None
@@ -57,7 +57,7 @@ class Picks(TypedDict):
 
 
 class LabelNoise(TypedDict):
-    """How many wrong labels the strategy tolerates."""
+    """Wrong labels that the strategy tolerates."""
 
     strategy: Picks
 

@@ -24,7 +24,7 @@ class Ahead(TypedDict):
 
 
 class Probe(TypedDict):
-    """What a probe of so many held-out items showed, and what it cost; see `trivet.collapse.probe.ProbeTracker`."""
+    """Results of a probe of so many held-out items, and its cost; see `trivet.collapse.probe.ProbeTracker`."""
 
     items: int
     cost: float | None
@@ -33,7 +33,7 @@ class Probe(TypedDict):
 
 
 class Monitor(TypedDict):
-    """What the monitor measured: measure -> its value at each check."""
+    """Measures of the monitor: name -> value at each check."""
 
     series: dict[str, list[float | None]]
     events: list[Event]
@@ -42,7 +42,7 @@ class Monitor(TypedDict):
 
 
 class Guard(TypedDict):
-    """What was done: the step of the network that is the result in place of the last, and what ended the training."""
+    """The action, the step of the network that is the result in place of the last, and what ended the training."""
 
     action: str
     snapshot: int | None

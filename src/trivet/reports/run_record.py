@@ -16,7 +16,7 @@ from trivet.runtime.safe_read import check_types
 
 
 class ProtocolCounts(TypedDict):
-    """Of a split with queries and a gallery, see `trivet.metrics.QueryGallery`: the gallery without junk."""
+    """Counts of a split with queries and a gallery, see `trivet.metrics.QueryGallery`: the gallery without junk."""
 
     queries: int | None
     gallery: int | None
@@ -25,7 +25,7 @@ class ProtocolCounts(TypedDict):
 
 
 class Counts(TypedDict):
-    """Of a split: its items, level -> its classes, and its queries and gallery where not each item is both.
+    """Counts of a split: items, level -> classes, and queries and gallery where not each item is both.
 
     `trained_classes` says, level by level, how many classes of an evaluation split are trained on.
     """
@@ -52,14 +52,14 @@ class InjectedNoise(TypedDict):
 
 
 class Coverage(TypedDict):
-    """What one epoch trains on, as shares."""
+    """Shares of the data that one epoch trains on."""
 
     items: float
     classes: float
 
 
 class RunData(TypedDict):
-    """What was trained and evaluated on."""
+    """The data that were trained and evaluated on."""
 
     train: Counts | None
     evaluation: dict[str, Counts]
@@ -124,7 +124,7 @@ class AtPrefix(TypedDict):
 
 
 class CollapseIndex(TypedDict):
-    """How far apart fine classes lie inside coarse ones, beside these."""
+    """The distance of fine classes inside coarse ones, beside that of these."""
 
     coarse: str
     fine: str
@@ -132,7 +132,7 @@ class CollapseIndex(TypedDict):
 
 
 class ModelSize(TypedDict):
-    """Of the network."""
+    """Size of the network."""
 
     parameters: int | None
 
@@ -145,7 +145,7 @@ SelectionCheck = TypedDict(
 
 
 class Choice(TypedDict):
-    """Which step was the best, and by what.
+    """The best step, and the measure that chose it.
 
     `keep` says which model is measured, "last" or "best"; `known` counts the training items that are retrieved from as
     well; `step` is the best, and `ended` that at which patience ended

@@ -54,7 +54,7 @@ class TrainState:
     seconds: float = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """What is no tensor, as JSON."""
+        """Everything but the tensors, as JSON."""
         sections = {name: section.state_dict() for name, section in self._sections().items()}
         return {"step": self.learner.step, "seconds": self.seconds, **sections}
 
@@ -152,7 +152,7 @@ def _load_learner(learner: Learner, tensors: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What `TrainState.state_dict` gave.
+    """The `TrainState.state_dict` that a checkpoint has.
 
     Raises:
         ValueError: if the file is broken.
@@ -161,7 +161,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def trained_to_the_end(config: RunConfig, path: Path) -> bool:
-    """Whether a checkpoint is of the last step of the settings, or of that at which patience ended the training.
+    """True if a checkpoint is of the last step of the settings, or of that at which patience ended the training.
 
     Raises:
         ValueError: if the file is broken.

@@ -1,4 +1,4 @@
-"""Which step of a run is its result: the last, or the best on items held out, if that is better than the start."""
+"""Selection of the step that is the result of a run: the last, or the best on held-out items if above the start."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def monitored_split(splits: Splits) -> str:
 
 
 class Scores(NamedTuple):
-    """What a look finds.
+    """Measures of the held-out items at a step.
 
     Attributes:
         values: `(Q, 2)` the measure and recall@1 of each query; 0 where embeddings are not finite.
@@ -163,7 +163,7 @@ class CheckpointSelection:
             self.step, self.looks = state["step"], list(state["looks"])
 
     def continues(self, state: Mapping[str, Any]) -> bool:
-        """Whether a `state_dict` is of the same measure of the same items."""
+        """True if a `state_dict` is of the same measure of the same items."""
         return bool(state["measure"] == self._measure)
 
     @property
@@ -262,7 +262,7 @@ class CheckpointSelection:
 
 
 def make_selection(config: RunConfig, splits: Splits) -> CheckpointSelection:
-    """What chooses a step of a run by a sample of the items that are followed."""
+    """The selection of a step of a run by a sample of the split that is measured while it trains."""
     items = evaluation_sample(splits.evaluation[monitored_split(splits)], config.evaluation.sample, seed=config.seed)
     level, distance = config.choosing.level or splits.level, config.evaluation.distance
     known = None
@@ -274,7 +274,7 @@ def make_selection(config: RunConfig, splits: Splits) -> CheckpointSelection:
 
 
 def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
-    """Whether two sets of items have no class of a level in common."""
+    """True if two sets of items have no class of a level in common."""
     first, second = (
         {dataset.names[level][label] for label in np.unique(dataset.labels[level])} for dataset in (items, others)
     )

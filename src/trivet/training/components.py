@@ -78,7 +78,7 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
 
 
 def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
-    """How many items of each class batches may hold: equal texts are one, and such a class alone is in none.
+    """Items of each class that batches may hold: equal texts are one, and such a class alone is in none.
 
     Where other classes have one item, too, it counts: batches that need positives are then not to be had.
     """
@@ -161,7 +161,7 @@ def finer_level(items: Dataset, level: str) -> str | None:
 
 
 def check_before_data(config: RunConfig) -> None:
-    """What settings alone can tell, before any data are read.
+    """Check what settings alone can tell, before any data are read.
 
     Raises:
         ValueError: if they ask for a GPU where torch sees none, for a precision that the device lacks, for measures at
@@ -202,7 +202,7 @@ def in_steps(config: RunConfig, splits: Splits) -> RunConfig:
 
 
 class Components:
-    """What trains, as the settings make it of the data.
+    """Everything that trains, as the settings make it of the data.
 
     Attributes:
         config: the settings, epochs counted in steps.
@@ -264,7 +264,7 @@ class Components:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the network, and of the pieces that it gets, in sentences."""
+        """Sentences on what the user should know of the network, and of the pieces that it gets."""
         return (*self.state.learner.model.notes, *filter(None, [self.piece_note, self.probe_note, self.mined_note]))
 
     @property
@@ -276,7 +276,7 @@ class Components:
 
     @property
     def piece_note(self) -> str:
-        """What batch norm is computed over where a batch is embedded in pieces; empty where it is not."""
+        """A sentence on what batch norm is computed over where a batch is embedded in pieces; empty where it is not."""
         batch = self.config.batch
         modules = self.state.learner.model.modules()
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -317,7 +317,7 @@ class Components:
         return guard.watching(self.probe_items.probe_of(model, cosine=cosine), model)
 
     def measures_at(self, step: int) -> bool:
-        """Whether held-out items are measured after so many steps."""
+        """True if held-out items are measured after so many steps."""
         return step % self.config.evaluation.every == 0 or step == self.config.training.num_steps
 
     def batches_from(self, step: int) -> Batches:

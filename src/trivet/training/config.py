@@ -32,7 +32,7 @@ ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_step
 
 
 class TrainingConfig(Config):
-    """How the weights are learned."""
+    """Learning of the weights."""
 
     steps: int | None = Field(None, ge=1, description="Optimiser steps, one batch each; 800 if no epochs are given.")
     epochs: int | None = Field(
@@ -171,7 +171,7 @@ def check_schedule(config: TrainingConfig) -> None:
 
 
 class EvaluationConfig(Config):
-    """What is measured, on the evaluation splits only."""
+    """Measures, on the evaluation splits only."""
 
     k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field(
         (1, 2, 4, 8), min_length=1, description="Values of K for recall@K; 1 is among them."
@@ -208,7 +208,7 @@ class EvaluationConfig(Config):
 
 
 class GuardConfig(Config):
-    """What is done when the monitor sees a collapse coming, or another event."""
+    """Action when the monitor sees a collapse coming, or another event."""
 
     action: GuardAction = Field(
         "warn",
@@ -238,12 +238,12 @@ class GuardConfig(Config):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether training items may be left out for it."""
+        """True if training items may be left out for it."""
         return self.action != "warn" if self.probe is None else self.probe > 0
 
 
 class ChoosingConfig(Config):
-    """Which step is the result of a run, and when training ends early."""
+    """Choice of the step that is the result of a run, and of an early end."""
 
     keep: Literal["last", "best"] = Field(
         "last",
@@ -333,7 +333,7 @@ class RunConfig(Config):
 
     @property
     def needs_positives(self) -> bool:
-        """Whether each item of a batch needs another of its class: not in shuffled batches, nor beside proxies."""
+        """True if each item of a batch needs another of its class: not in shuffled batches, nor beside proxies."""
         loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         return self.batch.size is None and loss.term != "proxy"
 
@@ -391,7 +391,7 @@ def with_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
 
 
 def easy_positive_warnings(config: RunConfig) -> list[str]:
-    """What about the settings would surprise the person who made them."""
+    """Warnings of settings that would surprise the person who made them."""
     easy = config.loss.positives == "easy" or (
         isinstance(config.loss.positives, dict) and config.loss.positives.get("name") == "easy"
     )

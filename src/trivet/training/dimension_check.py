@@ -1,4 +1,4 @@
-"""Whether an embedding is too narrow for the classes of a batch."""
+"""Checks that an embedding is wide enough for the classes of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trivet.training.components import Components
 
 
 def check_width(components: Components) -> str | None:
-    """What `too_narrow` says of a run."""
+    """The result of `too_narrow` for a run."""
     settings, learner = components.config, components.state.learner
     if not settings.model.normalize or settings.batch.size is not None or learner.model.headless:
         return None

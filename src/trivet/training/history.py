@@ -37,7 +37,7 @@ def moments(steps: int) -> list[int]:
 
 
 class History:
-    """What is seen of a sample of the training items, in evaluation mode and without augmentation.
+    """Measures of a sample of the training items, in evaluation mode and without augmentation.
 
     The sample depends on the seed and the items alone, and is the same at every moment.
 
@@ -105,7 +105,7 @@ class History:
 
 
 def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> dict[str, Any] | None:
-    """Where a gradient step moves triplets, by a model of the loss; None where none describes it.
+    """The motion of triplets by a gradient step, by a model of the loss; None where none describes it.
 
     A triplet loss of squared distances of unit rows is the "vanilla" one with its hinge open; the NCA loss of
     temperature 1 and the soft triplet loss of cosine distances are "first-order".

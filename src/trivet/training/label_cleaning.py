@@ -16,7 +16,7 @@ EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, o
 
 
 class CleaningConfig(Config):
-    """What is done while training about labels that are probably wrong, judged in the present embedding."""
+    """Treatment of labels that are probably wrong while training, judged in the present embedding."""
 
     action: Literal["drop", "relabel"] = Field(
         description="drop: train without suspects. relabel: train on them with their most probable class."
@@ -75,11 +75,11 @@ class LabelCleaning:
 
     @property
     def changed(self) -> bool:
-        """Whether anything is not as given."""
+        """True if anything is not as given."""
         return len(self.rows) < len(self.labels) or bool((self.labels != self._original).any())
 
     def warnings(self, steps: int) -> list[str]:
-        """What would surprise the person who made the settings of a run of so many steps."""
+        """Warnings of settings that would surprise the person who made them, for a run of so many steps."""
         if self.config is None:
             return []
         if self._after >= steps:
@@ -97,13 +97,13 @@ class LabelCleaning:
         self._put_in_force(self._original, np.arange(len(self._original)))
 
     def due(self, step: int) -> bool:
-        """Whether there is something to be done between this many steps and the next one."""
+        """True if there is something to be done between this many steps and the next one."""
         if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self._after:
             return False
         return step == self.config.until or self.judges(step)
 
     def judges(self, step: int) -> bool:
-        """Whether what is to be done needs embeddings."""
+        """True if what is to be done needs embeddings."""
         assert self.config is not None
         within = self.config.until is None or step < self.config.until
         return within and (step - self._after) % self.config.every == 0

@@ -288,7 +288,7 @@ class Loggers:
             self._note()
 
     def _try(self, target: _Open, do: Callable[[], object]) -> bool:
-        """Whether a logger did something; one that could not is left out from now on."""
+        """True if a logger did something; one that could not is left out from now on."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of libraries that no user can heed

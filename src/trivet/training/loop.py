@@ -295,7 +295,7 @@ def fit(learner: Learner, batches: Batches, *, workers: int = 0) -> bool:
 
 
 class _Evaluation(nn.Module):
-    """What `Learner.evaluate` does, as a module with all that learns.
+    """`Learner.evaluate` as a module with all that learns.
 
     DistributedDataParallel waits for the gradient of every parameter, and looks for those without one, on request, in
     every step. They are looked for in the first one here, and get one that the optimiser does not see.
@@ -354,11 +354,11 @@ class _Signals:
 
     @property
     def came(self) -> bool:
-        """Whether one has come, to this process or, as far as is known, to another."""
+        """True if one has come, to this process or, as far as is known, to another."""
         return self._others_received or self._received is not None
 
     def stop(self) -> bool:
-        """Whether to end here; every process must ask, and all get the same answer."""
+        """True if to end here; every process must ask, and all get the same answer."""
         learner = self._learner
         if learner.world is None:
             return self.came or learner.should_stop

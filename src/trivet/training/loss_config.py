@@ -20,7 +20,7 @@ Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)
 
 
 class StrategyConfig(NamedConfig):
-    """What the settings of every loss have: whom it compares, and at which prefixes of an embedding.
+    """Settings that every loss has: whom it compares, and at which prefixes of an embedding.
 
     The rest are the arguments of its constructor.
     """
@@ -38,7 +38,7 @@ class StrategyConfig(NamedConfig):
 
     @classmethod
     def names(cls) -> Collection[str]:
-        """Of the losses of Trivet."""
+        """Names of the losses of Trivet."""
         return LOSSES
 
     @classmethod

@@ -51,7 +51,7 @@ def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: in
 
 
 def check_mined(path: Path, train: Dataset, level: str) -> str:
-    """How many mined triplets are left out as they are not of training items, in a sentence; empty where none is.
+    """A sentence on the mined triplets that are left out, as they are not of training items; empty where none is.
 
     Raises:
         ValueError: if the file cannot be read, or the classes of the training items contradict a triplet.
@@ -79,7 +79,7 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
 
 
 def mined_fingerprint(path: Path, train: Dataset) -> str:
-    """Of the mined triplets of the training items, wherever the file lies."""
+    """A hash of the mined triplets of the training items, wherever the file lies."""
     return hashlib.sha256(_places(path, train)[0].tobytes()).hexdigest()
 
 
@@ -95,7 +95,7 @@ def _places(path: Path, items: Dataset) -> tuple[Integers, int]:
 
 
 def _agree(places: Integers, labels: Integers) -> np.ndarray:
-    """Which triplets have a positive of the class of their anchor and a negative of another `(T,)`."""
+    """Mask `(T,)` of the triplets with a positive of the class of their anchor and a negative of another."""
     anchor, positive, negative = labels[places].T
     agree: np.ndarray = (anchor == positive) & (anchor != negative)
     return agree

@@ -41,7 +41,7 @@ class ProbeItems:
 
     @property
     def sentence(self) -> str:
-        """Which items these are, in a sentence."""
+        """A sentence on the items of the probe."""
         classes = len(np.unique(self.items.labels[self.levels[0]]))
         where = (
             f"left out of training, so that {self.rows.size} fewer are trained on"
@@ -51,7 +51,7 @@ class ProbeItems:
         return f"The guard asks a probe of {len(self.items)} items in {classes} classes, {where}."
 
     def probe_of(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Tensor, ...]]:
-        """What the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
+        """The function that the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
 
         Args:
             model: in training; it is left in the mode it is in.
@@ -99,7 +99,7 @@ def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: in
 
 
 def no_probe_reason(guard: GuardConfig, splits: Splits) -> str:
-    """Why there is no probe of as many items as the settings name, in a sentence; empty where they name none."""
+    """The reason why there is no probe of as many items as the settings name; empty where they name none."""
     if not guard.probe:
         return ""
     split, needed = selection_split(splits), "in two classes or more"

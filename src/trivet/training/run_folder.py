@@ -103,7 +103,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def ended(self) -> bool:
-        """Whether the run is complete."""
+        """True if the run is complete."""
         record = self.record()
         return record is not None and record["status"] in ("finished", "stopped")
 
@@ -143,7 +143,7 @@ class RunFolder:
         write_atomic(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
 
     def record(self) -> RunRecord | None:
-        """What is known of the run so far; None where nothing, or nothing readable, was written.
+        """The record of the run so far; None where nothing, or nothing readable, was written.
 
         Raises:
             ValueError: if a part of it is not what it must be.
@@ -253,7 +253,7 @@ def trained_model(run: RunFolder, which: Which | None = None) -> Embedder:
 
 
 def model_folder(run: RunFolder, which: Which | None = None) -> Path:
-    """Where a model of a run lies, see `trained_model`.
+    """The folder of a model of a run, see `trained_model`.
 
     Raises:
         ValueError: if the run has none.

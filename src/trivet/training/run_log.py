@@ -1,4 +1,4 @@
-"""What a run writes during training: rows of `metrics.csv`, and its record."""
+"""Log of a run while it trains: rows of `metrics.csv`, and its record."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class RunLog:
         self.loggers.add_event(event)
 
     def _send_monitor(self) -> None:
-        """What the monitor has measured since the last call."""
+        """Send what the monitor has measured since the last call."""
         series = self._state.guard.monitor.series
         for index in range(self._watched, len(series["step"])):
             row = {("collapse", name): values[index] for name, values in series.items() if name != "step"}
@@ -129,7 +129,7 @@ class RunLog:
         return {("choosing", selection.config.measure, selection.level): selection.looks[-1]["value"]}
 
     def _status_line(self) -> str:
-        """What stands beside the steps, the most important first: a terminal may cut it off."""
+        """The text beside the steps, the most important first: a terminal may cut it off."""
         learner, best = self._state.learner, self._state.selection.best()
         done = learner.loss.last
         assert done is not None
@@ -198,7 +198,7 @@ def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str,
 
 
 def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> dict[str, Any]:
-    """What is known of a run before its first step."""
+    """The record of a run before its first step."""
     settings = config.model_dump(mode="json", exclude_none=True)
     seed = settings.pop("seed")
     return {

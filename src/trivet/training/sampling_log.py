@@ -27,7 +27,7 @@ def spacing(steps: int) -> int:
 
 
 class SamplingLog:
-    """What the loss of a run picked, seen at some of its steps. A checkpoint keeps its looks.
+    """Log of what the loss of a run picked, at some of its steps. A checkpoint keeps it.
 
     Attributes:
         looks: {"step": the optimiser steps done before, and the counts of `PickCounts`}, in order.

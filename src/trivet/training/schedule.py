@@ -10,7 +10,7 @@ from trivet.training.config import TrainingConfig
 
 
 def rate_factor(step: int, config: TrainingConfig) -> float:
-    """What the learning rates are multiplied with at a step: a linear rise, times the schedule.
+    """The factor of the learning rates at a step: a linear rise, times the schedule.
 
     With w warm-up steps of T in all, the rise is min(1, (step + 1) / (w + 1)), and the schedule
 

@@ -18,7 +18,7 @@ WHAT = "a cross-validation"
 
 
 def is_cross_validation(path: Path) -> bool:
-    """Whether a folder holds the runs of a cross-validation."""
+    """True if a folder holds the runs of a cross-validation."""
     recover(path)
     return (path / FOLDS_CONFIG).is_file()
 
@@ -127,7 +127,7 @@ def _run(path: Path, fold: int) -> Path:
 
 
 def _names(path: Path, folds: int = 0) -> frozenset[str]:
-    """What a cross-validation may hold, also an earlier one of more folds."""
+    """Names that a cross-validation may hold, also an earlier one of more folds."""
     there = (item.name for item in path.glob("fold-*") if item.name.removeprefix("fold-").isdecimal())
     return frozenset((FOLDS, FOLDS_CONFIG, DECISIONS, *there, *(f"fold-{fold}" for fold in range(folds))))
 

@@ -1,4 +1,4 @@
-"""Whether training helped, in numbers and in sentences: beside every reference, by chance, and by the chosen step."""
+"""Result of a training run in numbers and sentences: beside every reference, by chance, and by the chosen step."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
-    """Whether training helped, in sentences with their tone ("bad", "warn", "good"), the worst first.
+    """Sentences on whether training helped, with their tone ("bad", "warn", "good"), the worst first.
 
     Where a step was chosen by another measure than recall@1, what is said by that one comes before.
     """
@@ -125,7 +125,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
-    """What MAP@R says where recall@1 does not: less of a class is found than in a reference."""
+    """A sentence where MAP@R is lower than in a reference, and recall@1 is not."""
     lower_in = []
     if (choice := record["choosing"]) and choice["measure"] == "map@r":  # which says so itself
         return []
@@ -148,7 +148,7 @@ def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _location(where: str, numbers_of: Mapping[int | None, str]) -> str:
-    """Where something holds: of whole embeddings, which the key None stands for, and of prefixes; each with numbers.
+    """Text on where a result holds: whole embeddings, which the key None stands for, and prefixes; each with numbers.
 
     Those of a prefix of which the same holds as of the whole stand in the table below.
     """
@@ -161,7 +161,7 @@ def _location(where: str, numbers_of: Mapping[int | None, str]) -> str:
 
 
 def fell_back(record: RunRecord) -> bool:
-    """Whether training did not help on the items by which a step is chosen.
+    """True if training did not help on the items by which a step is chosen.
 
     No step is better than the start, which is the model; or none even had a higher measure, where the model is that of
     the last step all the same.
@@ -173,7 +173,7 @@ def fell_back(record: RunRecord) -> bool:
 
 
 def choice_line(record: RunRecord) -> str | None:
-    """Which model is measured, which step was the best, and why; None where there was nothing to choose by."""
+    """Text on which model is measured, which step was the best, and why; None where there was nothing to choose by."""
     choice = record["choosing"]
     if choice is None or not choice["looks"]:
         return None
@@ -229,7 +229,7 @@ def _snapshot(record: RunRecord) -> str | None:
 
 
 def decides(choice: Choice) -> bool:
-    """Whether the result of the run depends on the choice."""
+    """True if the result of the run depends on the choice."""
     return choice["keep"] != "last" or choice["ended"] is not None
 
 
@@ -238,7 +238,7 @@ def _highest(choice: Choice) -> SelectionCheck:
 
 
 def _holdout(record: RunRecord, choice: Choice) -> str:
-    """What a step is chosen by: classes that are not trained on, or only items of those that are."""
+    """The items a step is chosen by: of classes that are not trained on, or only items of those that are."""
     counts = record["data"]["evaluation"].get(choice["split"])
     trained = counts["trained_classes"].get(choice["level"] or record["level"]) if counts else 0
     return "items held out" if trained else "classes held out"
@@ -249,7 +249,7 @@ def _capital(words: str) -> str:
 
 
 def _begun(record: RunRecord) -> str:
-    """What the network of a run is before its first step."""
+    """A name for the network of a run before its first step."""
     settings, parameters = record["settings"], record["model"]["parameters"]
     data, model = settings.get("data", {}), settings.get("model", {})
     if model.get("name") != "residual" or data.get("name") not in ("vectors", "texts"):

@@ -211,7 +211,7 @@ def _marks(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _events(record: RunRecord) -> dict[str, Any] | None:
-    """What the monitor saw and what the guard did; None where nothing watched."""
+    """The events of a run and what the guard did; None where nothing watched."""
     monitor, guard = record["monitor"], record["guard"]
     if not monitor["series"] and not monitor["events"]:
         return None
@@ -228,7 +228,7 @@ def _events(record: RunRecord) -> dict[str, Any] | None:
 
 
 def _guard_notes(record: RunRecord) -> list[str]:
-    """What was foretold, what the guard made the result, and what its probe cost, in sentences."""
+    """Sentences on what was foretold, on the result that the guard chose, and on the cost of its probe."""
     foreseen, snapshot, probe = record["foreseen"], record["guard"]["snapshot"], record["monitor"]["probe"]
     sentences = []
     if foreseen is not None:

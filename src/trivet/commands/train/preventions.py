@@ -93,7 +93,7 @@ def _slower(values: Settings, class_sizes: Sequence[int]) -> bool:
 
 
 def _fine_tunes(values: Settings) -> bool:
-    """Whether all weights of a pretrained network are trained, by an optimiser that scales its steps itself."""
+    """True if all weights of a pretrained network are trained, by an optimiser that scales its steps itself."""
     model = values["model"]
     pretrained = model.get("pretrained") or model.get("weights") is not None or model["name"].startswith("text:")
     all_weights = model.get("freeze", "none") != "all" and not model.get("lora")

@@ -1,4 +1,4 @@
-"""What `trivet train` and `trivet evaluate RUN` print of a run."""
+"""Output of `trivet train` and `trivet evaluate RUN` in a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 
 
 def print_run(record: RunRecord, folder: Path) -> None:
-    """Whether training helped, and the evaluation of a run as tables on standard output."""
+    """Print whether training helped, and the evaluation of a run as tables."""
     from trivet.commands.train.outcome import cause_lines, choice_line, fell_back, result_lines
     from trivet.commands.train.page import evaluated_rows  # here: it loads what draws, which `--help` does not need
     from trivet.commands.train.tolerance import noise_lines
@@ -81,7 +81,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
 
 
 def _events(record: RunRecord) -> list[str]:
-    """What the monitor of a run saw, and what its guard did, a line each."""
+    """The events of a run, and what its guard did, a line each."""
     foreseen, guard = record["foreseen"], record["guard"]
     lines = [foreseen["sentence"]] if foreseen is not None and foreseen["sentence"] else []
     for event in record["monitor"]["events"]:
@@ -93,7 +93,7 @@ def _events(record: RunRecord) -> list[str]:
 
 
 def print_folds(result: dict[str, Any]) -> None:
-    """What the runs of a cross-validation say together, as tables on standard output."""
+    """Print the results of a cross-validation as tables."""
     for level, measures in result.get("evaluation", {}).items():
         print_table(
             f"{level}: validation on {result['folds']} folds; per cent",

@@ -193,7 +193,7 @@ def _launched(action: Any, size: int, path: Path) -> RunRecord:
 
 
 def _first() -> bool:
-    """Whether this process is alone, or the main one."""
+    """True if this process is alone, or the main one."""
     member = member_of(os.environ)
     return member is None or member.rank == 0
 

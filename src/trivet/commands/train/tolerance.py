@@ -1,4 +1,4 @@
-"""How many wrong labels a run tolerates, and how many were put in, in sentences and tables."""
+"""Wrong labels that a run tolerates, and those that were put in, in sentences and tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEASURES: dict[_Measure, tuple[str, str]] = {
 
 
 def noise_lines(record: RunRecord, *, run: str) -> list[str]:
-    """How many wrong labels the strategy of a run tolerates, and whether more were put in, in a sentence or two.
+    """A sentence or two on how many wrong labels the strategy of a run tolerates, and whether more were put in.
 
     How many there are without that is not said: the network of the run was trained on the labels.
 
@@ -54,7 +54,7 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
 
 
 def noise_parts(record: RunRecord) -> dict[str, Any] | None:
-    """What the section "Wrong labels" of the page of a run shows; None for a record that does not say."""
+    """Content of the section "Wrong labels" of the page of a run; None for a record that does not say."""
     lines = noise_lines(record, run=record["run"] or "RUN")
     if not lines:
         return None

@@ -34,7 +34,7 @@ class SharedBatchNorm(TorchFunctionMode):
 
 
 def normalises_batches(network: nn.Module) -> bool:
-    """Whether batch norm of a network in training mode depends on the batch."""
+    """True if batch norm of a network in training mode depends on the batch."""
     return any(module.training for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
 
 

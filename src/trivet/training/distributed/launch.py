@@ -36,7 +36,7 @@ _parents: list[TCPStore] = []  # where a process that was started here leaves a 
 
 
 def processes_to_start(training: TrainingConfig, batch_size: int) -> int:
-    """How many processes of a run this one is to start; 1 where it trains itself, alone or with those of torchrun.
+    """The number of processes this one is to start; 1 where it trains itself, alone or with those of torchrun.
 
     Raises:
         ValueError: if there are not as many devices, or the processes that were started are not those of the settings.
@@ -121,7 +121,7 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
 
 
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:
-    """What a process that was started here does."""
+    """Run the action in a process that was started here."""
     os.setsid()
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in variables.items()}
@@ -145,7 +145,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _leave_note(rank: int, error: BaseException) -> None:
-    """For the process that started this one."""
+    """Leave a note for the process that started this one."""
     with suppress(RuntimeError):
         _parents[0].set(f"{rank}", json.dumps(noted(error)))
 

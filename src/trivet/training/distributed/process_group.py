@@ -40,7 +40,7 @@ OF_A_PEER = re.compile("gloo|nccl|connection|peer|socket|broken pipe|store", re.
 
 
 class Store(Protocol):
-    """What of a store of torch.distributed is used."""
+    """The methods of a store of torch.distributed that are used."""
 
     def set(self, key: str, value: str, /) -> None:
         """Note a value."""
@@ -49,7 +49,7 @@ class Store(Protocol):
         """A value, once it is there."""
 
     def check(self, keys: list[str], /) -> bool:
-        """Whether there are values of all keys."""
+        """True if there are values of all keys."""
 
     def add(self, key: str, amount: int, /) -> int:
         """Count on; returns the new count."""
@@ -71,7 +71,7 @@ class ProcessGroup:
 
     @property
     def main(self) -> bool:
-        """Whether this process decides and writes."""
+        """True if this process decides and writes."""
         return self.rank == 0
 
     def full_batch(self, local: Tensor, count: int) -> Tensor:
@@ -106,14 +106,14 @@ class ProcessGroup:
         return rows
 
     def agree(self, *flags: bool) -> list[bool]:
-        """Which of the flags any process has set; every process must call it."""
+        """The flags that any process has set; every process must call it."""
         values = torch.tensor(flags, dtype=torch.uint8)
         with lost_peers():
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return [bool(value) for value in values.tolist()]
 
     def broadcast(self, value: Any = None) -> Any:
-        """What the main process says, as JSON; every process must call it, the others without a value."""
+        """The value that the main process sends, as JSON; every process must call it, the others without a value."""
         return json.loads(self._send(json.dumps(value).encode() if self.main else b""))
 
     def share(self, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -155,14 +155,14 @@ class ProcessGroup:
             self._store.set(f"failed/{self.rank}", json.dumps(noted(error)))
 
     def first(self, what: str) -> bool:
-        """Whether this is the first process to do something that is to be done once."""
+        """True if this is the first process to do something that is to be done once."""
         try:
             return self._store.add(what, 1) == 1
         except RuntimeError:
             return True
 
     def main_failed(self, patience: float) -> bool:
-        """Whether the main process is another, and has said why it ends, or does within some seconds."""
+        """True if the main process is another, and has said why it ends, or does within some seconds."""
         until = time.monotonic() + patience
         with suppress(RuntimeError):
             while not self.main and time.monotonic() < until:
@@ -249,7 +249,7 @@ class Watch:
         self._thread.join()
 
     def why(self, patience: float) -> str | None:
-        """What has become of a process that is not there any more; None if all are, after waiting for a while."""
+        """The fate of a process that is not there any more; None if all are, after waiting for a while."""
         until = time.monotonic() + patience + 2 * BEAT
         while time.monotonic() < until and len(self._stopped) < len(self._others):
             if (reason := self._lost(patience)) is not None:
@@ -269,7 +269,7 @@ class Watch:
         self._store.set(f"alive/{self._rank}", str(self._beats))
 
     def _lost(self, patience: float) -> str | None:
-        """Why one of the others is lost; None where none is."""
+        """The reason why one of the others is lost; None where none is."""
         try:
             self._beat()
             for other in self._others:

@@ -1,4 +1,4 @@
-"""What every process of a run but the main one does: it trains along."""
+"""Training in every process of a run but the main one."""
 
 from __future__ import annotations
 
