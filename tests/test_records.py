@@ -50,7 +50,7 @@ def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"monitor": {"events": [{"kind": "dead-sampler"}]}}, "an Event in a record must have 'step'"),
+        ({"monitor": {"events": [{"kind": "dead-sampler"}]}}, "an EventRecord in a record must have 'step'"),
         ({"data": [1]}, r"data must be an object: got \[1\]"),
     ],
 )

@@ -20,7 +20,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from trivet.collapse.monitor import SERIES, CollapseMonitor
 from trivet.integrations.lightning import MonitorCallback
 from trivet.integrations.transformers import MonitorTrainerCallback
-from trivet.integrations.watch import Watch
+from trivet.integrations.watch import LossWatch
 
 pytestmark = [
     # Lightning 2.6 uses a name that torch 2.15 has deprecated.
@@ -425,9 +425,9 @@ def test_processes_agree_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
     others = 0.0
-    watch = Watch(monitor(), Pull(), lambda: 0)
+    watch = LossWatch(monitor(), Pull(), lambda: 0)
     assert [watch.agree(step == 2, torch.device("cpu")) for step in range(1, 6)] == [False] * 4 + [True]
     assert sums == [1.0]
     others = 1.0
-    watch = Watch(monitor(), Pull(), lambda: 0)
+    watch = LossWatch(monitor(), Pull(), lambda: 0)
     assert [watch.agree(False, torch.device("cpu")) for _ in range(5)] == [False] * 4 + [True]

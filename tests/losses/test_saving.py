@@ -13,7 +13,7 @@ import torch
 from tests.every_loss import EVERY_LOSS, make
 
 from trivet import CollapseMonitor, EmbeddingLoss
-from trivet.integrations.watch import Watch
+from trivet.integrations.watch import LossWatch
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.mining.positives import SemihardPositive
@@ -97,7 +97,7 @@ def test_a_copy_of_a_watched_loss_is_not_watched(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_callback_holds_during_training_can_be_copied(way: str) -> None:
     monitor, loss = CollapseMonitor(every=1), make("contrastive")
-    watch = Watch(monitor, loss, lambda: 0)
+    watch = LossWatch(monitor, loss, lambda: 0)
     called(loss)
     assert WAYS[way](watch).looks() == watch.looks() != []
     watch.end(warn=False)

@@ -18,7 +18,7 @@ from trivet.integrations.watch import (
     LOGGED,
     Action,
     HoldoutProbe,
-    Watch,
+    LossWatch,
     check_action,
     check_measures,
     summary,
@@ -140,7 +140,7 @@ class MonitorCallback(lightning.Callback):
         check_measures(measures)
         self.probe = probe
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
-        self._watch: Watch | None = None
+        self._watch: LossWatch | None = None
 
     @property
     def state_key(self) -> str:
@@ -158,7 +158,7 @@ class MonitorCallback(lightning.Callback):
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
         loss = _submodule(pl_module, self.loss)
         holdout = None if self.probe is None else HoldoutProbe(pl_module, partial(self.probe, pl_module))
-        self._watch = Watch(self.monitor, loss, lambda: trainer.global_step, self.measures, holdout)
+        self._watch = LossWatch(self.monitor, loss, lambda: trainer.global_step, self.measures, holdout)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -24,7 +24,7 @@ from trivet.integrations.watch import (
     LOGGED,
     Action,
     HoldoutProbe,
-    Watch,
+    LossWatch,
     check_action,
     check_measures,
     summary,
@@ -91,7 +91,7 @@ class MonitorTrainerCallback(TrainerCallback):
                 "model.loss."
             )
         self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
-        self._watch: Watch | None = None
+        self._watch: LossWatch | None = None
         self._name = "collapse_monitor"
 
     def add_to(self, trainer: Trainer) -> None:
@@ -117,7 +117,7 @@ class MonitorTrainerCallback(TrainerCallback):
         holdout, model = None, others.get("model")
         if self.probe is not None and model is not None:
             holdout = HoldoutProbe(model, partial(self.probe, model))
-        self._watch = Watch(self.monitor, self.loss, lambda: state.global_step, self.measures, holdout)
+        self._watch = LossWatch(self.monitor, self.loss, lambda: state.global_step, self.measures, holdout)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         if self._watch is None:

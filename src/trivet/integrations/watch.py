@@ -76,7 +76,7 @@ def summary(monitor: CollapseMonitor) -> str:
     )
 
 
-class Watch:
+class LossWatch:
     """A monitor on a loss while it trains, until `end`; what the monitor saw before is not new.
 
     Args:

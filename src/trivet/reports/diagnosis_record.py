@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from trivet.reports.history_record import History
+from trivet.reports.history_record import HistoryRecord
 from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
 
 
@@ -166,7 +166,7 @@ class DiagnosisRecord(TypedDict):
 
     sections: list[DiagnosisSection]
     warnings: list[str]
-    history: History | None
+    history: HistoryRecord | None
     command: str
     created: str
     trivet: str

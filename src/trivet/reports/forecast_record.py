@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from trivet.reports.monitor_record import Event
+from trivet.reports.monitor_record import EventRecord
 
 
 class Chance(TypedDict):
@@ -27,13 +27,13 @@ class Bound(TypedDict):
     sentence: str
 
 
-class Probe(TypedDict):
+class SeedRecord(TypedDict):
     """The first steps of a run with one seed."""
 
     seed: int
     forecast: Chance | None
     bound: Bound | None
-    events: list[Event]
+    events: list[EventRecord]
     series: dict[str, list[float | None]]
 
 
@@ -60,7 +60,7 @@ class ForecastRecord(TypedDict):
     verdict: str
     changes: list[str]
     bound: Bound | None
-    seeds: list[Probe]
+    seeds: list[SeedRecord]
     axes: dict[str, list[int]]
     here: dict[str, int]
     cells: list[Cell]

@@ -21,7 +21,7 @@ Moment = TypedDict(
 """A look at the sample: similarities to the nearest positive and negative, measures, shares of distances by bin."""
 
 
-class Motion(TypedDict):
+class MotionRecord(TypedDict):
     """Predicted motion of triplets by a gradient step; rows of the changes by `s_an`."""
 
     loss: str
@@ -33,11 +33,11 @@ class Motion(TypedDict):
     entanglement: float | None
 
 
-class History(TypedDict):
+class HistoryRecord(TypedDict):
     """All looks; the bins between `edges` are in units of the mean distance at the first."""
 
     level: str
     items: int | None
     moments: list[Moment]
     edges: list[float]
-    field: Motion | None
+    field: MotionRecord | None

@@ -22,7 +22,7 @@ class Skew(TypedDict):
     gamma: EstimateRecord | None
 
 
-class Tolerance(TypedDict):
+class ToleranceRecord(TypedDict):
     """The share of wrong labels that a strategy tolerates, `by` its skew or by gamma, and that of `uniform` picking."""
 
     by: str
@@ -40,7 +40,7 @@ Phase = TypedDict(
         "skew": EstimateRecord | None,
         "wrong_skew": EstimateRecord | None,
         "gamma": EstimateRecord | None,
-        "tolerance": Tolerance | None,
+        "tolerance": ToleranceRecord | None,
     },
 )
 """A part of the training."""
@@ -52,7 +52,7 @@ class Picks(TypedDict):
     reason: str | None
     looks: int | None
     skew: Skew | None
-    tolerance: Tolerance | None
+    tolerance: ToleranceRecord | None
     along: list[Phase]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Event(TypedDict):
-    """See `trivet.collapse.monitor.Event`."""
+class EventRecord(TypedDict):
+    """See `trivet.collapse.monitor.EventRecord`."""
 
     step: int
     kind: str
@@ -23,7 +23,7 @@ class Ahead(TypedDict):
     probability: float | None
 
 
-class Probe(TypedDict):
+class ProbeRecord(TypedDict):
     """Results of a probe of so many held-out items, and its cost; see `trivet.collapse.probe.ProbeTracker`."""
 
     items: int
@@ -32,16 +32,16 @@ class Probe(TypedDict):
     series: dict[str, list[float | None]]
 
 
-class Monitor(TypedDict):
+class MonitorRecord(TypedDict):
     """Measures of the monitor: name -> value at each check."""
 
     series: dict[str, list[float | None]]
-    events: list[Event]
+    events: list[EventRecord]
     forecast: Ahead | None
-    probe: Probe | None
+    probe: ProbeRecord | None
 
 
-class Guard(TypedDict):
+class GuardRecord(TypedDict):
     """The action, the step of the network that is the result in place of the last, and what ended the training."""
 
     action: str

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.from_json import complete
-from trivet.reports.history_record import History
+from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
-from trivet.reports.monitor_record import Guard, Monitor
+from trivet.reports.monitor_record import GuardRecord, MonitorRecord
 from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord
 from trivet.runtime.safe_read import check_types
 
@@ -36,7 +36,7 @@ class Counts(TypedDict):
     trained_classes: dict[str, int]
 
 
-class Skipped(TypedDict):
+class SkippedRecord(TypedDict):
     """An image that was not read."""
 
     id: str
@@ -51,7 +51,7 @@ class InjectedNoise(TypedDict):
     topline: bool | None
 
 
-class Coverage(TypedDict):
+class CoverageRecord(TypedDict):
     """Shares of the data that one epoch trains on."""
 
     items: float
@@ -63,10 +63,10 @@ class RunData(TypedDict):
 
     train: Counts | None
     evaluation: dict[str, Counts]
-    skipped: list[Skipped]
+    skipped: list[SkippedRecord]
     noise: InjectedNoise | None
     decisions: dict[str, int] | None
-    coverage: Coverage | None
+    coverage: CoverageRecord | None
 
 
 class Curves(TypedDict):
@@ -183,10 +183,10 @@ class RunRecord(TypedDict):
     seconds: dict[str, float]
     curves: Curves
     validation: Validation
-    history: History | None
+    history: HistoryRecord | None
     label_noise: LabelNoise
-    guard: Guard
-    monitor: Monitor
+    guard: GuardRecord
+    monitor: MonitorRecord
     cleaning: list[CleaningCheck]
     choosing: Choice | None
     evaluation: dict[str, list[Evaluated]]

@@ -29,7 +29,7 @@ from trivet.training import RunConfig
 from trivet.training.config import with_length
 from trivet.training.distributed import launch, process_group
 from trivet.training.distributed.launch import note_failed, processes_to_start
-from trivet.training.distributed.process_group import ProcessGroup, Watch
+from trivet.training.distributed.process_group import PeerWatch, ProcessGroup
 from trivet.training.run_folder import RunFolder
 
 # A loss of a user's own, which in the process of rank 1 ends it in step 6, the first time.
@@ -207,8 +207,8 @@ def test_a_process_without_signs_of_life_is_lost(quick: None) -> None:
         said.append(reason)
         over.set()
 
-    other = Watch(1, 2, notes, lambda _: None)
-    watch = Watch(0, 2, notes, act)
+    other = PeerWatch(1, 2, notes, lambda _: None)
+    watch = PeerWatch(0, 2, notes, act)
     assert watch.why(0.05) is None  # it is alive
     other.end()  # and gives no sign from now on
     assert over.wait(10)
@@ -227,7 +227,7 @@ def test_a_process_without_signs_of_life_is_lost(quick: None) -> None:
 def test_a_process_says_why_it_ends(quick: None, error: BaseException, reason: str | None) -> None:
     notes = Notes()
     ProcessGroup(1, 2, notes).fail(error)
-    watch = Watch(0, 2, notes, lambda _: None)
+    watch = PeerWatch(0, 2, notes, lambda _: None)
     watch.stop()
     assert watch.why(0.05) == reason
 

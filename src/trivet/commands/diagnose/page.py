@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, VerdictRecord
-from trivet.reports.history_record import History
+from trivet.reports.history_record import HistoryRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 from trivet.reports.shared_records import QueryRecord
@@ -255,7 +255,7 @@ def scatter_series(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> di
     }
 
 
-def history_content(history: History | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def history_content(history: HistoryRecord | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.reports.forecast_record import Bound, Cell, Chance, ForecastRecord, Probe
+from trivet.reports.forecast_record import Bound, Cell, Chance, ForecastRecord, SeedRecord
 from trivet.reports.items import is_number
 from trivet.reports.page import MISSING, same_length, write_page
 
@@ -190,7 +190,7 @@ def _single(record: ForecastRecord) -> dict[str, Any]:
     }
 
 
-def _curves(seeds: Sequence[Probe]) -> list[dict[str, Any]]:
+def _curves(seeds: Sequence[SeedRecord]) -> list[dict[str, Any]]:
     """The relative spread of each seed, and the other series of the first."""
     if not seeds:
         return []

@@ -21,7 +21,7 @@ from trivet.commands.train.outcome import choice_line, decides, fell_back, resul
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
-from trivet.reports.monitor_record import Event, Monitor, Probe
+from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord
 from trivet.reports.page import MISSING, Pictures, number, percent, same_length, write_page
 from trivet.reports.run_record import Evaluated, RunRecord, Validation
 
@@ -194,7 +194,7 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
     return curves
 
 
-def _probe_steps(probe: Probe) -> list[int]:
+def _probe_steps(probe: ProbeRecord) -> list[int]:
     return [round(step or 0) for step in probe["series"].get("step", [])]
 
 
@@ -202,7 +202,7 @@ def _words(kind: str) -> str:
     return kind.replace("-", " ")
 
 
-def _marks(events: Sequence[Event]) -> list[dict[str, Any]]:
+def _marks(events: Sequence[EventRecord]) -> list[dict[str, Any]]:
     """The vertical marks of the curves: the events of each step."""
     marks: dict[int, list[str]] = {}
     for event in events:
@@ -246,7 +246,7 @@ def _guard_notes(record: RunRecord) -> list[str]:
     return sentences
 
 
-def _as_verdict(event: Event) -> dict[str, Any]:
+def _as_verdict(event: EventRecord) -> dict[str, Any]:
     evidence = dict(event["evidence"])
     if event["forecast"] is not None:
         evidence["forecast_of_a_collapse_of_the_network"] = event["forecast"]
@@ -262,7 +262,7 @@ def _as_verdict(event: Event) -> dict[str, Any]:
     )
 
 
-def _quiet(monitor: Monitor) -> str:
+def _quiet(monitor: MonitorRecord) -> str:
     steps = monitor["series"].get("step", [])
     text = f"The monitor detected no collapse in {number(len(steps))} checks"
     text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."

@@ -39,7 +39,7 @@ ENDLESS = timedelta(days=7)  # what the main process does alone, others wait for
 OF_A_PEER = re.compile("gloo|nccl|connection|peer|socket|broken pipe|store", re.IGNORECASE)
 
 
-class Store(Protocol):
+class NoteStore(Protocol):
     """The methods of a store of torch.distributed that are used."""
 
     def set(self, key: str, value: str, /) -> None:
@@ -64,10 +64,10 @@ class ProcessGroup:
         store: where they leave notes.
     """
 
-    def __init__(self, rank: int, size: int, store: Store) -> None:
+    def __init__(self, rank: int, size: int, store: NoteStore) -> None:
         self.rank, self.size = rank, size
         self._store = store
-        self.watch: Watch | None = None
+        self.watch: PeerWatch | None = None
 
     @property
     def main(self) -> bool:
@@ -220,7 +220,7 @@ def lost_peers() -> Iterator[None]:
         raise LostError(str(error)) from error
 
 
-class Watch:
+class PeerWatch:
     """A thread that gives signs of life to the other processes, and looks for theirs.
 
     Args:
@@ -228,7 +228,7 @@ class Watch:
         act: called with a sentence where another is lost and this process has not ended by itself.
     """
 
-    def __init__(self, rank: int, size: int, store: Store, act: Callable[[str], None]) -> None:
+    def __init__(self, rank: int, size: int, store: NoteStore, act: Callable[[str], None]) -> None:
         self._rank, self._store, self._act = rank, store, act
         self._others = [other for other in range(size) if other != rank]
         self._heartbeats: dict[int, tuple[bytes, float]] = {}
@@ -296,7 +296,7 @@ def join(member: ProcessRank, device: torch.device, act: Callable[[str], None]) 
     """Meet the other processes, at the address that the environment names.
 
     Args:
-        act: see `Watch`.
+        act: see `PeerWatch`.
 
     Raises:
         ValueError: if they do not come.
@@ -316,6 +316,6 @@ def join(member: ProcessRank, device: torch.device, act: Callable[[str], None]) 
         ) from None
     notes, watch_notes = (dist.PrefixStore("trivet", connection) for connection in (store, store.clone()))  # type: ignore[attr-defined]
     world = ProcessGroup(rank, size, notes)
-    world.watch = Watch(rank, size, watch_notes, act)
+    world.watch = PeerWatch(rank, size, watch_notes, act)
     world.agree(False)
     return world
