@@ -1,4 +1,4 @@
-"""The rules by which looks at batches, and a probe, become events."""
+"""The rules by which checks of batches, and a probe, become events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
-"""What is kept of each look, in this order; `risk` is the probability of the forecast at that look."""
+"""What is kept of each check, in this order; `risk` is the probability of the forecast at that check."""
 
 _CHOSEN = "chosen on the selection runs of studies/gauntlet.py"
 ALARMS: dict[str, Threshold] = {
@@ -46,10 +46,10 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
-CALM = 5  # looks that are judged together where classes are: few items of a batch share a fine class
+CALM = 5  # checks that are judged together where classes are: few items of a batch share a fine class
 DOUBTS = 2  # standard errors that are enough to ask the probe
-ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many looks are asked
-FIRST = 4  # optimiser steps before which no look is judged: the first steps of an optimiser shake every network
+ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many checks are asked
+FIRST = 4  # optimiser steps before which no check is judged: the first steps of an optimiser shake every network
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Judge:
 
     Attributes:
         events: all so far; a kind is reported once.
-        series: name -> values, one for each look; names are `SERIES`.
+        series: name -> values, one for each check; names are `SERIES`.
         updates: so far.
         probing: what the probe showed.
         faulty: whether the probe failed: it is not asked again.
@@ -111,7 +111,7 @@ class Judge:
         self._top = 0.0  # the best recall of the batches so far
 
     def record(self, row: Sequence[float]) -> None:
-        """Note what a look holds, in the order of `SERIES` without the last, which follows from it."""
+        """Note what a check holds, in the order of `SERIES` without the last, which follows from it."""
         for name, value in zip(SERIES, row, strict=False):
             self.series[name].append(value)
         self.series["risk"].append(risk(self.series))
@@ -143,14 +143,14 @@ class Judge:
         self.events = [Event.from_json(event) for event in state["events"]]
 
     def judge(self, step: int, *, not_finite: bool, probe: Probe | None = None) -> None:
-        """Judge the last look; `self.events` has what it brings.
+        """Judge the last check; `self.events` has what it brings.
 
         Args:
             step: optimiser steps done before it.
-            not_finite: whether the loss or an embedding was no finite number since the look before.
+            not_finite: whether the loss or an embedding was no finite number since the check before.
             probe: asked where there is a suspicion; without one the batches alone are judged.
         """
-        looks = len(self.series["step"])
+        checks = len(self.series["step"])
         if not_finite:
             self._report(
                 step,
@@ -164,7 +164,7 @@ class Judge:
                 ),
             )
             return
-        norm, norm_tail = (settled(self.series[name], looks - 1) for name in ("norm", "norm_tail"))
+        norm, norm_tail = (settled(self.series[name], checks - 1) for name in ("norm", "norm_tail"))
         if (rule := exploding_norm(norm, norm_tail)) is not None:
             self._report(
                 step,
@@ -353,9 +353,9 @@ class Judge:
         )
 
     def _judge_sampler(self, step: int) -> None:
-        looks = int(ALARMS["dead"].value)
-        recent = self.series["active"][-looks:]
-        if len(recent) < looks or not all(value < THRESHOLDS["active"].value for value in recent):
+        checks = int(ALARMS["dead"].value)
+        recent = self.series["active"][-checks:]
+        if len(recent) < checks or not all(value < THRESHOLDS["active"].value for value in recent):
             return
         recall = self.series["recall"][-1]
         if not recall < THRESHOLDS["learned"].value:
@@ -364,10 +364,10 @@ class Judge:
             step,
             "dead-sampler",
             {"active": recent[-1], "recall": recall},
-            f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {looks} checks, "
+            f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {checks} checks, "
             f"although the nearest item has the same class for only {100 * recall:.1f} %",
             ("Use harder negatives, or a larger margin.", "Use all positives and negatives of a batch."),
-            healthy=int(([0.0] + self.series["step"])[-looks - 1]),
+            healthy=int(([0.0] + self.series["step"])[-checks - 1]),
         )
 
     def _report(
@@ -385,8 +385,8 @@ class Judge:
             return
         ahead = forecast(self.series)
         if healthy is None:
-            looks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
-            healthy = max((int(then) for then, chance in looks if not chance >= ALARMS["healthy"].value), default=0)
+            checks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
+            healthy = max((int(then) for then, chance in checks if not chance >= ALARMS["healthy"].value), default=0)
         self.events.append(
             Event(
                 step,
@@ -404,7 +404,7 @@ class Judge:
 
 
 def _evidence(now: ProbeResult, other: ProbeResult) -> dict[str, float]:
-    """The numbers of a look and of an earlier one; without those that are not known."""
+    """The numbers of a check and of an earlier one; without those that are not known."""
     values = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
     values |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in values}
     return {name: value for name, value in values.items() if math.isfinite(value)}

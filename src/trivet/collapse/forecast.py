@@ -16,7 +16,7 @@ FEATURES = ("contraction", "trend", "within_between", "hard", "negatives_approac
 """What the forecast weighs, in this order; see `features`."""
 LEAST_SPREAD = 1e-4  # relative spreads below are all the same point
 NARROWEST, WIDEST = -2.0, 1.0  # of the trend, so that the shaken first steps of a run do not weigh more than all else
-WIDTH = 3  # looks whose median stands for a look: one odd batch is no news
+WIDTH = 3  # checks whose median stands for a check: one odd batch is no news
 NORMAL_95 = 1.6448536269514722  # quantile of the standard normal distribution, for an interval of 90 %
 
 
@@ -42,16 +42,16 @@ class Forecast:
 
 
 def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
-    """The probability that a run ends with a collapsed network, from the looks of a monitor so far.
+    """The probability that a run ends with a collapsed network, from the checks of a monitor so far.
 
     A logistic model of five measures, learned from short runs of small networks of which about a third collapsed
     (studies/gauntlet.py); it says how runs went that looked like this one, and knows nothing of its settings.
 
     Args:
-        series: name -> values, one for each look, as `CollapseMonitor.series`.
+        series: name -> values, one for each check, as `CollapseMonitor.series`.
 
     Returns:
-        None without two looks of labelled batches.
+        None without two checks of labelled batches.
     """
     values = features(series)
     if values is None:
@@ -87,7 +87,7 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
     together draw it near.
 
     Returns:
-        None without two looks, or where a measure was never known, as without labels.
+        None without two checks, or where a measure was never known, as without labels.
 
     Source:
         The entangled motion is that of Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eqs. 11, 12.

@@ -153,8 +153,7 @@ def ranked_lower(measures: Measures) -> list[Comparison]:
 
 
 def came_closer(measures: Measures) -> bool:
-    """Return whether modes of the reference lie nearer to each other than the classes do: a loss, or what training is
-    for."""
+    """Return whether modes of the reference lie nearer to each other than classes: a loss, or the aim of training."""
     index = counted_index(measures)
     return index is not None and index < THRESHOLDS["closer"].value
 

@@ -19,16 +19,16 @@ from trivet.losses.engine.step_stats import StepStats
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 
-MEASURED = 5  # updates whose median a look is
-RARER = 300  # updates after which looks are rarer by `every`, up to three times: what comes late comes slowly
+MEASURED = 5  # updates whose median a check is
+RARER = 300  # updates after which checks are rarer by `every`, up to three times: what comes late comes slowly
 
 
 class CollapseMonitor:
     """Watch the batches of a training loop, with any loss, and say when they begin to collapse.
 
-    An update notes the loss, and whether all numbers are finite, on the device. The last five before a look are
-    measured, large ones in O(N d) and small ones all at once; a look reads that back, with what needs the distances of
-    at most 256 rows, and asks the rules of `ALARMS`. The looks depend on the number of updates alone, so a run that is
+    An update notes the loss, and whether all numbers are finite, on the device. The last five before a check are
+    measured, large ones in O(N d) and small ones all at once; a check reads that back, with what needs the distances of
+    at most 256 rows, and asks the rules of `ALARMS`. The checks depend on the number of updates alone, so a run that is
     repeated or resumed has the same.
 
     Batches are of training items, and of networks in training mode: what they suggest need not be so. With a probe of
@@ -36,15 +36,15 @@ class CollapseMonitor:
     docs/collapse.md for the rules. Without one the monitor judges by the batches alone, and cannot see harm.
 
     Args:
-        every: updates between two looks, up to the 300th; then twice, and from the 600th on three times as many. The
+        every: updates between two checks, up to the 300th; then twice, and from the 600th on three times as many. The
             first `every` updates are all looked at.
         steps: updates of the whole run, if known: a probe is then asked no less often than at each quarter of it.
         on_event: called with each event.
-        log: called at each look with (measures, step), as the `log_metrics` of a logger.
+        log: called at each check with (measures, step), as the `log_metrics` of a logger.
 
     Attributes:
         events: all so far; a kind is reported once.
-        series: name -> values, one for each look; names are `SERIES`.
+        series: name -> values, one for each check; names are `SERIES`.
         probing: what the probe showed, and what it cost.
 
     Raises:
@@ -87,7 +87,7 @@ class CollapseMonitor:
 
     @property
     def series(self) -> dict[str, list[float]]:
-        """Measures of the looks."""
+        """Measures of the checks."""
         return self._judge.series
 
     @property
@@ -128,7 +128,7 @@ class CollapseMonitor:
             labels: `(N,)` integer.
             loss: of this batch.
             fine: `(N,)` integer: classes inside the classes, by which a class collapse is seen.
-            active: share of the terms of the loss that are not zero, or what gives it when there is a look.
+            active: share of the terms of the loss that are not zero, or what gives it when there is a check.
             step: optimiser steps done before this batch. Default: the updates before it.
             probe: gives `(embeddings, labels)`, or `(embeddings, labels, fine)`, of some hundred held-out items, the
                 same each time, in evaluation mode and without gradients. It is called at the first update and where
@@ -140,7 +140,7 @@ class CollapseMonitor:
         if probe is not None:
             self.begin(probe, step=step)
         before = len(judge.events)
-        looked = False
+        checked = False
         try:
             if self._usable(embeddings, labels, fine, step):
                 judge.probing.count(embeddings.shape[0])
@@ -151,10 +151,10 @@ class CollapseMonitor:
                     self._buffer.add_batch(batch)
                     if not left:
                         self._check(batch, active, step, probe)
-                        looked = True
+                        checked = True
         except Exception as error:  # a fault of the monitor must not end the training that it watches
             self._warn(f"the collapse monitor could not use a batch: {type(error).__name__} at step {step}: {error}.")
-        if looked and self._log is not None:
+        if checked and self._log is not None:
             self._log({name: values[-1] for name, values in judge.series.items() if name != "step"}, step)
         events = judge.events[before:]
         if self._on_event is not None:
@@ -239,7 +239,7 @@ class CollapseMonitor:
         return True
 
     def _left(self) -> int:
-        """Updates until the next look; 0 for one that is looked at."""
+        """Updates until the next check; 0 for one that is measured and checked."""
         judge = self._judge
         gap = self.every * min(3, 1 + judge.updates // RARER)
         return 0 if len(judge.series["step"]) < self.every else -judge.updates % gap

@@ -81,9 +81,9 @@ class CheckValues(NamedTuple):
 
 
 class MonitorBuffer:
-    """Losses, sums of embeddings and measures of the updates since the last look.
+    """Losses, sums of embeddings and measures of the updates since the last check.
 
-    On a CPU they are read at once, on a device all at the look, for which it must finish its work.
+    On a CPU they are read at once, on a device all at the check, for which it must finish its work.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class MonitorBuffer:
             self._totals.append(_number(embeddings.detach().sum(dtype=torch.float32)))
 
     def add_batch(self, batch: MonitorBatch) -> None:
-        """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next look."""
+        """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next check."""
         if batch.embeddings.numel() <= SMALL:
             self._waiting.append(batch.copied())
             return

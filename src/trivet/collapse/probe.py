@@ -26,12 +26,12 @@ SUSPICIOUS, CALM = 2, 4  # times as many updates as at the last call: when the n
 PARTS = 4  # of a run whose length is known: it is asked no less often than at each
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
-"""The numbers of a look, in this order."""
+"""The numbers of a result, in this order."""
 NEIGHBOURS = 10
 SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among the nearest, and so many of another
-CHOOSING = 0.95  # confidence of the intervals by which two looks are compared where nothing is accused
+CHOOSING = 0.95  # confidence of the intervals by which two results are compared where nothing is accused
 SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
-TWICE = 0.99  # confidence of the intervals by which two looks in a row accuse
+TWICE = 0.99  # confidence of the intervals by which two results in a row accuse
 ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
 
 
@@ -182,8 +182,8 @@ class ProbeTracker:
     cost at most 2 % of them.
 
     Attributes:
-        series: name -> values, one for each look; names are `SERIES`.
-        reference: the look before anything was trained; None before it.
+        series: name -> values, one for each result; names are `SERIES`.
+        reference: the result before anything was trained; None before it.
         best: that with the highest recall, at the finer level where there is one; the reference at first.
         last: the last one after the reference.
         before: the one before the last.
@@ -277,7 +277,7 @@ class ProbeTracker:
         return result
 
     def compare(self, other: ProbeResult | None, name: str) -> list[Comparison]:
-        """The last look beside another, at the level of the labels and at the finer one; nothing without both."""
+        """The last result beside another, at the level of the labels and at the finer one; nothing without both."""
         return self._compare(self.last, other, name)
 
     def _compare(
@@ -285,7 +285,7 @@ class ProbeTracker:
     ) -> list[Comparison]:
         if result is None or other is None:
             return []
-        levels = {"decisive": math.inf, **levels}  # a monitor accuses in small batches, and looks again
+        levels = {"decisive": math.inf, **levels}  # a monitor accuses in small batches, and checks again
         comparisons = [compare(result.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
         if self._fine is not None:
             comparisons.append(
@@ -294,7 +294,7 @@ class ProbeTracker:
         return comparisons
 
     def behind(self, other: ProbeResult) -> bool:
-        """Return whether the last look is worse than another by a point or more, and by more than chance at 95 %.
+        """Return whether the last result is worse than another by a point or more, and by more than chance at 95 %.
 
         It is asked at the level that counts, to choose between two networks and not to accuse one.
         """
@@ -305,7 +305,7 @@ class ProbeTracker:
         return self._difference(other)[0] > 0
 
     def _difference(self, other: ProbeResult) -> tuple[float, float]:
-        """The interval of 95 % of what was gained since another look; around 0 where that is below a point."""
+        """The interval of 95 % of what was gained since another result; around 0 where that is below a point."""
         if self.last is None:
             return -1.0, 1.0
         name, classes = ("hits", self._classes) if self._fine is None else ("fine_hits", self._fine)
@@ -316,7 +316,7 @@ class ProbeTracker:
 
     @property
     def fell(self) -> bool:
-        """Return whether the last look may be worse than the start, which the next one will tell."""
+        """Return whether the last result may be worse than the start, which the next one will tell."""
         return bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
 
     def stays_below(self, other: ProbeResult | None) -> list[MeasureDrop]:
@@ -332,15 +332,15 @@ class ProbeTracker:
         return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True)
 
     def _losses(
-        self, looks: Sequence[ProbeResult | None], other: ProbeResult | None, *, over_queries: float, by_recall: bool
+        self, results: Sequence[ProbeResult | None], other: ProbeResult | None, *, over_queries: float, by_recall: bool
     ) -> list[MeasureDrop]:
-        """The levels at which looks, one after the other, together have less than another.
+        """The levels at which results, one after the other, together have less than another.
 
         Args:
             by_recall: whether recall@1 must be lower beyond chance, too, where R-precision is.
         """
-        some = [result for result in looks if result is not None]
-        if other is None or len(some) < len(looks):
+        some = [result for result in results if result is not None]
+        if other is None or len(some) < len(results):
             return []
         levels = [(ITEM, self._classes, "hits", "precisions")]
         if self._fine is not None:
@@ -371,7 +371,7 @@ class ProbeTracker:
         return drops
 
     def by_chance(self) -> float | None:
-        """Up to where recall@1 of the last look comes by chance, if it is not above that; else None."""
+        """Up to where recall@1 of the last result comes by chance, if it is not above that; else None."""
         now = self.last
         if now is None:
             return None
@@ -381,7 +381,7 @@ class ProbeTracker:
         return high if now.recall <= high else None
 
     def as_json(self) -> dict[str, Any] | None:
-        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first look.
+        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first call.
 
         Numbers that are not finite are None.
         """
@@ -392,13 +392,13 @@ class ProbeTracker:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        looks = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
+        results = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
         return {
             "series": finite(self.series),
             "classes": self._classes.tolist(),
             "fine": None if self._fine is None else self._fine.tolist(),
             "counts": [self._updates, self._called, self._spent, self._trained],
-            "results": {name: None if result is None else result.as_json() for name, result in looks.items()},
+            "results": {name: None if result is None else result.as_json() for name, result in results.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -407,16 +407,15 @@ class ProbeTracker:
         self._classes = np.array(state["classes"], dtype=np.int64)
         self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
         self._updates, self._called, self._spent, self._trained = state["counts"]
-        looks = {
+        results = {
             name: None if result is None else ProbeResult.from_json(result) for name, result in state["results"].items()
         }
-        self.reference, self.best, self.last = looks["reference"], looks["best"], looks["last"]
-        self.before = looks["before"]
+        self.reference, self.best, self.last = results["reference"], results["best"], results["last"]
+        self.before = results["before"]
 
 
-def _lower(looks: Sequence[ProbeResult], other: ProbeResult, name: str) -> bool:
-    """Return whether the mean of a measure of each item over some looks is lower than in another, by 95 % over
-    items."""
-    gains = np.mean([getattr(result, name) for result in looks], axis=0) - getattr(other, name)
+def _lower(results: Sequence[ProbeResult], other: ProbeResult, name: str) -> bool:
+    """Return whether the mean over some results of a measure of each item is below another's, by 95 % over items."""
+    gains = np.mean([getattr(result, name) for result in results], axis=0) - getattr(other, name)
     single_class = np.zeros(len(gains), dtype=np.int64)
     return difference_ends(gains, single_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0

@@ -181,17 +181,14 @@ class LevelResult:
 
     def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
         """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
-        agreement, plus = self.clustering, self.clustering_plus
-        agreements = {}
-        if agreement is not None:
-            agreements = {
-                "nmi": (agreement, "nmi", agreement.nmi),
-                "nmi-geometric": (agreement, "nmi-geometric", agreement.nmi_geometric),
-            }
-            agreements["ami"] = agreement, "ami", agreement.ami
-        if plus is not None:
-            agreements["nmi+"] = plus, "nmi", plus.nmi
-        return {name: (of, kind, value) for name, (of, kind, value) in agreements.items() if value is not None}
+        plain, plus = self.clustering, self.clustering_plus
+        agreements = {name: (plain, name, name.replace("-", "_")) for name in ("nmi", "nmi-geometric", "ami")}
+        agreements["nmi+"] = plus, "nmi", "nmi"
+        return {
+            name: (of, kind, value)
+            for name, (of, kind, field) in agreements.items()
+            if of is not None and (value := getattr(of, field)) is not None
+        }
 
     def _by_class(self) -> dict[str, Floats]:
         """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
