@@ -194,7 +194,7 @@ def estimate_noise(
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class NoiseAnalysis:
     """Intermediate results of an estimate."""
 
     around: Neighborhoods
@@ -203,7 +203,7 @@ class Judgement:
     noise: NoiseEstimate
 
 
-def judge(setting: LabelledPoints, k: int | None, seed: int) -> Judgement:
+def judge(setting: LabelledPoints, k: int | None, seed: int) -> NoiseAnalysis:
     """The steps of `estimate_noise`."""
     around = find_neighborhoods(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
     unweighted = class_scores(setting, around, np.ones(len(setting.classes)), ())
@@ -215,7 +215,7 @@ def judge(setting: LabelledPoints, k: int | None, seed: int) -> Judgement:
     views = class_scores(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
     noise = _verdict(setting, unweighted, first, views, model, around.indices.shape[1], seed)
-    return Judgement(around, views, model, noise)
+    return NoiseAnalysis(around, views, model, noise)
 
 
 def _verdict(

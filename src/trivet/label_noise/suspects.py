@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivet.distances import Array
-from trivet.label_noise.estimate import Judgement, NoiseEstimate, judge
+from trivet.label_noise.estimate import NoiseAnalysis, NoiseEstimate, judge
 from trivet.label_noise.neighbourhoods import LabelledPoints, Neighborhoods
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
@@ -141,7 +141,7 @@ class _Judged:
     doubt: Floats
 
 
-def _probabilities(setting: LabelledPoints, judgement: Judgement, least: float) -> _Judged:
+def _probabilities(setting: LabelledPoints, judgement: NoiseAnalysis, least: float) -> _Judged:
     noise, lone = judgement.noise, setting.lone
     mean = max(least, noise.least if noise.rate is None else noise.rate)
     doubt = np.where(lone, -np.inf, judgement.model.doubt)
