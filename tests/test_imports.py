@@ -97,3 +97,9 @@ def test_a_class_has_few_public_methods() -> None:
         if isinstance(node, ast.ClassDef) and len(callables(node)) > METHODS
     }
     assert many == {}, "take away what need not be public, or is another idea"
+
+
+def test_the_library_never_imports_the_papers() -> None:
+    sources = sorted(SOURCE.rglob("*.py"))
+    imports = re.compile(r"^\s*(?:from|import)\s+trivet_papers\b", re.MULTILINE)
+    assert [str(file) for file in sources if imports.search(file.read_text(encoding="utf-8"))] == []

@@ -29,7 +29,7 @@ class Arm:
         factors: what tells it from the other arms: {"loss": "margin", "positives": "easy"}.
         settings: those of a run, in sections, without the seed. "{models}" in a text is the folder of weights,
             the text "{seed}" the seed of the run.
-        measures: names of `trivet_papers.measured.MEASURES`.
+        measures: names of `trivet_papers.measures.MEASURES`.
         at: the steps, or epochs where the settings have these, after which it is measured; 0: before training, and an
             arm that is measured there only is not trained. Default: after the last.
         last: more measures, after the last of these steps only.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,55 +171,6 @@ def first_batch(subject: MeasuredModel) -> dict[str, Any]:
         hinges = batch_hard_hinges(embeddings, torch.from_numpy(splits.train.labels[splits.level][index]), margin)
     largest = float(torch.pdist(embeddings).max())
     return {"first loss max": float(hinges.max()), "first loss mean": float(hinges.mean()), "first diameter": largest}
-
-
-def full_set(subject: MeasuredModel) -> dict[str, Any]:
-    """Mean similarity of training items to the nearest of the same and of another class of the full set."""
-    from trivet_papers.xuan2020 import measures  # here, and below: they are of one paper
-
-    return measures.full_set(subject, points=False)
-
-
-def full_set_points(subject: MeasuredModel) -> dict[str, Any]:
-    """The same with some of the pairs, for a picture."""
-    from trivet_papers.xuan2020 import measures
-
-    return measures.full_set(subject, points=True)
-
-
-def step_movement(subject: MeasuredModel) -> dict[str, Any]:
-    """Directions in which triplets move in their own step, over 20 steps."""
-    from trivet_papers.xuan2020 import measures
-
-    return measures.step_movement(subject, steps=20)
-
-
-def published_movement(subject: MeasuredModel) -> dict[str, Any]:
-    """The same over as many steps as the paper makes: 2 epochs of 73 batches."""
-    from trivet_papers.xuan2020 import measures
-
-    return measures.step_movement(subject, steps=2 * 73)
-
-
-MEASURES: dict[str, Callable[[MeasuredModel], dict[str, Any]]] = {
-    "recall": recall,
-    "ranking": ranking,
-    "validation": validation,
-    "clusters": clusters,
-    "clusters-plus": clusters_plus,
-    "whole-training": training_set,
-    "sub-clusters": sub_clusters,
-    "held-out-map": holdout_map,
-    "inputs": inputs_recall,
-    "zero-shot": backbone_recall,
-    "collapse": collapse,
-    "spread": spread,
-    "first-batch": first_batch,
-    "whole-set": full_set,
-    "whole-set-points": full_set_points,
-    "movement": step_movement,
-    "movement-published": published_movement,
-}
 
 
 def calibrated(model: Embedder, splits: Splits) -> Embedder:

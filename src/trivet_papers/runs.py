@@ -34,7 +34,8 @@ from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 from trivet_papers.experiment import Arm, Experiment, Results, Size
-from trivet_papers.measured import MEASURES, MeasuredModel
+from trivet_papers.measured import MeasuredModel
+from trivet_papers.measures import MEASURES
 
 MODELS = "{models}"  # in settings: the folder of pretrained weights
 SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise

@@ -12,7 +12,7 @@ from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1
 
 from trivet_papers.catalogue import experiments
 from trivet_papers.experiment import ResultTable
-from trivet_papers.measured import MEASURES
+from trivet_papers.measures import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
 

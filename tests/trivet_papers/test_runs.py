@@ -14,7 +14,8 @@ from trivet.training.checkpoint_selection import load_splits
 from trivet.training.loop import NotFiniteError
 from trivet_papers import runs
 from trivet_papers.experiment import Arm, Experiment, Recipe, arms
-from trivet_papers.measured import MEASURES, MeasuredModel
+from trivet_papers.measured import MeasuredModel
+from trivet_papers.measures import MEASURES
 from trivet_papers.runs import ArmRun, ResultFile, Runner, planned, results, store_of
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")

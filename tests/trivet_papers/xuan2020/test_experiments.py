@@ -21,7 +21,8 @@ from trivet.training.config import RunConfig
 from trivet.training.initial_network import untrained
 from trivet_papers import measured
 from trivet_papers.experiment import Arm, Drawing, Results, ResultTable, Size, Verdict, judge
-from trivet_papers.measured import MEASURES, MeasuredModel
+from trivet_papers.measured import MeasuredModel
+from trivet_papers.measures import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
 from trivet_papers.xuan2020.experiments import EXPERIMENTS

@@ -1,0 +1,32 @@
+"""Names of the measures that an arm of an experiment may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from trivet_papers import measured
+from trivet_papers.xuan2020 import measures
+
+PUBLISHED_STEPS = 146  # 2 epochs of 73 batches, as many as the paper makes
+
+MEASURES: dict[str, Callable[[measured.MeasuredModel], dict[str, Any]]] = {
+    "recall": measured.recall,
+    "ranking": measured.ranking,
+    "validation": measured.validation,
+    "clusters": measured.clusters,
+    "clusters-plus": measured.clusters_plus,
+    "whole-training": measured.training_set,
+    "sub-clusters": measured.sub_clusters,
+    "held-out-map": measured.holdout_map,
+    "inputs": measured.inputs_recall,
+    "zero-shot": measured.backbone_recall,
+    "collapse": measured.collapse,
+    "spread": measured.spread,
+    "first-batch": measured.first_batch,
+    "whole-set": partial(measures.full_set, points=False),
+    "whole-set-points": partial(measures.full_set, points=True),
+    "movement": partial(measures.step_movement, steps=20),
+    "movement-published": partial(measures.step_movement, steps=PUBLISHED_STEPS),
+}
