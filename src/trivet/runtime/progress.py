@@ -147,9 +147,14 @@ def _paint(line: ProgressLine, over: threading.Event) -> None:
             return
         while True:
             if text := line.text():
-                print(text, file=sys.stderr, flush=True)
+                _write(text)
             if over.wait(LOGGED):
                 return
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _paint_terminal(line: ProgressLine, over: threading.Event) -> None:
@@ -176,7 +181,7 @@ def announce(text: str) -> None:
     """Write a line at once where progress is shown, unless it is empty."""
     if _current.get() is not None and text:
         with suppress(OSError, ValueError):
-            print(printable(text), file=sys.stderr, flush=True)
+            _write(printable(text))
 
 
 def reporter(title: str) -> Callable[[int, int], None]:
