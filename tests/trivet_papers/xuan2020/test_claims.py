@@ -31,10 +31,14 @@ def named(checks: list[Check]) -> dict[str, bool]:
     return {check.id: check.holds for check in checks}
 
 
-def test_the_checks_hold() -> None:
+@pytest.mark.parametrize("networks", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_the_checks_hold(networks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not networks:
+        for trained in ("network_movement_checks", "digit_movement_checks"):
+            monkeypatch.setattr(real_steps, trained, lambda: ())
     checks = claims.checks()
     assert [check for check in checks if not check.holds] == []
-    assert len({check.id for check in checks}) == len(checks) > 40
+    assert len({check.id for check in checks}) == len(checks) > (40 if networks else 30)
     assert all(check.id.startswith("xuan2020-") and check.statement.endswith(".") for check in checks)
     assert all(type(check.holds) is bool and check.expected and check.observed for check in checks)
 
