@@ -75,7 +75,7 @@ def row(record: RunRecord) -> dict[str, Any]:
         "step": record["step"],
         "recall@1": {name: one[RECALL] for name, one in values.items()},
         "map@r": {name: one["map@r"] for name, one in values.items()},
-        "compared": list(record["comparisons"][split][level]),
+        "compared": [one.as_json() for one in record["comparisons"][split][level]],
         "interval": record["intervals"][split][level][RECALL],
         "seconds": record["seconds"],
     }

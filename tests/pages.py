@@ -28,7 +28,7 @@ def write_run_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
-    diagnose_page.write_diagnosis_report(complete(DiagnosisRecord, record), path)
+    diagnose_page.write_diagnosis_report(DiagnosisRecord.read(record), path)
 
 
 def write_evaluation_report(record: Mapping[str, Any], path: Path) -> None:
@@ -48,4 +48,4 @@ def write_demo_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_compare_report(record: Mapping[str, Any], path: Path) -> None:
-    compare_page.write_compare_report(complete(CompareRecord, record), path)
+    compare_page.write_compare_report(CompareRecord.read(record), path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trivet.reports.diagnosis_record import DiagnosisRecord
+from trivet.commands.demo.record import DemoRecord
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord, read_run
 
@@ -32,8 +32,8 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
     record: Any = read_run(given)
     assert (record["run"], record["later"], record["history"]) == ("old", [1], None)
     section = record["diagnosis"]["train"]
-    assert section["scatter"] == {"s_ap": [0.5], "s_an": [], "ids": []}
-    assert section["verdicts"][0] == {
+    assert section.scatter.as_json() == {"s_ap": [0.5], "s_an": [], "ids": [], "labels": []}
+    assert section.verdicts[0].as_json() == {
         "kind": "healthy", "severity": None, "evidence": {}, "rule": "", "cause": "", "changes": []
     }  # fmt: skip
     assert record["monitor"]["events"][0]["changes"] == []
@@ -41,7 +41,7 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
     assert read_run(record) == record
 
 
-@pytest.mark.parametrize("kind", [RunRecord, DiagnosisRecord])
+@pytest.mark.parametrize("kind", [RunRecord, DemoRecord])
 def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
     once = complete(kind, {})
     assert complete(kind, once) == once

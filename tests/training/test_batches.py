@@ -35,7 +35,7 @@ def test_a_run_without_classes_in_its_batches_reaches_its_report(
 ) -> None:
     record = train(settings(batch=batch, loss={"name": loss}), tmp_path / "run")
     assert record["status"] == "finished"
-    assert record["diagnosis"]["train"]["verdicts"]
+    assert record["diagnosis"]["train"].verdicts
     assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}
     assert all(value is not None for value in record["curves"]["loss"])
 

@@ -162,7 +162,7 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     # Patience was 1, and the first look found nothing higher.
     assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")
     assert (record["status"], record["step"], record["choosing"]["ended"]) == ("finished", 2, 2)
-    assert [moment["step"] for moment in record["history"]["moments"]] == [0, 1, 2]
+    assert [moment.step for moment in record["history"].moments] == [0, 1, 2]
     assert not any("no clear difference" in other for _, other in others)
     assert line in (harmed / "report.html").read_text().replace("&nbsp;", "\u00a0")
     weights = load_file(harmed / "model" / "model.safetensors")

@@ -24,7 +24,9 @@ def command_line() -> str:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
-    print(json_text(value))
+    from pydantic_core import to_jsonable_python  # here: `--help` needs none
+
+    print(json_text(to_jsonable_python(value, by_alias=True)))
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -1,172 +1,177 @@
-"""The record of `trivet diagnose`; the record of a run contains parts of it."""
+"""The record of `trivet diagnose`; the record of a run contains sections of it."""
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from trivet.reports.history_record import HistoryRecord
+from trivet.reports.record import Number, Record
 from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
 
 
-class VerdictRecord(TypedDict):
+class VerdictRecord(Record):
     """A finding, see `trivet.collapse.Verdict`."""
 
     kind: str
-    severity: str | None
-    evidence: dict[str, float | None]
-    rule: str
-    cause: str
-    changes: list[str]
+    severity: str | None = None
+    evidence: dict[str, Number | None] = {}
+    rule: str = ""
+    cause: str = ""
+    changes: list[str] = []
 
 
-class RecallComparison(TypedDict):
-    """Recall@1 beside that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
-
-    reference: str
-    level: str
-    queries: int | None
-    recall: float | None
-    reference_recall: float | None
-    low: float | None
-    high: float | None
-    difference: float | None
-    outcome: str
-
-
-class RankingComparison(TypedDict):
-    """MAP@R beside that of a reference, see `trivet.collapse.Comparison`."""
+class RecallComparison(Record):
+    """Recall@1 and that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
 
     reference: str
     level: str
-    queries: int | None
-    map_at_r: float | None
-    reference_map_at_r: float | None
-    low: float | None
-    high: float | None
-    difference: float | None
-    worse: bool
+    queries: int | None = None
+    recall: Number | None = None
+    reference_recall: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    difference: Number | None = None
+    outcome: str = ""
 
 
-class LostClass(TypedDict):
+class RankingComparison(Record):
+    """MAP@R and that of a reference, see `trivet.collapse.Comparison`."""
+
+    reference: str
+    level: str
+    queries: int | None = None
+    map_at_r: Number | None = None
+    reference_map_at_r: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    difference: Number | None = None
+    worse: bool = False
+
+
+class LostClass(Record):
     """A class that lost, see `trivet.collapse.measures.ClassLoss`."""
 
     number: int
     items: int
-    recall: float
-    reference_recall: float
+    recall: Number
+    reference_recall: Number
 
 
-class DiagnosisMeasures(TypedDict):
+class DiagnosisMeasures(Record):
     """Measures of an embedding, see `trivet.collapse.measures.Measures`; None for what was not measured."""
 
-    items: int | None
-    dimension: int | None
-    classes: int | None
-    norm: float | None
-    norm_tail: float | None
-    diameter: float | None
-    mean_distance: float | None
-    median_distance: float | None
-    relative_spread: float | None
-    effective_rank: float | None
-    uniformity: float | None
-    alignment: float | None
-    first_axis: float | None
-    occupied: float | None
-    occupied_widely: float | None
-    effective_classes: float | None
-    recall: float | None
-    chance: float | None
-    chance_high: float | None
-    comparisons: list[RecallComparison]
-    lost: list[LostClass]
-    rankings: list[RankingComparison]
-    copies: float | None
-    class_spread: float | None
-    modes: float | None
-    nmi: float | None
-    nmi_plus: float | None
-    strangers: float | None
-    reference_shrinkage: float | None
-    reference_spread: float | None
-    reference_class_spread: float | None
-    reference_modes: float | None
-    reference_split: float | None
-    mode_index: float | None
-    reference_mode_index: float | None
-    reference_mode_sharing: float | None
-    retention: float | None
-    fine: dict[str, dict[str, float | None]]
-    sampling: dict[str, float | None] | None
+    items: int | None = None
+    dimension: int | None = None
+    classes: int | None = None
+    norm: Number | None = None
+    norm_tail: Number | None = None
+    diameter: Number | None = None
+    mean_distance: Number | None = None
+    median_distance: Number | None = None
+    relative_spread: Number | None = None
+    effective_rank: Number | None = None
+    uniformity: Number | None = None
+    alignment: Number | None = None
+    first_axis: Number | None = None
+    occupied: Number | None = None
+    occupied_widely: Number | None = None
+    effective_classes: Number | None = None
+    recall: Number | None = None
+    chance: Number | None = None
+    chance_high: Number | None = None
+    copies: Number | None = None
+    class_spread: Number | None = None
+    modes: Number | None = None
+    nmi: Number | None = None
+    nmi_plus: Number | None = None
+    strangers: Number | None = None
+    reference_shrinkage: Number | None = None
+    reference_spread: Number | None = None
+    reference_class_spread: Number | None = None
+    reference_modes: Number | None = None
+    reference_split: Number | None = None
+    mode_index: Number | None = None
+    reference_mode_index: Number | None = None
+    reference_mode_sharing: Number | None = None
+    retention: Number | None = None
+    comparisons: list[RecallComparison] = []
+    lost: list[LostClass] = []
+    rankings: list[RankingComparison] = []
+    fine: dict[str, dict[str, Number | None]] = {}
+    sampling: dict[str, Number | None] | None = None
 
 
-class DiagnosisSummary(TypedDict):
+class DiagnosisSummary(Record):
     """The verdicts on one embedding: all that `trivet diagnose --json` prints of it."""
 
-    name: str
-    split: str | None
-    level: str
-    distance: str
-    items: int | None
-    dimension: int | None
-    reference: str | None
-    verdicts: list[VerdictRecord]
-    measures: DiagnosisMeasures
-    notes: list[str]
+    verdicts: list[VerdictRecord] = []
+    measures: DiagnosisMeasures = DiagnosisMeasures()
+    notes: list[str] = []
+    name: str = ""
+    split: str | None = None
+    level: str = ""
+    distance: str = ""
+    items: int | None = None
+    dimension: int | None = None
+    reference: str | None = None
 
 
-class ThresholdRecord(TypedDict):
+class ThresholdRecord(Record):
     """A threshold of a rule, see `trivet.collapse.Threshold`."""
 
     name: str
-    value: float
-    measure: str
-    meaning: str
-    origin: str
+    value: Number
+    measure: str = ""
+    meaning: str = ""
+    origin: str = ""
 
 
-class Histograms(TypedDict):
+class Histograms(Record):
     """Shares of the distances in the bins between the edges, each in units of the mean distance of its embedding."""
 
-    edges: list[float]
-    within: list[float] | None
-    between: list[float] | None
-    reference_within: list[float] | None
-    reference_between: list[float] | None
+    edges: list[Number] = []
+    within: list[Number] | None = None
+    between: list[Number] | None = None
+    reference_within: list[Number] | None = None
+    reference_between: list[Number] | None = None
 
 
-class Spectrum(TypedDict):
+class Spectrum(Record):
     """Singular values as shares of their sum, largest first."""
 
-    values: list[float]
-    reference: list[float] | None
+    values: list[Number] = []
+    reference: list[Number] | None = None
 
 
-class ClassTable(TypedDict):
+class ClassTable(Record):
     """A row for each class."""
 
-    columns: list[str]
-    rows: list[list[str | float | None]]
+    columns: list[str] = []
+    rows: list[list[str | Number | None]] = []
+
+
+class SectionScatter(ScatterRecord):
+    """A triplet scatter with the class of each item."""
+
+    labels: list[str] = []
 
 
 class DiagnosisSection(DiagnosisSummary):
-    """A diagnosis with all that a page shows of it."""
+    """A diagnosis with all contents of a page."""
 
-    thresholds: list[ThresholdRecord]
-    histograms: Histograms | None
-    spectrum: Spectrum | None
-    classes: ClassTable | None
-    scatter: ScatterRecord | None
-    map: PlaneMap | None
-    queries: dict[str, list[QueryRecord]]
+    thresholds: list[ThresholdRecord] = []
+    histograms: Histograms | None = None
+    spectrum: Spectrum | None = None
+    classes: ClassTable | None = None
+    scatter: SectionScatter | None = None
+    map: PlaneMap | None = None
+    queries: dict[str, list[QueryRecord]] = {}
 
 
-class DiagnosisRecord(TypedDict):
+class DiagnosisRecord(Record):
     """Contents of the page of `trivet diagnose`."""
 
-    sections: list[DiagnosisSection]
-    warnings: list[str]
-    history: HistoryRecord | None
-    command: str
-    created: str
-    trivet: str
+    sections: list[DiagnosisSection] = []
+    warnings: list[str] = []
+    history: HistoryRecord | None = None
+    command: str = ""
+    created: str = ""
+    trivet: str = ""

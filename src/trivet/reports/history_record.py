@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from pydantic import Field
 
-Moment = TypedDict(
-    "Moment",
-    {
-        "step": int,
-        "s_ap": list[float | None],
-        "s_an": list[float | None],
-        "mean_distance": float | None,
-        "effective_rank": float | None,
-        "recall@1": float | None,
-        "class_spread": float | None,
-        "within": list[float],
-        "between": list[float],
-    },
-)
-"""A look at the sample: similarities to the nearest positive and negative, measures, shares of distances by bin."""
+from trivet.reports.record import Number, Record
 
 
-class MotionRecord(TypedDict):
+class Moment(Record):
+    """Measurement of the sample: similarities to the nearest positive and negative, measures, shares of distances by
+    bin.
+    """
+
+    step: int
+    s_ap: list[Number | None] = []
+    s_an: list[Number | None] = []
+    mean_distance: Number | None = None
+    effective_rank: Number | None = None
+    recall: Number | None = Field(None, alias="recall@1")
+    class_spread: Number | None = None
+    within: list[Number] = []
+    between: list[Number] = []
+
+
+class Motion(Record):
     """Predicted motion of triplets by a gradient step; rows of the changes by `s_an`."""
 
-    loss: str
-    s_ap: list[float]
-    s_an: list[float]
-    change_ap: list[list[float | None]]
-    change_an: list[list[float | None]]
-    gamma: float | None
-    entanglement: float | None
+    loss: str = ""
+    s_ap: list[Number] = []
+    s_an: list[Number] = []
+    change_ap: list[list[Number | None]] = []
+    change_an: list[list[Number | None]] = []
+    gamma: Number | None = None
+    entanglement: Number | None = None
 
 
-class HistoryRecord(TypedDict):
-    """All looks; the bins between `edges` are in units of the mean distance at the first."""
+class HistoryRecord(Record):
+    """All measurements; the bins between `edges` are in units of the mean distance at the first."""
 
-    level: str
-    items: int | None
-    moments: list[Moment]
-    edges: list[float]
-    field: MotionRecord | None
+    level: str = ""
+    items: int | None = None
+    moments: list[Moment] = []
+    edges: list[Number] = []
+    field: Motion | None = None

@@ -44,20 +44,18 @@ def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str
 
 
 def _embedding_map(split: str, plane_map: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
-    lengths = {f"{name} coordinates": len(points) for name, points in plane_map["coordinates"].items()}
-    lengths |= {f"{level} labels": len(names) for level, names in plane_map["labels"].items()}
+    lengths = {f"{name} coordinates": len(points) for name, points in plane_map.coordinates.items()}
+    lengths |= {f"{level} labels": len(names) for level, names in plane_map.labels.items()}
     lengths |= {
-        name: len(series)
-        for name, series in (("ids", plane_map["ids"]), ("thumbnails", plane_map["thumbnails"]))
-        if series
+        name: len(series) for name, series in (("ids", plane_map.ids), ("thumbnails", plane_map.thumbnails)) if series
     }
     same_length(f"the parts of the map of {split}", lengths)
     count = next(iter(lengths.values()), 0)
     return {
-        "coordinates": plane_map["coordinates"],
-        "levels": {level: _classes(names) for level, names in plane_map["labels"].items()},
-        "ids": plane_map["ids"] or [str(i) for i in range(count)],
-        "thumbnails": pictures.some(plane_map["thumbnails"], most) or [None] * count,
+        "coordinates": plane_map.coordinates,
+        "levels": {level: _classes(names) for level, names in plane_map.labels.items()},
+        "ids": plane_map.ids or [str(i) for i in range(count)],
+        "thumbnails": pictures.some(plane_map.thumbnails, most) or [None] * count,
     }
 
 
@@ -78,8 +76,8 @@ def triplet_dots(where: str, scatter: ScatterRecord) -> dict[str, Any]:
     Raises:
         ValueError: if its series differ in length.
     """
-    s_ap, s_an = scatter["s_ap"], scatter["s_an"]
-    ids = scatter["ids"] or [str(i) for i in range(len(s_ap))]
+    s_ap, s_an = scatter.s_ap, scatter.s_an
+    ids = scatter.ids or [str(i) for i in range(len(s_ap))]
     same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})
     complete = [(ap, an, id) for ap, an, id in zip(s_ap, s_an, ids, strict=True) if is_number(ap) and is_number(an)]
     drawn = [complete[k] for k in thin(len(complete), MOST_DOTS)]
@@ -95,7 +93,7 @@ def gallery(level: str, queries: Sequence[QueryRecord], pictures: Pictures) -> l
     """The queries, with each neighbour judged by the class of its query at a level."""
 
     def item(entry: ItemRecord) -> dict[str, Any]:
-        return {**entry, "picture": pictures.number(entry["thumbnail"])}
+        return {**dict(entry), "picture": pictures.number(entry.thumbnail)}
 
     return [
         item(query)
@@ -103,10 +101,10 @@ def gallery(level: str, queries: Sequence[QueryRecord], pictures: Pictures) -> l
             "neighbours": [
                 item(near)
                 | {
-                    "right": near["labels"].get(level) == query["labels"].get(level),
-                    "names": [(at, name, name == query["labels"].get(at)) for at, name in near["labels"].items()],
+                    "right": near.labels.get(level) == query.labels.get(level),
+                    "names": [(at, name, name == query.labels.get(at)) for at, name in near.labels.items()],
                 }
-                for near in query["neighbours"]
+                for near in query.neighbours
             ]
         }
         for query in queries

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import page_start
+from trivet.reports.record import Record
 from trivet.runtime.progress import work
 from trivet.runtime.text import noun
 
@@ -197,6 +198,8 @@ def _fingerprint(script: str) -> str:
 
 def _finite(value: Any) -> Any:
     """JSON that a browser can parse (no NaN), with the digits that a plot can show."""
+    if isinstance(value, Record):
+        value = value.as_json()
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

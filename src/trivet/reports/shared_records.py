@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from trivet.reports.record import Number
+from trivet.reports.record import Number, Record
 
 Ends = list[Number]
 """The low and the high end of an interval."""
@@ -19,54 +17,54 @@ Levels = dict[str, Measures]
 """Label level -> its measures."""
 
 
-class EstimateRecord(TypedDict):
+class EstimateRecord(Record):
     """A number with its 95 % interval; None for what is not finite."""
 
-    value: float | None
-    interval: list[float | None]
+    value: Number | None = None
+    interval: list[Number | None] = []
 
 
-class ItemRecord(TypedDict):
-    """An item that is shown, by its thumbnail, a data URI, or its text; its labels are level -> class name."""
+class ItemRecord(Record):
+    """An item with its thumbnail, a data URI, or its text; its labels are level -> class name."""
 
     id: str
-    thumbnail: str | None
-    text: str | None
-    labels: dict[str, str]
+    thumbnail: str | None = None
+    text: str | None = None
+    labels: dict[str, str] = {}
 
 
 class NeighbourRecord(ItemRecord):
     """An item near a query, by cosine similarity."""
 
-    similarity: float | None
+    similarity: Number | None = None
 
 
 class QueryRecord(ItemRecord):
     """An item with its neighbours, nearest first; `why` it was chosen, a sentence."""
 
-    why: str
-    neighbours: list[NeighbourRecord]
+    why: str = ""
+    neighbours: list[NeighbourRecord] = []
 
 
-class Gallery(TypedDict):
+class Gallery(Record):
     """Queries, judged at a label level."""
 
-    level: str
-    queries: list[QueryRecord]
+    level: str = ""
+    queries: list[QueryRecord] = []
 
 
-class PlaneMap(TypedDict):
-    """Items in the plane: way of drawing -> the place of each; level -> the class name of each."""
+class PlaneMap(Record):
+    """Items in the plane: way of drawing -> the coordinates of each; level -> the class name of each."""
 
-    coordinates: dict[str, list[list[float]]]
-    labels: dict[str, list[str]]
-    ids: list[str]
-    thumbnails: list[str | None]
+    coordinates: dict[str, list[list[Number]]] = {}
+    labels: dict[str, list[str]] = {}
+    ids: list[str] = []
+    thumbnails: list[str | None] = []
 
 
-class ScatterRecord(TypedDict):
+class ScatterRecord(Record):
     """Similarity of each item to its nearest positive and to its nearest negative."""
 
-    s_ap: list[float | None]
-    s_an: list[float | None]
-    ids: list[str]
+    s_ap: list[Number | None] = []
+    s_an: list[Number | None] = []
+    ids: list[str] = []

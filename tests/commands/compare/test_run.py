@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,6 +18,11 @@ from trivet.commands.compare.run import compare_runs
 from trivet.io.parquet_files import write_embeddings
 
 LABELS = np.repeat(np.arange(CLASSES), ITEMS // CLASSES)
+
+
+def compared(paths: Sequence[Path], **options: Any) -> dict[str, Any]:
+    """The object that `trivet compare --json` prints."""
+    return compare_runs(paths, **options).as_json(unset=False)
 
 
 def judged(record: CompareRecord, table: int = 0) -> list[Any]:
@@ -49,7 +55,7 @@ def test_each_run_is_compared_with_the_first_on_the_same_queries(tmp_path: Path)
         make_run(tmp_path / "second", many, name="random", order=np.random.default_rng(1).permutation(ITEMS)),
         make_run(tmp_path / "third", [*some, 27], name="hard"),
     ]
-    record = compare_runs(paths)
+    record = compared(paths)
     assert [(side["name"], side["runs"]) for side in record["sides"]] == [(p.name, [p.name]) for p in paths]
     assert (record["comparisons"], record["confidence"]) == (2, pytest.approx(0.975))
     for one, wrong in zip(judged(record), (many, [*some, 27]), strict=True):
@@ -66,13 +72,13 @@ def test_each_run_is_compared_with_the_first_on_the_same_queries(tmp_path: Path)
     differing = {row["name"]: row["values"] for row in record["settings"]}
     assert differing == {"loss.positives": [["easy"], ["random"], ["hard"]]}
     assert record["notes"] == []
-    assert judged(compare_runs(paths[1::-1]))[0]["outcome"] == "better"
+    assert judged(compared(paths[1::-1]))[0]["outcome"] == "better"
 
 
 def test_runs_are_also_judged_by_the_measure_that_their_step_was_chosen_by(tmp_path: Path) -> None:
     settings = '[choosing]\nkeep = "best"\nmeasure = "mrr"\n'
     paths = [make_run(tmp_path / "first", [1]), make_run(tmp_path / "second", [1, 12, 23], settings=settings)]
-    record = compare_runs(paths)
+    record = compared(paths)
     assert [run["chosen_by"] for run in record["runs"]] == [None, "mrr"]
     assert (record["comparisons"], record["confidence"]) == (2, pytest.approx(0.975))
     (by_rank,) = [one for one in record["tables"][0]["differences"] if one["measure"] == "mrr"]
@@ -80,7 +86,7 @@ def test_runs_are_also_judged_by_the_measure_that_their_step_was_chosen_by(tmp_p
     by_recall, unchosen = hits([1, 12, 23]) - hits([1]), '[choosing]\nmeasure = "mrr"\n'
     assert judged(record)[0]["interval"] == pytest.approx(ends(by_recall, LABELS, 0.975))
     paths[1] = make_run(tmp_path / "third", [1, 12, 23], settings=unchosen)  # the last step is kept: by nothing
-    assert compare_runs(paths)["comparisons"] == 1
+    assert compared(paths)["comparisons"] == 1
 
 
 def test_runs_of_several_seeds_are_taken_together(tmp_path: Path) -> None:
@@ -89,7 +95,7 @@ def test_runs_of_several_seeds_are_taken_together(tmp_path: Path) -> None:
     # The second comes in another order: runs are paired by their seeds.
     paths = [make_run(tmp_path / f"easy-seed-{seed}", own[seed], seed=seed) for seed in (0, 1, 2)]
     paths += [make_run(tmp_path / f"random-{seed}", other[seed], seed=seed, name="random") for seed in (2, 0, 1)]
-    record = compare_runs(paths)
+    record = compared(paths)
     assert [(side["name"], len(side["runs"])) for side in record["sides"]] == [("easy", 3), ("random", 3)]
     (one,) = judged(record)
     assert [(pair["of"], pair["less"]) for pair in one["pairs"]] == [
@@ -112,14 +118,14 @@ def test_a_side_is_worse_only_if_every_pair_is(tmp_path: Path) -> None:
     paths = [make_run(tmp_path / f"a-{seed}", [5] if seed < 4 else [1, 2, 3], seed=seed) for seed in range(5)]
     lost = [*range(0, 60, 3)]
     paths += [make_run(tmp_path / f"b-{n}", lost if n < 4 else [1], seed=n, name="random") for n in range(5)]
-    (one,) = judged(compare_runs(paths))
+    (one,) = judged(compared(paths))
     assert one["interval"][1] < 0
     assert one["outcome"] == "open"
 
 
 def test_runs_of_the_same_settings_are_compared_with_the_first(tmp_path: Path) -> None:
     paths = [make_run(tmp_path / f"run-{seed}", [seed], seed=seed) for seed in range(3)]
-    record = compare_runs(paths)
+    record = compared(paths)
     assert [side["name"] for side in record["sides"]] == ["run-0", "run-1", "run-2"]
     assert [one["less"] for one in judged(record)] == ["run-0", "run-0"]
 
@@ -130,28 +136,28 @@ def test_only_what_is_shared_is_compared_and_the_rest_is_said(tmp_path: Path) ->
     swapped = make_run(tmp_path / "swapped", [1], labels=LABELS[::-1].copy(), name="hard")
     elsewhere = make_run(tmp_path / "elsewhere", [1], split="seen", settings="margin = 0.3")
     with pytest.raises(ValueError, match="must share an evaluation split with the same items: fewer and first cannot"):
-        compare_runs([first, fewer])
+        compared([first, fewer])
     stopped = make_run(
         tmp_path / "stopped", record={"status": "interrupted", "evaluation": {}}, settings="margin = 0.4"
     )
     same = make_run(tmp_path / "same", [2], name="random", settings="margin = 0.5")
-    record = compare_runs([first, same, fewer, swapped, elsewhere, stopped])
+    record = compared([first, same, fewer, swapped, elsewhere, stopped])
     assert [one["of"] for one in judged(record)] == ["same"]
     said = " ".join(record["notes"])
     assert "fewer and first cannot be compared on unseen: fewer (unseen) has 50 queries and first (unseen) 60" in said
     assert "swapped and first cannot be compared on unseen: digit differs" in said
     assert "elsewhere holds no embeddings of unseen." in said
     assert "stopped is interrupted and holds no embeddings" in said
-    assert judged(compare_runs([stopped, first, same]))[0]["less"] == "first"
+    assert judged(compared([stopped, first, same]))[0]["less"] == "first"
     with pytest.raises(ValueError, match="same items: fewer than two that differ hold embeddings; give runs"):
-        compare_runs([first, stopped])
+        compared([first, stopped])
     assert said.count("stopped") == 2  # its name, and the folder in the command that finishes it
 
 
 def test_a_record_that_tells_of_other_embeddings_is_named(tmp_path: Path) -> None:
     old = {"evaluation": {"unseen": [{"name": "trained", "levels": {"digit": {"recall@1": 0.25}}}]}}
     paths = [make_run(tmp_path / "now", [1]), make_run(tmp_path / "old", [2], record=old, name="random")]
-    (note,) = compare_runs(paths)["notes"]
+    (note,) = compared(paths)["notes"]
     assert "The record of old does not tell of its embeddings: recall@1 on unseen by digit is 25.0 %" in note
 
 
@@ -162,13 +168,13 @@ def test_a_split_by_which_a_step_was_chosen_is_named(
     chosen = {"choosing": {"keep": keep, "ended": ended, "measure": "map@r", "split": "unseen", "looks": []}}
     paths = [make_run(tmp_path / "a", [1]), make_run(tmp_path / "b", [2], record=chosen, name="random")]
     notes = ["The step of b was chosen by unseen, so measures there flatter."]
-    assert compare_runs(paths)["notes"] == (notes if said else [])
+    assert compared(paths)["notes"] == (notes if said else [])
 
 
 @pytest.mark.parametrize("count", [8, 9])
 def test_the_runs_whose_neighbours_are_not_shown_are_told_of(tmp_path: Path, count: int) -> None:
     paths = [make_run(tmp_path / f"r{i}", [i]) for i in range(count)]
-    compare_runs(paths, report=tmp_path / "page.html")
+    compared(paths, report=tmp_path / "page.html")
     told = "Neighbours are shown of the first 8 runs." in (tmp_path / "page.html").read_text()
     assert told == (count > 8)
 
@@ -181,7 +187,7 @@ def test_folds_are_paired_with_folds(tmp_path: Path) -> None:
             path = make_run(tmp_path / way / f"fold-{fold}", [w + fold for w in wrong], name=way, split="validation")
             text = (path / "config.toml").read_text().replace("[loss]", f"folds = 11\nfold = {fold}\n[loss]")
             (path / "config.toml").write_text(text)
-    record = compare_runs([tmp_path / "easy", tmp_path / "random"])
+    record = compared([tmp_path / "easy", tmp_path / "random"])
     assert [side["name"] for side in record["sides"]] == ["easy", "random"]
     (one,) = judged(record)
     assert [(pair["of"], pair["less"]) for pair in one["pairs"]] == [
@@ -199,7 +205,7 @@ def test_queries_and_gallery_are_followed(tmp_path: Path) -> None:
         file = path / "embeddings" / "unseen.parquet"
         ids = tuple(f"digits/{row:04d}" for row in range(ITEMS))
         write_embeddings(file, placed(wrong, LABELS), ids, columns, levels=["digit"])
-    (table,) = compare_runs(paths)["tables"]
+    (table,) = compared(paths)["tables"]
     assert table["queries"] == 30
     one = table["differences"][0]
     assert (one["value"], one["reference"]) == pytest.approx((26 / 30, 29 / 30))

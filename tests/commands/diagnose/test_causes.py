@@ -21,6 +21,8 @@ from trivet.commands.train.run import train
 from trivet.datasets import DigitsConfig, load
 from trivet.metrics import retrieve
 from trivet.models import Embedder, ModelConfig, build
+from trivet.reports.diagnosis_record import DiagnosisMeasures, DiagnosisSection, VerdictRecord
+from trivet.reports.history_record import HistoryRecord
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.weight_average import update_average
@@ -40,7 +42,7 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
         if name.endswith("running_mean"):
             lost[name] += 1e7  # more than float32 can hold beside what varies
 
-    def told(statistics: bool, steps: int | None = None) -> dict[str, Any]:
+    def told(statistics: bool, steps: int | None = None) -> VerdictRecord:
         hits = [
             retrieve(embed(network, seen.inputs), labels, measures=("recall@1",)).values[:, 0]
             for network in (after, before)
@@ -49,23 +51,24 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
             hits[0] = np.zeros(len(labels))
         row = compare(*hits, labels, reference="untrained network", level="digit")
         assert row.worse
-        verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": [comparison_json(row)]}}
+        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
+        section = DiagnosisSection(verdicts=[verdict])
+        section.measures = DiagnosisMeasures.read({"comparisons": [comparison_json(row)]})
         datasets = {"seen": seen, "train": splits.train}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, after, before, steps))
         return verdict
 
     after.load_state_dict(lost)
     named = told(True)
-    assert named["cause"].startswith("Batch-norm statistics of training batches of 64 items")
-    assert named["changes"][0].startswith("Keep the batch-norm layers")
+    assert named.cause.startswith("Batch-norm statistics of training batches of 64 items")
+    assert named.changes[0].startswith("Keep the batch-norm layers")
     with torch.no_grad():
         for value in [*after.parameters()][-2:]:
             value *= 1e4  # of the last layer, which changes no unit row
-    assert told(True, 200)["cause"].startswith("The learning rate of 0.001 is too high")  # the statistics followed
-    assert told(True, 10**5)["cause"].startswith("Batch-norm statistics")
+    assert told(True, 200).cause.startswith("The learning rate of 0.001 is too high")  # the statistics followed
+    assert told(True, 10**5).cause.startswith("Batch-norm statistics")
     after.load_state_dict(before.state_dict())
-    assert told(False) == {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
+    assert told(False).cause == "unknown"
 
 
 def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
@@ -75,11 +78,12 @@ def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
         splits = load(config.data, None)
         network = build(ModelConfig(name="linear", embedding_dim=8), splits.train.inputs.shape, 0)
         row = Comparison("untrained network", "digit", 400, 0.5, 0.8, -0.35, -0.25)
-        verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": [comparison_json(row)]}}
+        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
+        section = DiagnosisSection(verdicts=[verdict])
+        section.measures = DiagnosisMeasures.read({"comparisons": [comparison_json(row)]})
         datasets = {"train": splits.train, "seen": splits.train if evaluated == "train" else splits.evaluation["seen"]}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network, 100))
-        return str(verdict["cause"])
+        return verdict.cause
 
     found = re.match(
         r"Many training labels are probably wrong: judged in the raw inputs, at least (\d+) % disagree", told(0.4)
@@ -103,12 +107,13 @@ def test_a_network_that_lost_to_the_raw_inputs_alone_is_said_to_have_begun_below
             Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15),
         ]
         verdicts = [
-            {"kind": kind, "cause": "unknown", "changes": ["none"]} for kind in ("worse-than-reference", *kinds)
+            VerdictRecord(kind=kind, cause="unknown", changes=["none"]) for kind in ("worse-than-reference", *kinds)
         ]
-        section = {"verdicts": verdicts, "measures": {"comparisons": list(map(comparison_json, rows))}}
+        section = DiagnosisSection(verdicts=verdicts)
+        section.measures = DiagnosisMeasures.read({"comparisons": list(map(comparison_json, rows))})
         datasets = {"seen": splits.evaluation["seen"], "train": splits.train}
         name_causes({"seen": section}, Trained(datasets, "digit", config, None, network, network, 100))
-        return str(verdicts[0]["cause"])
+        return verdicts[0].cause
 
     assert told(0.6).startswith("The network began lower still: recall@1 of the untrained network is 60.0 %")
     assert told(0.75) == "unknown"
@@ -190,11 +195,12 @@ class Runs:
         if not raw:
             untrained = Comparison("untrained network", "digit", 400, 0.7, 0.9, -0.25, -0.15)
         rows = [untrained, Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15)]
-        verdict = {"kind": "worse-than-reference", "cause": "unknown", "changes": ["none"]}
-        section = {"verdicts": [verdict], "measures": {"comparisons": list(map(comparison_json, rows))}}
+        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
+        section = DiagnosisSection(verdicts=[verdict])
+        section.measures = DiagnosisMeasures.read({"comparisons": list(map(comparison_json, rows))})
         run = {"history": None, "model": after, "untrained": self.before, "steps": steps} | other
         name_causes({"seen": section}, Trained(self.datasets, "digit", self.config, **run))
-        return str(verdict["cause"])
+        return verdict.cause
 
 
 def test_a_rate_whose_steps_overwrite_the_weights_is_named_once() -> None:
@@ -206,7 +212,7 @@ def test_a_rate_whose_steps_overwrite_the_weights_is_named_once() -> None:
     assert runs.told(far, None) == "unknown"
     assert runs.told(far, 200, untrained=None) == "unknown"
     seen = [{"step": step, "recall@1": recall} for step, recall in enumerate([0.8, 0.3, 0.2, 0.2])]
-    history = {"items": 256, "moments": seen}
+    history = HistoryRecord.read({"items": 256, "moments": seen})
     assert runs.told(far, 331, history=history).count("is too high: within 2 steps recall@1") == 1
     assert runs.told(far, 200, history=history).count("The learning rate of") == 1
 
@@ -258,7 +264,7 @@ def test_a_run_says_so_of_its_steps(tmp_path: Path) -> None:
     }
     record = train(RunConfig.model_validate(values), tmp_path / "run")
 
-    said = [verdict["cause"] for section in record["diagnosis"].values() for verdict in section["verdicts"]]
+    said = [verdict.cause for section in record["diagnosis"].values() for verdict in section.verdicts]
     assert any("The learning rate of 10 is too high: over 3 steps the weights moved" in cause for cause in said)
 
 

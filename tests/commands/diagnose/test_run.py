@@ -18,18 +18,36 @@ from tests.made_runs import make_run
 
 from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
-from trivet.commands.diagnose.inputs import DiagnosisOptions, subjects, unpaired
+from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.run import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.models import build
+from trivet.reports.diagnosis_record import DiagnosisSection, VerdictRecord
 from trivet.training import RunConfig, embed
 
 SECTION = {
     "name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
     "thresholds", "histograms", "spectrum", "classes", "scatter", "map", "queries",
 }  # fmt: skip
+
+
+def summary_json(subject: DiagnosisInput, **options: Any) -> tuple[dict[str, Any], Any]:
+    result, diagnosis = summary(subject, **options)
+    return result.as_json(), diagnosis
+
+
+def section_json(subject: DiagnosisInput, **options: Any) -> dict[str, Any]:
+    return diagnosis_section(subject, **options).as_json()
+
+
+def diagnosed(paths: list[Path], **options: Any) -> tuple[dict[str, Any], set[str]]:
+    """What `trivet diagnose --json` prints but for the page, and the kinds of all verdicts."""
+    results, warnings = diagnose_paths(paths, **options)
+    found = [result.as_json() for result in results]
+    kinds = {verdict.kind for result in results for verdict in result.verdicts}
+    return found[0] if len(found) == 1 else {"results": found} | ({"warnings": warnings} if warnings else {}), kinds
 
 
 def settings(root: Path, **loss: Any) -> RunConfig:
@@ -109,11 +127,11 @@ def test_the_training_items_are_stored_and_diagnosed_again_to_the_same(run: Path
     stored = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
     assert (len(stored["id"]), sorted(set(stored["level2"]))) == (48, ["a/x", "a/y", "b/x", "b/y"])
     recorded = json.loads((run / "record.json").read_text())["diagnosis"]
-    asked = [one for split in (None, "train", "seen") for one in subjects(run, DiagnosisOptions(split=split))]
+    asked = [one for split in (None, "train", "seen") for one in read_inputs(run, split=split)]
     assert [subject.split for subject in asked] == ["train", "seen", "train", "seen"]
     assert unpaired(asked) == []
     for subject in asked:
-        section = diagnosis_section(subject, seed=0, map_points=10)
+        section = section_json(subject, seed=0, map_points=10)
         for part in SECTION - {"map"}:
             assert json.loads(json.dumps(section[part])) == recorded[str(subject.split)][part], part
         assert section["map"]["ids"]
@@ -126,7 +144,7 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
         shutil.copy(other, whole / "embeddings")
     alone = make_run(tmp_path / "alone", labels=np.zeros(10, int), split="alone")
     shutil.copy(alone / "embeddings" / "alone.parquet", run / "embeddings")  # one class: nothing can be said of it
-    result, kinds = diagnose_paths([run], DiagnosisOptions(references=(before,)))
+    result, kinds = diagnosed([run], references=(before,))
     told = {one["split"]: [verdict["kind"] for verdict in one["verdicts"]] for one in result["results"]}
     assert list(told) == ["train", "unseen"]
     assert told["unseen"][0] == "worse-than-reference"
@@ -134,16 +152,16 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
     assert "worse-than-reference" in kinds
     assert "warnings" not in result
     file = before / "embeddings" / "train.parquet"  # which holds no other items
-    assert [one.split for one in subjects(run, DiagnosisOptions(references=(file,)))] == ["train"]
+    assert [one.split for one in read_inputs(run, references=(file,))] == ["train"]
 
 
 def test_of_other_splits_of_a_run_some_items_are_diagnosed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trivet.commands.diagnose.inputs.ITEMS", 6)
-    train, seen = subjects(run, DiagnosisOptions())
+    train, seen = read_inputs(run)
     assert (len(train.ids), len(seen.ids), len(seen.embeddings)) == (48, 6, 6)
     assert seen.notes[-1] == "6 of 12 items were diagnosed; --split seen takes all."
     assert all(len(rows) == 6 for rows in seen.references.values())
-    assert len(subjects(run, DiagnosisOptions(split="seen"))[0].ids) == 12
+    assert len(read_inputs(run, split="seen")[0].ids) == 12
 
 
 def test_the_reference_of_a_run_is_the_network_it_began_as(run: Path, pictures: Path) -> None:
@@ -166,34 +184,34 @@ def test_a_run_without_its_data_is_diagnosed_with_a_note(run: Path, tmp_path: Pa
     shutil.copytree(run, path)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("pictures", "moved"))
-    subject, _ = subjects(path, DiagnosisOptions())
-    found, _ = summary(subject)
+    subject, _ = read_inputs(path)
+    found, _ = summary_json(subject)
     assert found["reference"] is None
     assert "the data cannot be loaded" in found["notes"][-1]
     assert found["measures"]["sampling"] is not None
     (path / "embeddings" / "train.parquet").unlink()
-    assert [one.split for one in subjects(path, DiagnosisOptions())] == ["seen"]
+    assert [one.split for one in read_inputs(path)] == ["seen"]
     shutil.rmtree(path / "embeddings")
     with pytest.raises(ValueError, match=r"a run must hold embeddings: .* write them with `trivet evaluate"):
-        subjects(path, DiagnosisOptions())
+        read_inputs(path)
 
 
 def test_another_level_of_a_run_is_diagnosed_without_its_batches(run: Path) -> None:
-    subject, _ = subjects(run, DiagnosisOptions(level="level2"))
-    found, _ = summary(subject)
+    subject, _ = read_inputs(run, level="level2")
+    found, _ = summary_json(subject)
     assert (found["level"], found["measures"]["classes"], found["measures"]["sampling"]) == ("level2", 4, None)
 
 
 def test_a_loss_that_knows_classes_is_tried_with_what_it_learned(pictures: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(settings(pictures, name="margin", positives="random", beta=1.0, beta_learning_rate=0.3), path)
-    subject, _ = subjects(path, DiagnosisOptions())
+    subject, _ = read_inputs(path)
     assert subject.strategy is not None
     beta = dict(subject.strategy.loss.named_parameters())["beta"]
     assert len(beta) == 2
     assert ((beta - 1.0).abs() > 0.01).all()
     recorded = json.loads((path / "record.json").read_text())["diagnosis"]
-    assert summary(subject)[0]["measures"] == recorded["train"]["measures"]
+    assert summary_json(subject)[0]["measures"] == recorded["train"]["measures"]
 
 
 def test_an_older_run_gets_its_diagnosis_when_it_is_evaluated(run: Path, tmp_path: Path) -> None:
@@ -203,7 +221,7 @@ def test_an_older_run_gets_its_diagnosis_when_it_is_evaluated(run: Path, tmp_pat
     before = record.pop("diagnosis")
     (path / "record.json").write_text(json.dumps(record))
     (path / "embeddings" / "train.parquet").unlink()
-    assert evaluate_run(path)["diagnosis"] == before
+    assert {split: section.as_json() for split, section in evaluate_run(path)["diagnosis"].items()} == before
 
 
 def test_every_number_of_a_section_against_its_definition(
@@ -212,10 +230,8 @@ def test_every_number_of_a_section_against_its_definition(
     rows, labels, fine = points
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, kind=fine)
     np.savez(tmp_path / "before.npz", embeddings=2 * rows[:, :4])
-    (subject,) = subjects(
-        tmp_path / "x.npz", DiagnosisOptions(references=(tmp_path / "before.npz",), distance="euclidean")
-    )
-    section = diagnosis_section(subject)
+    (subject,) = read_inputs(tmp_path / "x.npz", references=(tmp_path / "before.npz",), distance="euclidean")
+    section = section_json(subject)
     before = {"before.npz": 2 * rows[:, :4]}
     said = diagnose(rows, labels, before, fine={"kind": fine}, level="label", distance="euclidean").as_json()
     note = "Rows are compared with those of before.npz in their order: not both have ids."
@@ -283,8 +299,8 @@ def test_every_kind_of_file_gives_the_same(
         import pyarrow as pa
 
         pq.write_table(pa.table({"label": labels, "embedding": rows.tolist()}), path)
-    (subject,) = subjects(path, DiagnosisOptions())
-    assert summary(subject)[0]["measures"] == diagnose(rows, labels, distance="cosine").as_json()["measures"]
+    (subject,) = read_inputs(path)
+    assert summary_json(subject)[0]["measures"] == diagnose(rows, labels, distance="cosine").as_json()["measures"]
 
 
 def test_finer_levels_are_found_by_nesting() -> None:
@@ -309,17 +325,17 @@ def test_a_reference_is_matched_by_id(points: tuple[np.ndarray, np.ndarray, np.n
     order = np.random.default_rng(0).permutation(120)
     more = np.concatenate([np.ones((3, 6)), rows[order]])
     np.savez(tmp_path / "r.npz", embeddings=4 * more, id=np.concatenate([["p", "q", "r"], ids[order]]))
-    (subject,) = subjects(tmp_path / "x.npz", DiagnosisOptions(references=(tmp_path / "r.npz",), distance="euclidean"))
-    found, _ = summary(subject)
+    (subject,) = read_inputs(tmp_path / "x.npz", references=(tmp_path / "r.npz",), distance="euclidean")
+    found, _ = summary_json(subject)
     assert found["measures"]["reference_shrinkage"] == pytest.approx(0.25)
     assert found["reference"] == "r.npz"
     np.testing.assert_array_equal(subject.references["r.npz"], 4 * rows)
     np.savez(tmp_path / "less.npz", embeddings=rows[1:], id=ids[1:])
     with pytest.raises(ValueError, match=r"less\.npz has no 'item 0' \(1 of 120"):
-        subjects(tmp_path / "x.npz", DiagnosisOptions(references=(tmp_path / "less.npz",)))
+        read_inputs(tmp_path / "x.npz", references=(tmp_path / "less.npz",))
     np.savez(tmp_path / "bare.npz", embeddings=rows[1:])
     with pytest.raises(ValueError, match=r"bare\.npz has 119 rows and x\.npz 120"):
-        subjects(tmp_path / "x.npz", DiagnosisOptions(references=(tmp_path / "bare.npz",)))
+        read_inputs(tmp_path / "x.npz", references=(tmp_path / "bare.npz",))
 
 
 def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -327,9 +343,9 @@ def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndar
     split = np.where(np.arange(120) % 3, "train", "test")
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, split=split)
     np.savez(tmp_path / "r.npz", embeddings=5 * rows, split=split)
-    request = DiagnosisOptions(split="test", references=(tmp_path / "r.npz",), distance="euclidean")
-    (subject,) = subjects(tmp_path / "x.npz", request)
-    found, _ = summary(subject)
+    request: dict[str, Any] = {"split": "test", "references": (tmp_path / "r.npz",), "distance": "euclidean"}
+    (subject,) = read_inputs(tmp_path / "x.npz", **request)
+    found, _ = summary_json(subject)
     assert (found["items"], found["split"]) == (40, "test")
     assert found["measures"]["reference_shrinkage"] == pytest.approx(0.2)
 
@@ -339,8 +355,8 @@ def test_edge_cases_are_diagnosed(tmp_path: Path, points: tuple[np.ndarray, np.n
 
     def kinds(name: str, embeddings: np.ndarray, classes: np.ndarray) -> tuple[dict[str, Any], list[str]]:
         np.savez(tmp_path / f"{name}.npz", embeddings=embeddings, label=classes)
-        (subject,) = subjects(tmp_path / f"{name}.npz", DiagnosisOptions(level="label"))
-        section = diagnosis_section(subject, map_points=20)
+        (subject,) = read_inputs(tmp_path / f"{name}.npz", level="label")
+        section = section_json(subject, map_points=20)
         json.dumps(section, allow_nan=False)
         return section, [verdict["kind"] for verdict in section["verdicts"]]
 
@@ -367,13 +383,13 @@ def test_columns_that_nobody_named_may_be_faulty(
     lines = [f"{a},{b},{'' if a else 'x'},{a / 2}" for a, b in zip(labels, fine, strict=True)]
     (tmp_path / "x.csv").write_text("\n".join(["label,kind,note,half", *lines]))
     with pytest.raises(ValueError, match="'note'"):
-        subjects(tmp_path / "x.npy", DiagnosisOptions())
-    (subject,) = subjects(tmp_path / "x.npy", DiagnosisOptions(level="label"))
+        read_inputs(tmp_path / "x.npy")
+    (subject,) = read_inputs(tmp_path / "x.npy", level="label")
     assert list(subject.labels) == ["label"]
-    (subject,) = subjects(tmp_path / "x.npy", DiagnosisOptions(level="half", fine=("kind",)))
-    assert list(summary(subject)[0]["measures"]["fine"]) == ["kind"]
+    (subject,) = read_inputs(tmp_path / "x.npy", level="half", fine=("kind",))
+    assert list(summary_json(subject)[0]["measures"]["fine"]) == ["kind"]
     with pytest.raises(ValueError, match="must split at least one coarse class"):
-        summary(subjects(tmp_path / "x.npy", DiagnosisOptions(level="kind", fine=("label",)))[0])
+        summary_json(read_inputs(tmp_path / "x.npy", level="kind", fine=("label",))[0])
 
 
 def test_several_are_compared_and_a_collapse_is_told(
@@ -382,10 +398,10 @@ def test_several_are_compared_and_a_collapse_is_told(
     rows, labels, _ = points
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels)
     np.savez(tmp_path / "flat.npz", embeddings=rows * 1e-7 + 1, label=labels)
-    result, kinds = diagnose_paths([tmp_path / "x.npz"], DiagnosisOptions())
+    result, kinds = diagnosed([tmp_path / "x.npz"])
     assert kinds == {"spread-out"}
     assert list(result)[:3] == ["verdicts", "measures", "notes"]
-    both, kinds = diagnose_paths([tmp_path / "x.npz", tmp_path / "flat.npz"], DiagnosisOptions())
+    both, kinds = diagnosed([tmp_path / "x.npz", tmp_path / "flat.npz"])
     assert kinds == {"spread-out", "network-collapse"}
     assert list(both) == ["results"]
     assert both["results"][0] == result
@@ -400,25 +416,25 @@ def test_embeddings_of_other_items_are_not_compared_in_silence(
     np.savez(tmp_path / "less.npz", embeddings=rows[:100], label=labels[:100])
     np.savez(tmp_path / "other.npz", embeddings=rows, label=labels[::-1])
     report = tmp_path / "page.html"
-    both, _ = diagnose_paths([tmp_path / "x.npz", tmp_path / "less.npz"], DiagnosisOptions(), report=report)
+    both, _ = diagnosed([tmp_path / "x.npz", tmp_path / "less.npz"], report=report)
     (warning,) = both["warnings"]
     assert warning.startswith("These embeddings are not of the same items (x.npz and less.npz")
     assert warning in report.read_text()
     with pytest.raises(ValueError, match=r"label differs in 96 of 120 rows of other.npz, first in row 0"):
-        subjects(tmp_path / "x.npz", DiagnosisOptions(references=(tmp_path / "other.npz",)))
+        read_inputs(tmp_path / "x.npz", references=(tmp_path / "other.npz",))
 
 
 def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None:
-    diagnose_paths([run], DiagnosisOptions(), report=tmp_path / "run.html")
+    diagnosed([run], report=tmp_path / "run.html")
     assert 'id="history-step"' in (tmp_path / "run.html").read_text()
-    diagnose_paths([run, run], DiagnosisOptions(), report=tmp_path / "two.html")
+    diagnosed([run, run], report=tmp_path / "two.html")
     assert 'id="history-step"' not in (tmp_path / "two.html").read_text()
 
 
 def test_a_run_is_told_the_cause_that_it_found_when_it_was_evaluated() -> None:
-    def section(cause: str, level: str = "class") -> dict[str, Any]:
-        verdict = {"kind": "worse-than-reference", "cause": cause, "changes": [cause]}
-        return {"split": "unseen", "level": level, "reference": "untrained network", "verdicts": [verdict]}
+    def section(cause: str, level: str = "class") -> DiagnosisSection:
+        verdict = VerdictRecord(kind="worse-than-reference", cause=cause, changes=[cause])
+        return DiagnosisSection(split="unseen", level=level, reference="untrained network", verdicts=[verdict])
 
     record: Any = {"diagnosis": {"unseen": section("The rate was too high.")}}
     now, other = section("unknown"), section("unknown", level="kind")
@@ -438,7 +454,7 @@ def test_classes_that_lost_are_named(tmp_path: Path) -> None:
     names = np.array([f"kind {chr(97 + one)}" for one in classes])
     np.savez(tmp_path / "before.npz", embeddings=before, label=names)
     np.savez(tmp_path / "after.npz", embeddings=after, label=names)
-    result, _ = diagnose_paths([tmp_path / "after.npz"], DiagnosisOptions(references=(tmp_path / "before.npz",)))
+    result, _ = diagnosed([tmp_path / "after.npz"], references=(tmp_path / "before.npz",))
     lost = sorted(result["measures"]["lost"], key=lambda one: one["recall"] - one["reference_recall"])
     assert {one["number"] for one in lost} == {2, 5}
     said = ", ".join(

@@ -20,8 +20,7 @@ import pytest
 import torch
 from PIL import Image
 
-from trivet.commands.diagnose.inputs import DiagnosisOptions as Diagnosed
-from trivet.commands.diagnose.inputs import subjects
+from trivet.commands.diagnose.inputs import read_inputs
 from trivet.commands.embed import shards as embed_shards
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.run import evaluate_files
@@ -119,7 +118,7 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     ]
     assert found[0]["evaluation"] == found[1]["evaluation"]
     assert found[1]["protocol"]["queries"] == 250
-    assert subjects(many, Diagnosed())[0].level == "kind"
+    assert read_inputs(many)[0].level == "kind"
     for path in (one, many):
         make_index(path, tmp_path / f"index of {path.name}", run=run)
     answers = [search_folder(tmp_path / f"index of {path.name}", str(path), k=3)["queries"][-1] for path in (one, many)]

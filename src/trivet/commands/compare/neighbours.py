@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from trivet.commands.compare.record import RunNeighbours, SharedGallery, SharedQuery
 from trivet.commands.compare.runs import StoredRun
 from trivet.datasets import Dataset
 from trivet.datasets.preview import preview_record
 from trivet.io.embedding_table import Vectors
 from trivet.metrics import neighbours
+from trivet.reports.shared_records import NeighbourRecord
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter, steps
 from trivet.training.checkpoint_selection import load_splits
@@ -41,8 +43,8 @@ class QueryHits:
 
 def shared_gallery(
     run: StoredRun, split: str, level: str, runs: Sequence[QueryHits], *, data_root: Path | None
-) -> tuple[dict[str, Any], list[str]]:
-    """The nearest items of a few queries in each run, as JSON, and what must be said of it.
+) -> tuple[SharedGallery, list[str]]:
+    """The nearest items of a few queries in each run, and notes on it.
 
     Args:
         run: whose data show the items.
@@ -75,14 +77,13 @@ def shared_gallery(
         per_run = []
         for run_hits in runs:
             local_names = run_hits.vectors.names()
-            row = local_names.index(name)
             near = [
-                item(run_hits.vectors, local_names[i], i) | {"similarity": similarity}
-                for i, similarity in _nearest(run_hits.vectors, row)
+                NeighbourRecord(**item(run_hits.vectors, local_names[i], i), similarity=similarity)
+                for i, similarity in _nearest(run_hits.vectors, local_names.index(name))
             ]
-            per_run.append({"run": run_hits.name, "neighbours": near})
-        queries.append(item(first.vectors, name, position) | {"why": why, "runs": per_run})
-    return {"split": split, "level": level, "queries": queries}, notes
+            per_run.append(RunNeighbours(run=run_hits.name, neighbours=near))
+        queries.append(SharedQuery(**item(first.vectors, name, position), why=why, runs=per_run))
+    return SharedGallery(split=split, level=level, queries=queries), notes
 
 
 def _chosen(runs: Sequence[QueryHits]) -> list[tuple[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,17 +41,10 @@ def compare(
 
         record = compare_runs(runs, report=report, data_root=data_root, command=command_line())
     if json:
-        print_json(_preview_record(record, report))
+        print_json(record.as_json(unset=False) | ({} if report is None else {"report": str(report)}))
     else:
         print_comparison(record, report)
     return 0
-
-
-def _preview_record(record: CompareRecord, report: Path | None) -> dict[str, Any]:
-    """The record without what only a page shows."""
-    values: dict[str, Any] = {name: value for name, value in record.items() if name != "gallery"}
-    values["runs"] = [{name: value for name, value in run.items() if name != "training"} for run in record["runs"]]
-    return values | ({} if report is None else {"report": str(report)})
 
 
 def print_comparison(record: CompareRecord, report: Path | None) -> None:
@@ -59,41 +52,38 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
     ended."""
     from trivet.commands.compare.page import compare_lines, how_compared, judged_measures  # here: it loads what draws
 
-    for note in record["notes"]:
+    for note in record.notes:
         print_text(f"Warning: {note}")
     for _, line in compare_lines(record):
         print_text(line.replace("\u00a0", " "), bold=True)
     for measure in judged_measures(record):
         _print_table(record, measure)
-    if record["settings"]:
+    if record.settings:
         print_table(
             "settings that differ",
-            ("setting", *(side["name"] for side in record["sides"])),
+            ("setting", *(side.name for side in record.sides)),
             (),
             [
-                (row["name"], *(", ".join(value or "not set" for value in values) for values in row["values"]))
-                for row in record["settings"]
+                (row.name, *(", ".join(value or "not set" for value in values) for values in row.values))
+                for row in record.settings
             ],
         )
-    splits = ["train", *(table["split"] for table in record["tables"][:1])]
-    splits = [split for split in splits if any(split in run["diagnosis"] for run in record["runs"])]
+    splits = ["train", *(table.split for table in record.tables[:1])]
+    splits = [split for split in splits if any(split in run.diagnosis for run in record.runs)]
     print_table(
         None,
         ("run", "ended", *(f"verdict on {split}" for split in splits), "monitor"),
         ("steps", "seconds", "parameters"),
         [
             (
-                run["name"],
-                run["status"] or "–",
-                *(
-                    _short_words(run["diagnosis"][split]["verdicts"]) if split in run["diagnosis"] else "–"
-                    for split in splits
-                ),
-                _short_words(run["events"]),
-                *("–" if value is None else f"{value:.0f}" for value in (run["step"], sum(run["seconds"].values()))),
-                "–" if run["parameters"] is None else str(run["parameters"]),
+                run.name,
+                run.status or "–",
+                *(_short_words(run.diagnosis[split].verdicts) if split in run.diagnosis else "–" for split in splits),
+                _short_words(run.events),
+                *("–" if value is None else f"{value:.0f}" for value in (run.step, sum(run.seconds.values()))),
+                "–" if run.parameters is None else str(run.parameters),
             )
-            for run in record["runs"]
+            for run in record.runs
         ],
         named_by=1,
     )
@@ -104,41 +94,39 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
 
 def _print_table(record: CompareRecord, measure: str) -> None:
     """A measure of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
-    tables = record["tables"]
-    differences = [
-        {change["of"]: change for change in table["differences"] if change["measure"] == measure} for table in tables
-    ]
-    pairs = [{pair["of"]: pair for change in changes.values() for pair in change["pairs"]} for changes in differences]
-    means = [{mean["side"]: mean for mean in table["means"] if mean["measure"] == measure} for table in tables]
-    rows = [{row["run"]: row for row in table["rows"]} for table in tables]
+    tables = record.tables
+    differences = [table.differences_of(measure) for table in tables]
+    pairs = [{pair.of: pair for change in changes.values() for pair in change.pairs} for changes in differences]
+    means = [{mean.side: mean for mean in table.means if mean.measure == measure} for table in tables]
+    rows = [{row.run: row for row in table.rows} for table in tables]
     lines: list[tuple[str, ...]] = []
-    for side in record["sides"]:
-        several = len(side["runs"]) > 1
+    for side in record.sides:
+        several = len(side.runs) > 1
         if several:
             cells = [
-                (f"{per_cent(mean['mean'])} ± {per_cent(mean['deviation'])}" if mean else "–", _points(change))
+                (f"{per_cent(mean.mean)} ± {per_cent(mean.deviation)}" if mean else "–", _points(change))
                 for mean, change in (
-                    (m.get(side["name"]), d.get(side["name"])) for m, d in zip(means, differences, strict=True)
+                    (m.get(side.name), d.get(side.name)) for m, d in zip(means, differences, strict=True)
                 )
             ]
-            lines.append((f"{side['name']}, mean of {len(side['runs'])}", *chain(*cells)))
-        for run in side["runs"]:
+            lines.append((f"{side.name}, mean of {len(side.runs)}", *chain(*cells)))
+        for run in side.runs:
             cells = []
             for column, known in enumerate(rows):
-                row, change = known.get(run), differences[column].get(side["name"])
-                cell = "–" if row is None else _with_ends(row["measures"].get(measure), row["intervals"].get(measure))
+                row, change = known.get(run), differences[column].get(side.name)
+                cell = "–" if row is None else _with_ends(row.measures.get(measure), row.intervals.get(measure))
                 cells.append((cell, _points(pairs[column].get(run) if several else change)))
             lines.append((run, *chain(*cells)))
-    names = dict.fromkeys(name for known in rows for row in known.values() for name in row["references"])
+    names = dict.fromkeys(name for known in rows for row in known.values() for name in row.references)
     if measure != "recall@1":  # the others' are not known
         names = {}
     for name in names:
-        references_of = [[row["references"].get(name) for row in known.values()] for known in rows]
+        references_of = [[row.references.get(name) for row in known.values()] for known in rows]
         lines.append((name, *chain(*((_span(values), "") for values in references_of))))
     print_table(
-        f"{measure} in per cent, with 95 % intervals; points more than {record['sides'][0]['name']}",
+        f"{measure} in per cent, with 95 % intervals; points more than {record.sides[0].name}",
         ("run",),
-        [head for table in tables for head in (f"{table['split']} {table['level']}", "points")],
+        [head for table in tables for head in (f"{table.split} {table.level}", "points")],
         lines,
     )
 
@@ -160,13 +148,12 @@ def _span(values: list[float | None]) -> str:
 def _points(change: SideDifference | PairDifference | None) -> str:
     if change is None:
         return ""
-    return "–" if change["difference"] is None else f"{100 * change['difference']:+.1f}"
+    return "–" if change.difference is None else f"{100 * change.difference:+.1f}"
 
 
 def _short_words(findings: list[Finding]) -> str:
     """Verdicts or events in short, each once."""
     words = [
-        f"{finding['kind'].replace('-', ' ')}{', ' + finding['severity'] if finding['severity'] else ''}"
-        for finding in findings
+        f"{finding.kind.replace('-', ' ')}{', ' + finding.severity if finding.severity else ''}" for finding in findings
     ]
     return "; ".join(dict.fromkeys(words)) or "–"

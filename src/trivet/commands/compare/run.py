@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,26 @@ import trivet
 from trivet.collapse.significance import FEWEST, difference_ends
 from trivet.commands.compare.neighbours import QueryHits, shared_gallery
 from trivet.commands.compare.page import write_compare_report
-from trivet.commands.compare.record import CompareRecord
+from trivet.commands.compare.record import (
+    ComparedRun,
+    CompareRecord,
+    DifferingSetting,
+    Finding,
+    LevelTable,
+    Mean,
+    PairDifference,
+    Row,
+    RunDiagnosis,
+    SideDifference,
+    SideRecord,
+)
 from trivet.commands.compare.runs import Side, StoredRun, pairs_of, read_runs, sides_of, training_of
 from trivet.commands.evaluate.same_items import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import Retrieval, retrieve_levels
-from trivet.reports.from_json import complete
+from trivet.reports.measures import finite
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
@@ -105,23 +116,23 @@ def compare_runs(
             if (side.name, split, level) in comparable
             for measure in names
         ]
-        tables.append(_table(sides, measured, split, level) | {"differences": differences})
+        tables.append(_table(sides, measured, split, level, differences))
     notes = [*_lacking(runs), *unlike, *_stale(runs, measured), *_chosen_by(runs, tables)]
-    record: dict[str, Any] = {
-        "runs": [_described(run, side) for side in sides for run in side.runs],
-        "sides": [{"name": side.name, "runs": [run.name for run in side.runs]} for side in sides],
-        "comparisons": comparisons,
-        "confidence": confidence,
-        "tables": tables,
-        "settings": _differing(sides),
-        "notes": notes,
-        "command": command,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "trivet": trivet.__version__,
-    }
+    record = CompareRecord(
+        runs=[_described(run, side) for side in sides for run in side.runs],
+        sides=[SideRecord(name=side.name, runs=[run.name for run in side.runs]) for side in sides],
+        comparisons=comparisons,
+        confidence=confidence,
+        tables=tables,
+        settings=_differing(sides),
+        notes=notes,
+        command=command,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        trivet=trivet.__version__,
+    )
     if report is not None:
         _write_page(record, sides, measured, report, data_root)
-    return complete(CompareRecord, record)
+    return record
 
 
 def _ranked(runs: Sequence[StoredRun]) -> list[str]:
@@ -218,7 +229,7 @@ def _difference(
     level: str,
     measure: str,
     confidence: float,
-) -> dict[str, Any]:
+) -> SideDifference:
     """A measure of a side less that of the first, each query by its mean over the pairs that have it."""
     values, others, ids, names = [], [], [], []
     for pair in pairs:
@@ -241,71 +252,68 @@ def _difference(
         outcome = "better"
     elif high < 0 and max(changes) < 0:
         outcome = "worse"
-    return {
-        "of": side.name,
-        "less": first.name,
-        "measure": measure,
-        "value": float(mine.mean()),
-        "reference": float(its.mean()),
-        "difference": float((mine - its).mean()),
-        "interval": [low, high],
-        "outcome": outcome,
-        "pairs": [
-            {"of": pair.run.name, "less": pair.partner.name, "difference": change}
+    return SideDifference(
+        of=side.name,
+        less=first.name,
+        measure=measure,
+        value=float(mine.mean()),
+        reference=float(its.mean()),
+        difference=float((mine - its).mean()),
+        interval=[low, high],
+        outcome=outcome,
+        pairs=[
+            PairDifference(of=pair.run.name, less=pair.partner.name, difference=change)
             for pair, change in zip(pairs, changes, strict=True)
         ],
-    }
+    )
 
 
-def _table(sides: Sequence[Side], measured: Measurements, split: str, level: str) -> dict[str, Any]:
+def _table(
+    sides: Sequence[Side], measured: Measurements, split: str, level: str, differences: list[SideDifference]
+) -> LevelTable:
     """Measures of each run on a split at a level, by its record, with the mean of each side of several."""
     rows, means = [], []
     for side in sides:
         side_rows = [row for run in side.runs if (row := _row(run, measured, split, level)) is not None]
         rows += side_rows
-        if len(side_rows) > 1:
-            for measure in side_rows[0]["measures"]:
-                values = [row["measures"].get(measure) for row in side_rows]
-                if all(isinstance(value, float) for value in values):
-                    deviation = float(np.std(values, ddof=1))
-                    means.append(
-                        {"side": side.name, "measure": measure, "mean": float(np.mean(values)), "deviation": deviation}
-                    )
+        for measure in side_rows[0].measures if len(side_rows) > 1 else ():
+            values = [value for row in side_rows if isinstance(value := row.measures.get(measure), float)]
+            if len(values) == len(side_rows):
+                mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+                means.append(Mean(side=side.name, measure=measure, mean=mean, deviation=deviation))
     retrieval = next(
-        measured_run.levels[level]
-        for (_, where), measured_run in measured.items()
-        if where == split and level in measured_run.levels
+        run.levels[level] for (_, where), run in measured.items() if where == split and level in run.levels
     )
-    return {
-        "split": split,
-        "level": level,
-        "queries": len(retrieval.classes),
-        "classes": len(retrieval.labels),
-        "chance": retrieval.chance.get(JUDGED),
-        "rows": rows,
-        "means": means,
-    }
+    return LevelTable(
+        split=split,
+        level=level,
+        queries=len(retrieval.classes),
+        classes=len(retrieval.labels),
+        chance=retrieval.chance.get(JUDGED),
+        rows=rows,
+        means=means,
+        differences=differences,
+    )
 
 
-def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> dict[str, Any] | None:
+def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> Row | None:
     mine = measured.get((run.name, split))
     if mine is None or level not in mine.levels:
         return None
     by_name = {row["name"]: row["levels"].get(level, {}) for row in run.record["evaluation"].get(split, [])}
     intervals = run.record["intervals"].get(split, {}).get(level, {})
     over = "classes" if len(mine.levels[level].labels) >= FEWEST else "queries"
-    return {
-        "run": run.name,
-        "measures": _only_measures(by_name.pop("trained", {})) | mine.levels[level].mean(),
-        "intervals": {name: ends for name, kinds in intervals.items() if (ends := kinds.get(over))},
-        "references": {name: values.get(JUDGED) for name, values in by_name.items()},
+    trained = {
+        name: value
+        for name, value in by_name.pop("trained", {}).items()
+        if isinstance(value, float) and not name.startswith("chance_")
     }
-
-
-def _only_measures(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in values.items() if isinstance(value, float) and not name.startswith("chance_")
-    }
+    return Row(
+        run=run.name,
+        measures={**trained, **mine.levels[level].mean()},
+        intervals={name: ends for name, kinds in intervals.items() if (ends := kinds.get(over))},
+        references={name: finite(values.get(JUDGED)) for name, values in by_name.items()},
+    )
 
 
 def _lacking(runs: Sequence[StoredRun]) -> list[str]:
@@ -335,10 +343,10 @@ def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
     return notes
 
 
-def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[Mapping[str, Any]]) -> list[str]:
+def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[LevelTable]) -> list[str]:
     """Notes on splits that are no test for some of the runs, as a step was chosen by them."""
     notes = []
-    for split in dict.fromkeys(table["split"] for table in tables):
+    for split in dict.fromkeys(table.split for table in tables):
         choices = [(run.name, run.record["choosing"]) for run in runs]
         chosen = [name for name, choice in choices if choice and choice["split"] == split and decides(choice)]
         if chosen:
@@ -346,39 +354,38 @@ def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[Mapping[str, Any]]) -
     return notes
 
 
-def _described(run: StoredRun, side: Side) -> dict[str, Any]:
+def _described(run: StoredRun, side: Side) -> ComparedRun:
     record = run.record
-    return {
-        "name": run.name,
-        "path": str(run.path),
-        "side": side.name,
-        "seed": run.config.seed,
-        "fold": None if run.config.data.folds is None else run.config.data.fold,
-        "status": record["status"],
-        "level": record["level"],
-        "step": record["step"],
-        "seconds": record["seconds"],
-        "parameters": record["model"]["parameters"],
-        "helped": [line.replace("\u00a0", " ") for _, line in result_lines(record)],
-        "chosen_by": run.config.choosing.counted_measure,
-        "diagnosis": {
-            split: {
-                "verdicts": [
-                    {name: finding[name] for name in ("kind", "severity", "rule")} for finding in section["verdicts"]
-                ],
-                **{name: section["measures"][name] for name in ("relative_spread", "effective_rank", "class_spread")},
-            }
+    return ComparedRun(
+        name=run.name,
+        path=str(run.path),
+        side=side.name,
+        seed=run.config.seed,
+        fold=None if run.config.data.folds is None else run.config.data.fold,
+        status=record["status"],
+        level=record["level"],
+        step=record["step"],
+        seconds=record["seconds"],
+        parameters=record["model"]["parameters"],
+        helped=[line.replace("\u00a0", " ") for _, line in result_lines(record)],
+        chosen_by=run.config.choosing.counted_measure,
+        diagnosis={
+            split: RunDiagnosis(
+                verdicts=[Finding(kind=v.kind, severity=v.severity, rule=v.rule) for v in section.verdicts],
+                relative_spread=section.measures.relative_spread,
+                effective_rank=section.measures.effective_rank,
+                class_spread=section.measures.class_spread,
+            )
             for split, section in record["diagnosis"].items()
         },
-        "events": [
-            {"kind": event["kind"], "severity": None, "rule": f"at step {event['step']}: {event['rule']}"}
+        events=[
+            Finding(kind=event["kind"], severity=None, rule=f"at step {event['step']}: {event['rule']}")
             for event in record["monitor"]["events"]
         ],
-        "training": None,
-    }
+    )
 
 
-def _differing(sides: Sequence[Side]) -> list[dict[str, Any]]:
+def _differing(sides: Sequence[Side]) -> list[DifferingSetting]:
     """The settings, versions and counts in which the runs differ, with the values of each side."""
     described = [[_facts(run) for run in side.runs] for side in sides]
     names = dict.fromkeys(name for runs in described for facts in runs for name in facts)
@@ -386,7 +393,7 @@ def _differing(sides: Sequence[Side]) -> list[dict[str, Any]]:
     for name in names:
         values = [list(dict.fromkeys(facts.get(name, "") for facts in runs)) for runs in described]
         if len({value for column in values for value in column}) > 1:
-            rows.append({"name": name, "values": values})
+            rows.append(DifferingSetting(name=name, values=values))
     return rows
 
 
@@ -401,27 +408,23 @@ def _facts(run: StoredRun) -> dict[str, str]:
 
 
 def _write_page(
-    record: Mapping[str, Any], sides: Sequence[Side], measured: Measurements, report: Path, data_root: Path | None
+    record: CompareRecord, sides: Sequence[Side], measured: Measurements, report: Path, data_root: Path | None
 ) -> None:
-    table = record["tables"][0]
-    split, level = table["split"], table["level"]
+    split, level = record.tables[0].split, record.tables[0].level
     alike: list[tuple[StoredRun, Measured]] = []
     for run in (side.runs[0] for side in sides):
         run_measured = measured.get((run.name, split))
         if run_measured is not None and level in run_measured.levels and _alike(alike, run, run_measured):
             alike.append((run, run_measured))
-    hits = [
-        QueryHits(run.name, run_measured.vectors, run_measured.queries, run_measured.column(level, JUDGED))
-        for run, run_measured in alike
-    ]
+    hits = [QueryHits(run.name, each.vectors, each.queries, each.column(level, JUDGED)) for run, each in alike]
     gallery, notes = shared_gallery(alike[0][0], split, level, hits, data_root=data_root)
-    by_name = {run.name: run for side in sides for run in side.runs}
-    runs = [
-        run_measured | {"training": training_of(by_name[run_measured["name"]].record)}
-        for run_measured in record["runs"]
-    ]
-    page = {**record, "runs": runs, "gallery": gallery, "notes": [*record["notes"], *notes]}
-    write_compare_report(complete(CompareRecord, page), report)
+    training = {run.name: training_of(run.record) for side in sides for run in side.runs}
+    contents = {
+        "runs": [run.model_copy(update={"training": training[run.name]}) for run in record.runs],
+        "gallery": gallery,
+        "notes": [*record.notes, *notes],
+    }
+    write_compare_report(record.model_copy(update=contents), report)
 
 
 def _alike(others: Sequence[tuple[StoredRun, Measured]], run: StoredRun, measured: Measured) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trivet.commands.compare.record import TrainingSeries
 from trivet.commands.sweep.results import best_runs, is_sweep
 from trivet.commands.train.folds import is_cross_validation
 from trivet.reports.run_record import RunRecord
@@ -142,8 +143,8 @@ def _called(group: Sequence[StoredRun], taken: set[str]) -> str:
     return name
 
 
-def training_of(record: RunRecord) -> dict[str, Any]:
-    """The series of a run over its steps, see `TrainingSeries`."""
+def training_of(record: RunRecord) -> TrainingSeries:
+    """The series of a run over its steps."""
     training, validation = record["curves"], record["validation"]
     series = {
         "loss": training["loss"],
@@ -153,9 +154,9 @@ def training_of(record: RunRecord) -> dict[str, Any]:
         "d_an": training["d_an"],
         "dropped": training["dropped"],
     }
-    return {
-        "step": training["step"],
-        "series": {name: values for name, values in series.items() if len(values) == len(training["step"])},
-        "validation_step": validation["step"],
-        "recall": validation["recall@1"],
-    }
+    return TrainingSeries(
+        step=training["step"],
+        series={name: values for name, values in series.items() if len(values) == len(training["step"])},
+        validation_step=validation["step"],
+        recall=validation["recall@1"],
+    )

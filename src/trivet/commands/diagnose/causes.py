@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,8 @@ from trivet.datasets import Dataset
 from trivet.label_noise import estimate_noise
 from trivet.metrics import retrieve
 from trivet.models import Embedder
+from trivet.reports.diagnosis_record import DiagnosisSection
+from trivet.reports.history_record import HistoryRecord
 from trivet.training.class_sample import class_sample
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, raw_inputs
@@ -53,20 +54,20 @@ class Trained:
     datasets: Mapping[str, Dataset]
     level: str
     config: RunConfig
-    history: Mapping[str, Any] | None
+    history: HistoryRecord | None
     model: Embedder
     untrained: Embedder | None
     steps: int | None
 
 
-def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
+def name_causes(diagnosed: Mapping[str, DiagnosisSection], run: Trained) -> None:
     """Replace cause and changes of the verdict "worse-than-reference" where the run shows why; else leave them.
 
     Args:
         diagnosed: split -> section, "train" among them; changed in place.
     """
     for split, section in diagnosed.items():
-        verdicts = {verdict["kind"]: verdict for verdict in section["verdicts"]}
+        verdicts = {verdict.kind: verdict for verdict in section.verdicts}
         if "worse-than-reference" not in verdicts or "network-collapse" in verdicts:
             continue
         by_reference = {comparison.reference: comparison for comparison in _comparisons(section, run.level)}
@@ -88,13 +89,11 @@ def name_causes(diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> None:
         causes = [*_labels(split, run), *causes]  # the others may follow from them
         if causes:
             verdict = verdicts["worse-than-reference"]
-            verdict["cause"] = " ".join(cause.text for cause in causes)
-            verdict["changes"] = [*dict.fromkeys(comparison for cause in causes for comparison in cause.changes)][
-                :CHANGES
-            ]
+            verdict.cause = " ".join(cause.text for cause in causes)
+            verdict.changes = [*dict.fromkeys(comparison for cause in causes for comparison in cause.changes)][:CHANGES]
 
 
-def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, dict[str, Any]], run: Trained) -> Iterator[Cause]:
+def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, DiagnosisSection], run: Trained) -> Iterator[Cause]:
     """Causes of a result below that before training, other than wrong labels."""
     datasets, level = run.datasets, run.level
     train = next(
@@ -119,9 +118,9 @@ def _fallen(run: Trained, train: Comparison | None) -> Cause | None:
     """See `rate_too_high`; None without a history."""
     if run.history is None:
         return None
-    moments, rate = run.history["moments"], run.config.training.learning_rate
-    steps, recalls = [moment["step"] for moment in moments], [moment["recall@1"] for moment in moments]
-    return rate_too_high(steps, recalls, items=run.history["items"], rate=rate, train=train)
+    moments, rate = run.history.moments, run.config.training.learning_rate
+    steps, recalls = [moment.step for moment in moments], [moment.recall for moment in moments]
+    return rate_too_high(steps, recalls, items=run.history.items or 0, rate=rate, train=train)
 
 
 def _overwritten(run: Trained) -> Cause | None:
@@ -187,10 +186,10 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
     return RAW if backbone is None else ZERO_SHOT, noise.surest[0], noise.interval[1]
 
 
-def _comparisons(section: Mapping[str, Any] | None, level: str) -> list[Comparison]:
+def _comparisons(section: DiagnosisSection | None, level: str) -> list[Comparison]:
+    rows = [] if section is None else section.measures.comparisons
     names = ("reference", "level", "queries", "recall", "reference_recall", "low", "high")
-    rows = [] if section is None else section["measures"]["comparisons"]
-    return [Comparison(*(row[name] for name in names)) for row in rows if row["level"] == level]
+    return [Comparison(*(getattr(row, name) for name in names)) for row in rows if row.level == level]
 
 
 def _classes(dataset: Dataset, level: str) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 
 from trivet.collapse import SamplingStrategy
 from trivet.commands.evaluate.measure_run import run_references
+from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors, class_numbers
@@ -65,53 +66,50 @@ class DiagnosisInput:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class DiagnosisOptions:
-    """Options of a diagnosis of a file or run.
+def read_inputs(
+    path: Path,
+    *,
+    level: str | None = None,
+    fine: Sequence[str] | None = None,
+    references: Sequence[Path] = (),
+    distance: Metric | None = None,
+    split: str | None = None,
+    data_root: Path | None = None,
+) -> list[DiagnosisInput]:
+    """The embeddings to diagnose: one of a file, one for each split of a run.
 
-    Attributes:
+    Of a run it is the training items if their embeddings are stored, else each split that is stored.
+
+    Args:
         level: the label level that is diagnosed; None for the first, or that a run was trained on.
         fine: levels inside it; None for all that are.
         references: files or runs with other embeddings of the same items; none for what a run began as, and its inputs.
         distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
         split: of a file, the rows of that split only; of a run, the split whose embeddings are read.
-        seed: of every sample.
         data_root: where data sets lie, see `trivet.datasets.find_root`.
-    """
-
-    level: str | None = None
-    fine: tuple[str, ...] | None = None
-    references: tuple[Path, ...] = ()
-    distance: Metric | None = None
-    split: str | None = None
-    seed: int = 0
-    data_root: Path | None = None
-
-
-def subjects(path: Path, request: DiagnosisOptions) -> list[DiagnosisInput]:
-    """The embeddings to diagnose: one of a file, one for each split of a run.
-
-    Of a run it is the training items if their embeddings are stored, else each split that is stored.
 
     Raises:
-        ValueError: if the file, the run or the reference cannot be used, or what is asked does not fit it.
+        ValueError: if the file, the run or a reference cannot be used, or an option does not fit it.
     """
     if is_run_folder(path):
-        return _of_run(path, request)
-    vectors = _read(path, request, request.split)
-    level = request.level or next(iter(vectors.labels))
-    of_file = DiagnosisInput(
-        name=path.name,
-        split=request.split,
-        level=level,
-        embeddings=vectors.embeddings,
-        labels=vectors.labels,
-        ids=_ids(vectors),
-        distance=request.distance or ("cosine" if vectors.embeddings.shape[1] > 1 else "euclidean"),
-        fine=request.fine,
-        notes=vectors.notes,
-    )
-    return [_with_reference_files(of_file, vectors, request)]
+        read = _run_inputs(path, level, fine, split, data_root, every=all(map(is_run_folder, references)))
+    else:
+        vectors = _read(path, level, fine, split)
+        of_file = DiagnosisInput(
+            name=path.name,
+            split=split,
+            level=level or next(iter(vectors.labels)),
+            embeddings=vectors.embeddings,
+            labels=vectors.labels,
+            ids=vectors.names(),
+            distance=default_distance(vectors),
+            notes=vectors.notes,
+        )
+        read = [(of_file, vectors)]
+    return [
+        _with_references(replace(subject, fine=fine, distance=distance or subject.distance), vectors, references)
+        for subject, vectors in read
+    ]
 
 
 def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> SamplingStrategy | None:
@@ -184,11 +182,11 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
     return some
 
 
-def _read(path: Path, request: DiagnosisOptions, split: str | None) -> Vectors:
-    """The rows with the levels that are asked for, or with all there are."""
-    named = [] if request.level is None else [request.level]
-    if request.level is not None and request.fine is not None:
-        vectors = read_vectors(path, levels=list(dict.fromkeys([*named, *request.fine])), split=split)
+def _read(path: Path, level: str | None, fine: Sequence[str] | None, split: str | None) -> Vectors:
+    """The rows with the requested levels, or with all there are."""
+    named = [] if level is None else [level]
+    if level is not None and fine is not None:
+        vectors = read_vectors(path, levels=list(dict.fromkeys([level, *fine])), split=split)
     else:
         try:
             vectors = read_vectors(path, split=split)
@@ -196,7 +194,7 @@ def _read(path: Path, request: DiagnosisOptions, split: str | None) -> Vectors:
             if not named:
                 raise
             vectors = read_vectors(path, levels=named, split=split)  # a column that nobody named may be at fault
-        lacking = [level for level in (*named, *(request.fine or ())) if level not in vectors.labels]
+        lacking = [level for level in (*named, *(fine or ())) if level not in vectors.labels]
         if lacking:  # a column of numbers, which is a level only if named
             vectors = read_vectors(path, levels=[*vectors.labels, *lacking], split=split)
     if not vectors.labels:
@@ -207,18 +205,11 @@ def _read(path: Path, request: DiagnosisOptions, split: str | None) -> Vectors:
     return vectors
 
 
-def _ids(vectors: Vectors) -> Sequence[str]:
-    if vectors.ids is None:
-        return [str(row) for row in range(len(vectors))]
-    ids: list[str] = vectors.ids.tolist()
-    return ids
-
-
-def _with_reference_files(subject: DiagnosisInput, vectors: Vectors, request: DiagnosisOptions) -> DiagnosisInput:
-    if not request.references:
+def _with_references(subject: DiagnosisInput, vectors: Vectors, paths: Sequence[Path]) -> DiagnosisInput:
+    if not paths:
         return subject
     known, notes = {}, subject.notes
-    for path in request.references:
+    for path in paths:
         rows, how = _reference_file(path, subject, vectors)
         known[path.name if path.name not in known else str(path)] = rows
         notes += how
@@ -282,63 +273,70 @@ def unpaired(subjects: Sequence[DiagnosisInput]) -> list[str]:
     return []
 
 
-def _of_run(path: Path, request: DiagnosisOptions) -> list[DiagnosisInput]:
+def _run_inputs(
+    path: Path,
+    level: str | None,
+    fine: Sequence[str] | None,
+    split: str | None,
+    data_root: Path | None,
+    *,
+    every: bool,
+) -> list[tuple[DiagnosisInput, Vectors]]:
+    """The splits of a run with their stored embeddings.
+
+    Args:
+        every: False where a reference is a file, which may hold no other items than those of training.
+    """
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
-    if request.split is not None:
-        splits: list[str | None] = [request.split]
-    elif "train" in stored and not all(is_run_folder(path) for path in request.references):
-        splits = ["train"]  # a file may hold no other items
+    if split is not None:
+        splits: list[str | None] = [split]
+    elif "train" in stored and not every:
+        splits = ["train"]
     else:
         splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
-    tables = [(split, _read(path, request, split)) for split in splits]
+    tables = [(split, _read(path, level, fine, split)) for split in splits]
     run = RunFolder.open(path)
     config = run.config()
     levels = list(tables[0][1].labels)
     record = run.record()
     trained = (record and record["level"]) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
-    level = request.level or trained
+    level = level or trained
     data: Splits | None = None
     notes: tuple[str, ...] = ()
     try:
-        data = load(
-            config.data,
-            request.data_root,
-            reporter("reading images"),
-            tokenize=tokenize_of(config.model),
-        )
+        data = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
-    result: list[DiagnosisInput] = []
-    for split, vectors in tables:
-        assert split is not None
-        others = request.split is None and split != "train"
+    result: list[tuple[DiagnosisInput, Vectors]] = []
+    for name, vectors in tables:
+        assert name is not None
+        others = split is None and name != "train"
         if others and len(np.unique(vectors.labels[level])) < 2:  # a single class has nothing to collapse into
             continue
-        dataset = None if data is None else _items(data, split, _ids(vectors))
+        dataset = None if data is None else _items(data, name, vectors.names())
         left_out: tuple[str, ...] = ()
         if others and dataset is not None and len(rows := some_items(dataset, seed=config.seed)) < len(dataset):
-            left_out = (f"{len(rows)} of {len(dataset)} items were diagnosed; --split {split} takes all.",)
+            left_out = (f"{len(rows)} of {len(dataset)} items were diagnosed; --split {name} takes all.",)
             dataset, vectors = dataset.subset(rows), vectors.select(rows)
-        subject = DiagnosisInput(
-            name=run.name,
-            split=split,
-            level=level,
-            embeddings=vectors.embeddings,
-            labels=vectors.labels,
-            ids=_ids(vectors),
-            distance=config.evaluation.distance,
-            notes=notes,
-        )
         if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(result), len(tables))
             known = run_references(untrained(config, data.train), dataset)
-            subject = of_dataset(run, config, split, dataset, level, vectors.embeddings, known)
+            subject = of_dataset(run, config, name, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)
-        elif data is not None:
-            subject = replace(
-                subject, notes=("There is no untrained network: the data no longer contain these items.",)
+        else:
+            if data is not None:
+                notes = ("There is no untrained network: the data no longer contain these items.",)
+            subject = DiagnosisInput(
+                name=run.name,
+                split=name,
+                level=level,
+                embeddings=vectors.embeddings,
+                labels=vectors.labels,
+                ids=vectors.names(),
+                distance=config.evaluation.distance,
+                notes=notes,
             )
         if level != trained:
             subject = replace(subject, strategy=None)
@@ -346,9 +344,7 @@ def _of_run(path: Path, request: DiagnosisOptions) -> list[DiagnosisInput]:
             strategy = run_strategy(run, config, ["0", "1"])
             of_classes = strategy is None or strategy.loss.parameters_per == "class"
             subject = replace(subject, strategy=None if of_classes else strategy)
-        subject = replace(subject, fine=request.fine, distance=request.distance or subject.distance)
-        subject = replace(subject, notes=(*subject.notes, *left_out))
-        result.append(_with_reference_files(subject, vectors, request))
+        result.append((replace(subject, notes=(*subject.notes, *left_out)), vectors))
     return result
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, 
 from trivet.io.overwrite_guard import is_run_folder, page
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
+
+if TYPE_CHECKING:
+    from trivet.reports.diagnosis_record import DiagnosisSummary
 
 
 class Failure(StrEnum):
@@ -83,110 +86,102 @@ def diagnose(
     if not any(is_run_folder(path) for path in (*embeddings, *(reference or []))):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("diagnosis"):
-        from trivet.commands.diagnose.inputs import DiagnosisOptions
         from trivet.commands.diagnose.run import diagnose_paths  # here: it loads the training stack
 
-        request = DiagnosisOptions(
+        results, warnings = diagnose_paths(
+            embeddings,
             level=labels,
-            fine=tuple(fine) if fine else None,
-            references=tuple(reference or ()),
+            fine=fine or None,
+            references=reference or (),
             distance=distance,
             split=split,
             seed=seed,
             data_root=data_root,
+            report=report,
+            command=command_line(),
         )
-        result, kinds = diagnose_paths(embeddings, request, report=report, command=command_line())
     if Failure.WORSE in (fail_on or ()):
-        _check_compared(result)
+        _check_compared(results)
     if json:
-        print_json(result)
+        result: dict[str, Any] = {"results": results} | ({"warnings": warnings} if warnings else {})
+        if len(results) == 1:
+            result = results[0].as_json()
+        print_json(result | ({} if report is None else {"report": str(report)}))
     else:
-        print_diagnosis(result)
+        print_diagnosis(results, warnings, report)
+    kinds = {verdict.kind for result in results for verdict in result.verdicts}
     return int(any(kind in kinds for name in fail_on or () for kind in _FAILURES[name]))
 
 
-def _check_compared(result: Mapping[str, Any]) -> None:
+def _check_compared(results: Sequence[DiagnosisSummary]) -> None:
     """ValueError if an embedding was compared with nothing, as then none can be worse."""
-    for diagnosis in result.get("results", [result]):
-        if not diagnosis["measures"]["comparisons"]:
-            why = f" ({diagnosis['notes'][-1].rstrip('.')})" if diagnosis["notes"] else ""
+    for result in results:
+        if not result.measures.comparisons:
+            why = f" ({result.notes[-1].rstrip('.')})" if result.notes else ""
             raise ValueError(
-                f"--fail-on worse needs something to compare with: {diagnosis['name']} was compared with nothing{why}; "
-                "give --reference FILE, or for a run the --data-root of its data."
+                f"--fail-on worse needs something to compare with: {result.name} was compared with nothing{why}; give "
+                "--reference FILE, or for a run the --data-root of its data."
             )
 
 
-def print_diagnosis(result: Mapping[str, Any]) -> None:
+def print_diagnosis(results: Sequence[DiagnosisSummary], warnings: Sequence[str], report: Path | None) -> None:
     """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
     from trivet.collapse.formatting import verdict_lines, verdict_title  # here: it loads the training stack
 
-    results = result.get("results", [result])
-    for warning in result.get("warnings", []):
+    for warning in warnings:
         print_text(f"Warning: {warning}", bold=True)
-    names = [
-        diagnosis["name"] if diagnosis["split"] is None else f"{diagnosis['name']} ({diagnosis['split']})"
-        for diagnosis in results
-    ]
+    names = [result.name if result.split is None else f"{result.name} ({result.split})" for result in results]
     # What is bad comes first, in the order that was given: nothing good may stand above it.
-    for diagnosis, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
-        for verdict in diagnosis["verdicts"]:
+    for result, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
+        for verdict in (verdict.as_json() for verdict in result.verdicts):
             print_text(f"{name}: {verdict_title(verdict)}", bold=True)
             for line in verdict_lines(verdict):
                 print_text(line, indent=2)
-        counts = {
-            "class": diagnosis["measures"]["classes"],
-            "item": diagnosis["items"],
-            "dimension": diagnosis["dimension"],
-        }
-        items = ", ".join(counted(count, name) for name, count in counts.items())
-        reference = "no reference" if diagnosis["reference"] is None else f"reference: {diagnosis['reference']}"
-        print_text(f"Diagnosed: {diagnosis['level']}, {items}, {diagnosis['distance']} distance, {reference}", indent=2)
-        for note in diagnosis["notes"]:
+        counts = {"class": result.measures.classes, "item": result.items, "dimension": result.dimension}
+        items = ", ".join(counted(count or 0, name) for name, count in counts.items())
+        reference = "no reference" if result.reference is None else f"reference: {result.reference}"
+        print_text(f"Diagnosed: {result.level}, {items}, {result.distance} distance, {reference}", indent=2)
+        for note in result.notes:
             print_text(f"Note: {note}", indent=2)
         echo()
     print_table(None, ("measure",), names, _measured(results))
-    if "report" in result:
-        echo(f"Report: {result['report']}")
+    if report is not None:
+        echo(f"Report: {report}")
 
 
-def _bad(result: Mapping[str, Any]) -> bool:
-    return any(verdict["kind"] in kinds for verdict in result["verdicts"] for kinds in _FAILURES.values())
+def _bad(result: DiagnosisSummary) -> bool:
+    return any(verdict.kind in kinds for verdict in result.verdicts for kinds in _FAILURES.values())
 
 
-def _measured(results: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _measured(results: Sequence[DiagnosisSummary]) -> list[tuple[str, ...]]:
     """Rows of the table: what was measured in at least one embedding, or in a reference."""
     from trivet.collapse.formatting import measure_words  # here: it loads the training stack
 
-    measures = [values_of["measures"] for values_of in results]
-    references = [_references(values_of) for values_of in results]
+    measures = [result.measures for result in results]
+    references = [_references(result) for result in results]
     values: dict[str, list[float | None]] = {}
     for key in _DIAGNOSED:
-        values[measure_words(key)] = [values_of.get(key) for values_of in measures]
+        values[measure_words(key)] = [getattr(each, key) for each in measures]
         if key == "recall":
             for name in dict.fromkeys(name for known in references for name in known):
                 values[name] = [known.get(name) for known in references]
             for key in ("map_at_r", "reference_map_at_r"):
                 values[measure_words(key)] = [
-                    next((row[key] for row in values_of["rankings"]), None) for values_of in measures
+                    next((getattr(row, key) for row in each.rankings), None) for each in measures
                 ]
-    for level in dict.fromkeys(level for values_of in measures for level in values_of["fine"]):
+    for level in dict.fromkeys(level for each in measures for level in each.fine):
         for key in ("recall@1", "fine_coarse_index"):
-            values[f"{level}: {measure_words(key)}"] = [
-                values_of["fine"].get(level, {}).get(key) for values_of in measures
-            ]
+            values[f"{level}: {measure_words(key)}"] = [each.fine.get(level, {}).get(key) for each in measures]
     for key in _SAMPLED:
-        values[f"batches: {measure_words(key)}"] = [
-            (values_of.get("sampling") or {}).get(key) for values_of in measures
-        ]
+        values[f"batches: {measure_words(key)}"] = [(each.sampling or {}).get(key) for each in measures]
     return [(name, *map(digits, row)) for name, row in values.items() if any(value is not None for value in row)]
 
 
-def _references(result: Mapping[str, Any]) -> dict[str, float]:
-    """Recall@1 of what an embedding is compared with."""
+def _references(result: DiagnosisSummary) -> dict[str, float | None]:
+    """Recall@1 of the references, by title."""
     return {
-        f"{'' if comparison['level'] == result['level'] else comparison['level'] + ': '}recall@1 of "
-        f"{comparison['reference']}": comparison["reference_recall"]
-        for comparison in result["measures"]["comparisons"]
+        f"{'' if row.level == result.level else row.level + ': '}recall@1 of {row.reference}": row.reference_recall
+        for row in result.measures.comparisons
     }
 
 
@@ -211,7 +206,6 @@ _DIAGNOSED = (
     "reference_mode_index",
     "reference_mode_sharing",
     "retention",
-    "recall@1",
     "recall",
     "chance",
     "strangers",

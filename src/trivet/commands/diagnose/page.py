@@ -139,10 +139,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
         "how many of the reference's neighbourhoods within the class are kept",
     ),
 }
-_MOMENTS: dict[
-    Literal["recall@1", "class_spread", "mean_distance", "effective_rank"], tuple[str, Callable[[Any], str]]
-] = {
-    "recall@1": ("recall@1, %", percent),
+_MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "recall": ("recall@1, %", percent),
     "class_spread": ("class spread", _plain),
     "mean_distance": ("mean distance", _plain),
     "effective_rank": ("effective rank", _plain),
@@ -157,28 +155,28 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
         ValueError: if series of a section that belong together differ in length.
         OSError: if the file cannot be written.
     """
-    sections, pictures = named_sections(record["sections"]), Pictures()
+    sections, pictures = named_sections(record.sections), Pictures()
     splits_of: dict[str, list[str]] = {}
     for label, section in sections.items():
-        splits_of.setdefault(section["name"], []).append(label)
-    same_run = len(splits_of) == 1 and len({section["split"] for section in sections.values()}) == len(sections)
+        splits_of.setdefault(section.name, []).append(label)
+    same_run = len(splits_of) == 1 and len({section.split for section in sections.values()}) == len(sections)
     content, plots = diagnosis_content(sections, compare=not same_run)
     for labels in splits_of.values():
         tone_down([record_map for record_map in content["sections"] if record_map["label"] in labels])
     queries = {
         label: groups
         for label, section in sections.items()
-        if (groups := grouped_queries(section["level"], section["queries"], pictures)) is not None
+        if (groups := grouped_queries(section.level, section.queries, pictures)) is not None
     }
     maps = embedding_maps(
-        {label: record_map for label, section in sections.items() if (record_map := section["map"])}, pictures
+        {label: record_map for label, section in sections.items() if (record_map := section.map)}, pictures
     )
     scatter = {
-        label: {section["level"]: triplet_dots(label, dots)}
+        label: {section.level: triplet_dots(label, dots)}
         for label, section in sections.items()
-        if (dots := section["scatter"])
+        if (dots := section.scatter)
     }
-    history, moments = history_content(record["history"])
+    history, moments = history_content(record.history)
     context = {
         "record": record,
         "diagnosis": content,
@@ -197,7 +195,7 @@ def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisS
     """Sections by name and split, numbered where these are not unique."""
     named: dict[str, DiagnosisSection] = {}
     for section in sections:
-        label = first = ", ".join([section["name"] or "embeddings", *([section["split"]] if section["split"] else [])])
+        label = first = ", ".join([section.name or "embeddings", *([section.split] if section.split else [])])
         copy = 2
         while label in named:
             label, copy = f"{first} ({copy})", copy + 1
@@ -226,13 +224,13 @@ def diagnosis_content(
         "comparison": _measures(flat, _KEY, compare=compare) if len(prepared) > 1 else [],
         "measures": _measures(flat, _all(flat), compare=compare and len(prepared) > 1),
         "meanings": _meanings(sections),
-        "thresholds": next((thresholds for section in sections.values() if (thresholds := section["thresholds"])), []),
+        "thresholds": next((thresholds for section in sections.values() if (thresholds := section.thresholds)), []),
         "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in prepared),
         "classes": any(section["classes"] for section in prepared),
     }
     return content, {
-        "distances": [section["histograms"] for section in sections.values()],
-        "spectra": [section["spectrum"] for section in sections.values()],
+        "distances": [section.histograms for section in sections.values()],
+        "spectra": [section.spectrum for section in sections.values()],
         "embeddings": list(sections),
     }
 
@@ -261,54 +259,54 @@ def history_content(history: HistoryRecord | None) -> tuple[dict[str, Any] | Non
     Raises:
         ValueError: if series that belong together differ in length.
     """
-    if history is None or not history["moments"]:
+    if history is None or not history.moments:
         return None, None
-    moments, edges, field = history["moments"], history["edges"], history["field"]
+    moments, edges, field = history.moments, history.edges, history.field
     for moment in moments:
-        where = f"the history at step {moment['step']}"
-        same_length(where, {"s_ap": len(moment["s_ap"]), "s_an": len(moment["s_an"])})
-        if moment["within"]:
-            _check_bins(where, edges, {"within": moment["within"], "between": moment["between"]})
+        where = f"the history at step {moment.step}"
+        same_length(where, {"s_ap": len(moment.s_ap), "s_an": len(moment.s_an)})
+        if moment.within:
+            _check_bins(where, edges, {"within": moment.within, "between": moment.between})
     if field:
-        changes = {"change_ap": field["change_ap"], "change_an": field["change_an"]}
+        changes = {"change_ap": field.change_ap, "change_an": field.change_an}
         rows = {f"rows of {name}": len(change) for name, change in changes.items()}
-        same_length("the predicted motion", {"values of s_an": len(field["s_an"]), **rows})
+        same_length("the predicted motion", {"values of s_an": len(field.s_an), **rows})
         wide = {f"columns of {name}": len(row) for name, change in changes.items() for row in change[:1]}
-        same_length("the predicted motion", {"values of s_ap": len(field["s_ap"]), **wide})
-    columns = [name for name in _MOMENTS if any(is_number(moment[name]) for moment in moments)]
+        same_length("the predicted motion", {"values of s_ap": len(field.s_ap), **wide})
+    columns = [name for name in _MOMENTS if any(is_number(getattr(moment, name)) for moment in moments)]
     content = {
-        "level": history["level"],
-        "items": history["items"],
-        "steps": [moment["step"] for moment in moments],
+        "level": history.level,
+        "items": history.items,
+        "steps": [moment.step for moment in moments],
         "columns": [_MOMENTS[name][0] for name in columns],
-        "rows": [(moment["step"], [_MOMENTS[name][1](moment[name]) for name in columns]) for moment in moments],
-        "loss": _LOSSES.get(field["loss"], field["loss"]) if field else None,
-        "gamma": field and field["gamma"],
-        "entanglement": field and field["entanglement"],
-        "histograms": any(moment["within"] for moment in moments),
+        "rows": [(moment.step, [_MOMENTS[name][1](getattr(moment, name)) for name in columns]) for moment in moments],
+        "loss": _LOSSES.get(field.loss, field.loss) if field else None,
+        "gamma": field and field.gamma,
+        "entanglement": field and field.entanglement,
+        "histograms": any(moment.within for moment in moments),
     }
     return content, {"edges": edges, "moments": moments, "field": field}
 
 
 def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
-    histograms, values = section["histograms"], section["spectrum"]["values"] if section["spectrum"] else []
+    histograms, values = section.histograms, section.spectrum.values if section.spectrum else []
     if histograms:
         shares = {
-            "within": histograms["within"],
-            "between": histograms["between"],
-            "reference_within": histograms["reference_within"],
-            "reference_between": histograms["reference_between"],
+            "within": histograms.within,
+            "between": histograms.between,
+            "reference_within": histograms.reference_within,
+            "reference_between": histograms.reference_between,
         }
         shares_of = {name: bins for name, bins in shares.items() if bins is not None}
-        _check_bins(f"the distances of {label}", histograms["edges"], shares_of)
+        _check_bins(f"the distances of {label}", histograms.edges, shares_of)
     return {
         "label": label,
-        "level": section["level"],
+        "level": section.level,
         "facts": _facts(section),
-        "reference": section["reference"],
-        "verdicts": (verdicts := [verdict(entry) for entry in section["verdicts"]]),
+        "reference": section.reference,
+        "verdicts": (verdicts := [verdict(entry) for entry in section.verdicts]),
         "rank": min((_ORDER.index(entry["tone"]) for entry in verdicts), default=len(_ORDER)),
-        "notes": section["notes"],
+        "notes": section.notes,
         "distances": bool(histograms),
         "spectrum": any(value > 0 for value in values),
         "flat": bool(values) and not any(value > 0 for value in values),
@@ -321,20 +319,16 @@ def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequenc
 
 
 def _facts(section: DiagnosisSection) -> list[str]:
-    facts = [f"by {section['level']}"] if section["level"] else []
-    facts += [f"{number(section['items'])} {noun(section['items'], 'item')}"] if section["items"] is not None else []
-    facts += (
-        [f"{section['dimension']} {noun(section['dimension'], 'dimension')}"]
-        if section["dimension"] is not None
-        else []
-    )
-    facts += [f"{section['distance']} distance"] if section["distance"] else []
-    return facts + ([f"compared with: {section['reference']}"] if section["reference"] else [])
+    facts = [f"by {section.level}"] if section.level else []
+    facts += [f"{number(section.items)} {noun(section.items, 'item')}"] if section.items is not None else []
+    facts += [f"{section.dimension} {noun(section.dimension, 'dimension')}"] if section.dimension is not None else []
+    facts += [f"{section.distance} distance"] if section.distance else []
+    return facts + ([f"compared with: {section.reference}"] if section.reference else [])
 
 
 def verdict(finding: VerdictRecord) -> dict[str, Any]:
     """Contents of the templates for a verdict."""
-    kind, severity = finding["kind"], finding["severity"]
+    kind, severity = finding.kind, finding.severity
     tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
     if severity == "full" or kind in (*RESULTS, "exploding-norm"):
         tone = "bad"
@@ -343,13 +337,13 @@ def verdict(finding: VerdictRecord) -> dict[str, Any]:
         "tone": tone,
         "sign": _SIGNS[tone],
         "words": f"{words}, {severity}" if severity else words,
-        "rule": _sentence(finding["rule"].replace(" x ", " × ")),
+        "rule": _sentence(finding.rule.replace(" x ", " × ")),
         "evidence": [
             (measure.name, measure.show(value), measure.meaning)
-            for measure, value in ((_measure(name), value) for name, value in finding["evidence"].items())
+            for measure, value in ((_measure(name), value) for name, value in finding.evidence.items())
         ],
-        "cause": finding["cause"],
-        "changes": finding["changes"],
+        "cause": finding.cause,
+        "changes": finding.changes,
     }
 
 
@@ -418,31 +412,29 @@ def _compares_recall(name: str) -> bool:
 
 def _flat(section: DiagnosisSection) -> dict[str, float]:
     """Measures by one name each; those of references, of finer levels and of sampling too."""
-    measures = section["measures"]
-    flat = {name: value for name, value in measures.items() if is_number(value)}
-    sampling = measures["sampling"] or {}
+    measures = section.measures
+    flat = {name: value for name, value in measures if is_number(value)}
+    sampling = measures.sampling or {}
     flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
-    for level, values in measures["fine"].items():
+    for level, values in measures.fine.items():
         flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
-    for ranked in measures["rankings"][:1]:
-        both = {name: ranked[name] for name in ("map_at_r", "reference_map_at_r")}
+    for ranked in measures.rankings[:1]:
+        both = {name: getattr(ranked, name) for name in ("map_at_r", "reference_map_at_r")}
         flat |= {name: value for name, value in both.items() if is_number(value)}
-    for comparison in measures["comparisons"]:
-        finer = "" if comparison["level"] == section["level"] else f"{comparison['level']}_"
+    for comparison in measures.comparisons:
+        finer = "" if comparison.level == section.level else f"{comparison.level}_"
         flat |= (
-            {f"{finer}{_OF}{comparison['reference']}": value}
-            if is_number(value := comparison["reference_recall"])
-            else {}
+            {f"{finer}{_OF}{comparison.reference}": value} if is_number(value := comparison.reference_recall) else {}
         )
     return flat
 
 
 def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]:
     """The columns of the class tables that need a word."""
-    tables = [table for section in sections.values() if (table := section["classes"])]
+    tables = [table for section in sections.values() if (table := section.classes)]
     known = [
         _COLUMNS[name]
-        for name in dict.fromkeys(name for class_table in tables for name in class_table["columns"])
+        for name in dict.fromkeys(name for class_table in tables for name in class_table.columns)
         if name in _COLUMNS
     ]
     return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
@@ -450,17 +442,17 @@ def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]
 
 def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any] | None:
     """The class table, the tightest class first."""
-    table = section["classes"]
-    if not table or not table["rows"]:
+    table = section.classes
+    if not table or not table.rows:
         return None
-    names, rows = table["columns"], table["rows"]
+    names, rows = table.columns, table.rows
     for row in rows:
         same_length(f"the class table of {label}", {"columns": len(names), "cells": len(row)})
     spread = names.index("spread") if "spread" in names else None
     spreads = [] if spread is None else [value for row in rows if is_number(value := row[spread])]
     if spread is not None and spreads:
         rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
-    tight = next((threshold["value"] for threshold in section["thresholds"] if threshold["name"] == "tight"), None)
+    tight = next((threshold.value for threshold in section.thresholds if threshold.name == "tight"), None)
     known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
     return {
         "count": len(rows),

@@ -15,16 +15,25 @@ from torch import Tensor
 
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
-from trivet.commands.diagnose.inputs import DiagnosisInput, DiagnosisOptions, subjects, unpaired
+from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.evaluate.measure_run import plane_coordinates
 from trivet.datasets.preview import item_title, preview_record
 from trivet.io.embedding_table import class_numbers
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.metrics import neighbours
-from trivet.metrics.points import as_points, spans
-from trivet.reports.diagnosis_record import DiagnosisRecord
-from trivet.reports.from_json import complete
+from trivet.metrics.points import Metric, as_points, spans
+from trivet.reports.diagnosis_record import (
+    ClassTable,
+    DiagnosisRecord,
+    DiagnosisSection,
+    DiagnosisSummary,
+    Histograms,
+    SectionScatter,
+    Spectrum,
+    ThresholdRecord,
+)
 from trivet.reports.run_record import RunRecord
+from trivet.reports.shared_records import NeighbourRecord, PlaneMap, QueryRecord
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps, work
 from trivet.runtime.text import counted
@@ -42,53 +51,67 @@ NAMED = 5  # classes that lost, in a note
 
 def diagnose_paths(
     paths: Sequence[Path],
-    request: DiagnosisOptions,
     *,
+    level: str | None = None,
+    fine: Sequence[str] | None = None,
+    references: Sequence[Path] = (),
+    distance: Metric | None = None,
+    split: str | None = None,
+    seed: int = 0,
+    data_root: Path | None = None,
     report: Path | None = None,
     command: str = "",
-) -> tuple[dict[str, Any], set[str]]:
+) -> tuple[list[DiagnosisSummary], list[str]]:
     """Diagnose files and runs, and write a page of them if `report` names one.
 
+    Args:
+        level, fine, references, distance, split, data_root: see `trivet.commands.diagnose.inputs.read_inputs`.
+        seed: of every sample.
+        command: the command line, for the page.
+
     Returns:
-        The `summary` of one embedding, or of several {"results": [summary, ...], "warnings": [text, ...] where they
-        cannot be compared}, with "report" if one was written;
-        and the kinds of all verdicts.
+        The summary of each embedding, and warnings where they cannot be compared.
 
     Raises:
-        ValueError: as `subjects` and `summary`.
+        ValueError: as `read_inputs` and `summary`.
         OSError: if the report cannot be written.
     """
+    inputs = [
+        (path, subject)
+        for path in paths
+        for subject in read_inputs(
+            path, level=level, fine=fine, references=references, distance=distance, split=split, data_root=data_root
+        )
+    ]
+    warnings = unpaired([subject for _, subject in inputs])
+    results: list[DiagnosisSummary] = []
+    sections: list[DiagnosisSection] = []
+    for path, subject in steps(inputs, "diagnosis"):
+        result, diagnosis = summary(subject, seed=seed)
+        if is_run_folder(path):
+            _name_causes(result, RunFolder(path).record())
+        results.append(result)
+        if report is not None:
+            with work("tables and map of the page"):
+                sections.append(_section(result, subject, diagnosis, seed=seed, map_points=MAP_POINTS))
     if report is not None:
         from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
 
-    inputs = [(path, subject) for path in paths for subject in subjects(path, request)]
-    diagnosed = [subject for _, subject in inputs]
-    results, sections, kinds = [], [], set[str]()
-    for path, subject in steps(inputs, "diagnosis"):
-        section, diagnosis = summary(subject, seed=request.seed)
-        if is_run_folder(path):
-            _name_causes(section, RunFolder(path).record())
-        results.append(section)
-        kinds |= {verdict.kind for verdict in diagnosis.verdicts}
-        if report is not None:
-            with work("tables and map of the page"):
-                sections.append(section | _page_section(subject, diagnosis, seed=request.seed, map_points=MAP_POINTS))
-    warnings = unpaired(diagnosed)
-    result: dict[str, Any] = (
-        results[0] if len(results) == 1 else {"results": results} | ({"warnings": warnings} if warnings else {})
-    )
-    if report is not None:
-        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         run = RunFolder(paths[0]).record() if len(paths) == 1 and is_run_folder(paths[0]) else None
-        page = {"sections": sections, "warnings": warnings, "history": run and run["history"], "command": command}
-        about = {"created": created, "trivet": trivet.__version__}
-        write_diagnosis_report(complete(DiagnosisRecord, page | about), report)
-        result = result | {"report": str(report)}
-    return result, kinds
+        record = DiagnosisRecord(
+            sections=sections,
+            warnings=warnings,
+            history=run and run["history"],
+            command=command,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            trivet=trivet.__version__,
+        )
+        write_diagnosis_report(record, report)
+    return results, warnings
 
 
-def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[dict[str, Any], Diagnosis]:
-    """The verdicts, measures and notes of an embedding as JSON, with what was diagnosed; and the diagnosis itself.
+def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary, Diagnosis]:
+    """The verdicts, measures and notes of an embedding, and the diagnosis itself.
 
     Raises:
         ValueError: as `trivet.collapse.diagnose`.
@@ -108,19 +131,18 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[dict[str, Any], 
         distance=subject.distance,
         seed=seed,
     )
-    diagnosed = diagnosis.as_json()
-    return {
-        "verdicts": diagnosed["verdicts"],
-        "measures": diagnosed["measures"],
-        "notes": [*diagnosed["notes"], *_lost(diagnosis, names), *notes],
-        "name": subject.name,
-        "split": subject.split,
-        "level": subject.level,
-        "distance": subject.distance,
-        "items": len(classes),
-        "dimension": int(subject.embeddings.shape[1]),
-        "reference": ", ".join(subject.references) or None,
-    }, diagnosis
+    result = DiagnosisSummary(
+        **diagnosis.as_json(),
+        name=subject.name,
+        split=subject.split,
+        level=subject.level,
+        distance=subject.distance,
+        items=len(classes),
+        dimension=int(subject.embeddings.shape[1]),
+        reference=", ".join(subject.references) or None,
+    )
+    result.notes += [*_lost(diagnosis, names), *notes]
+    return result, diagnosis
 
 
 def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
@@ -136,23 +158,20 @@ def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
     return [f"{counted(len(lost), 'class')} lost 20 points of recall@1 or more{which}: {most}."]
 
 
-def _name_causes(section: dict[str, Any], record: RunRecord | None) -> None:
-    """Give the verdict on the result the cause that the run found when it was evaluated, see
+def _name_causes(result: DiagnosisSummary, record: RunRecord | None) -> None:
+    """Give the verdict on the result the cause that was found when the run was evaluated, see
     `commands.diagnose.causes`."""
-    known = None if record is None else record["diagnosis"].get(section["split"])
-    if known is None or (known["level"], known["reference"]) != (section["level"], section["reference"]):
+    known = None if record is None else record["diagnosis"].get(result.split or "")
+    if known is None or (known.level, known.reference) != (result.level, result.reference):
         return
-    causes = {verdict["kind"]: verdict for verdict in known["verdicts"]}
-    for verdict in section["verdicts"]:
-        if verdict["kind"] == "worse-than-reference" and verdict["kind"] in causes:
-            verdict |= {name: causes[verdict["kind"]][name] for name in ("cause", "changes")}
+    causes = {verdict.kind: verdict for verdict in known.verdicts}
+    for verdict in result.verdicts:
+        if verdict.kind == "worse-than-reference" and verdict.kind in causes:
+            verdict.cause, verdict.changes = causes[verdict.kind].cause, causes[verdict.kind].changes
 
 
-def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int = MAP_POINTS) -> dict[str, Any]:
-    """`summary` with all that a page shows of it.
-
-    {"name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
-    "thresholds", "histograms", "spectrum", "classes", "scatter", "map", "queries"}; plain JSON without NaN.
+def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int = MAP_POINTS) -> DiagnosisSection:
+    """`summary` with all contents of a page.
 
     Args:
         map_points: items in the map; without any it is None.
@@ -160,27 +179,29 @@ def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int
     Raises:
         ValueError: as `trivet.collapse.diagnose`.
     """
-    section, diagnosis = summary(subject, seed=seed)
-    return section | _page_section(subject, diagnosis, seed=seed, map_points=map_points)
+    result, diagnosis = summary(subject, seed=seed)
+    return _section(result, subject, diagnosis, seed=seed, map_points=map_points)
 
 
-def _page_section(subject: DiagnosisInput, diagnosis: Diagnosis, *, seed: int, map_points: int) -> dict[str, Any]:
-    """The parts of a section that `summary` lacks."""
+def _section(
+    result: DiagnosisSummary, subject: DiagnosisInput, diagnosis: Diagnosis, *, seed: int, map_points: int
+) -> DiagnosisSection:
     (classes,), names = class_numbers(subject.labels[subject.level])
     points = as_points(subject.embeddings, distance=subject.distance)
     before = next(iter(subject.references.values()), None)
     reference = None if before is None else as_points(before, distance=subject.distance)
     drawn = class_sample(classes, DRAWN, least=8, seed=seed)
     near = _nearest(subject.embeddings, classes, drawn)
-    return {
-        "thresholds": [{"name": name, **asdict(threshold)} for name, threshold in THRESHOLDS.items()],
-        "histograms": _histograms(points, reference, classes, drawn),
-        "spectrum": {"values": _spectrum(points), "reference": None if reference is None else _spectrum(reference)},
-        "classes": _class_table(diagnosis, names),
-        "scatter": _scatter(subject, near),
-        "map": _map(subject, map_points, seed) if map_points else None,
-        "queries": _queries(subject, near, seed),
-    }
+    return DiagnosisSection(
+        **dict(result),
+        thresholds=[ThresholdRecord(name=name, **asdict(threshold)) for name, threshold in THRESHOLDS.items()],
+        histograms=_histograms(points, reference, classes, drawn),
+        spectrum=Spectrum(values=_spectrum(points), reference=None if reference is None else _spectrum(reference)),
+        classes=_class_table(diagnosis, names),
+        scatter=_scatter(subject, near),
+        map=_map(subject, map_points, seed) if map_points else None,
+        queries=_queries(subject, near, seed),
+    )
 
 
 def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list[str]:
@@ -243,17 +264,17 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     return _Near(queries.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
 
 
-def _scatter(subject: DiagnosisInput, near: _Near) -> dict[str, Any]:
+def _scatter(subject: DiagnosisInput, near: _Near) -> SectionScatter:
     labels = subject.labels[subject.level]
-    return {
-        "s_ap": np.round(near.s_ap, 5).tolist(),
-        "s_an": np.round(near.s_an, 5).tolist(),
-        "ids": [subject.ids[row] for row in near.rows.tolist()],
-        "labels": labels[near.rows].tolist(),
-    }
+    return SectionScatter(
+        s_ap=np.round(near.s_ap, 5).tolist(),
+        s_an=np.round(near.s_an, 5).tolist(),
+        ids=[subject.ids[row] for row in near.rows.tolist()],
+        labels=labels[near.rows].tolist(),
+    )
 
 
-def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, rows: npt.NDArray[Any]) -> dict[str, Any]:
+def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, rows: npt.NDArray[Any]) -> Histograms:
     """Shares of the distances inside and between classes, each over the mean of its own embedding."""
     left, right = np.triu_indices(len(rows), 1)
     same = classes[rows[left]] == classes[rows[right]]
@@ -275,7 +296,7 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
     before = {
         f"reference_{side}": shares(distances[1][pairs]) if distances[1:] else None for side, pairs in sides.items()
     }
-    return {"edges": [_short(edge) for edge in edges], **current, **before}
+    return Histograms(edges=[round(float(edge), 5) for edge in edges], **current, **before)
 
 
 def _spectrum(points: Tensor) -> list[float]:
@@ -283,7 +304,7 @@ def _spectrum(points: Tensor) -> list[float]:
     return [round(value, 8) for value in (values[:SINGULAR_VALUES] / (values.sum() or 1.0)).tolist()]
 
 
-def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
+def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> ClassTable:
     """The table of classes; of too many, the largest."""
     measured = diagnosis.measures.per_class
     columns: dict[str, Sequence[Any]] = {
@@ -297,19 +318,19 @@ def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> dict[str, Any]:
     if measured.retention is not None:
         columns["retention"] = [_short(value) for value in measured.retention]
     largest = np.sort(np.argsort(-measured.items, kind="stable")[:CLASSES]).tolist()
-    return {"columns": list(columns), "rows": [[column[c] for column in columns.values()] for c in largest]}
+    return ClassTable(columns=list(columns), rows=[[column[c] for column in columns.values()] for c in largest])
 
 
-def _map(subject: DiagnosisInput, most: int, seed: int) -> dict[str, Any]:
+def _map(subject: DiagnosisInput, most: int, seed: int) -> PlaneMap:
     (finest,), _ = class_numbers(_finest(subject.labels))
     sample = class_sample(finest, most, least=20, seed=seed)
     previews = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
-    return {
-        "coordinates": plane_coordinates(subject.embeddings[sample], seed=seed),
-        "labels": {level: names[sample].tolist() for level, names in subject.labels.items()},
-        "ids": [item_title(subject.ids[i], preview) for i, preview in zip(sample.tolist(), previews, strict=True)],
-        "thumbnails": [] if subject.show is None else [preview_record(preview)["thumbnail"] for preview in previews],
-    }
+    return PlaneMap(
+        coordinates=plane_coordinates(subject.embeddings[sample], seed=seed),
+        labels={level: names[sample].tolist() for level, names in subject.labels.items()},
+        ids=[item_title(subject.ids[i], preview) for i, preview in zip(sample.tolist(), previews, strict=True)],
+        thumbnails=[] if subject.show is None else [preview_record(preview)["thumbnail"] for preview in previews],
+    )
 
 
 def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
@@ -317,7 +338,7 @@ def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
     return max(labels.values(), key=lambda names: len(class_numbers(names)[1]))
 
 
-def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, Any]:
+def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, list[QueryRecord]]:
     """The items whose nearest positive stands first and last among their neighbours, and random ones."""
     margin = near.s_ap - near.s_an
     best = np.lexsort((-margin, near.nearer))
@@ -329,25 +350,21 @@ def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, Any]:
     k = min(NEIGHBOURS, len(subject.embeddings) - 1)
 
     def item(i: int) -> dict[str, Any]:
-        names = {level: str(column[i]) for level, column in subject.labels.items()}
-        return {
-            "id": subject.ids[i],
-            **preview_record(subject.show and subject.show(i)),
-            "labels": names,
-        }
+        labels = {level: str(column[i]) for level, column in subject.labels.items()}
+        return {"id": subject.ids[i], **preview_record(subject.show and subject.show(i)), "labels": labels}
 
-    by_kind: dict[str, Any] = {}
+    by_kind: dict[str, list[QueryRecord]] = {}
     for kind, positions in chosen.items():
         nearest = neighbours(subject.embeddings, near.rows[positions], k, distance="cosine")
         by_kind[kind] = [
-            item(int(near.rows[position]))
-            | {
-                "why": _why(near, position),
-                "neighbours": [
-                    item(i) | {"similarity": round(1 - float(d), 4)}
+            QueryRecord(
+                **item(int(near.rows[position])),
+                why=_why(near, position),
+                neighbours=[
+                    NeighbourRecord(**item(i), similarity=round(1 - float(d), 4))
                     for i, d in zip(nearest.indices[number].tolist(), nearest.distances[number], strict=True)
                 ],
-            }
+            )
             for number, position in enumerate(positions.tolist())
         ]
     return by_kind

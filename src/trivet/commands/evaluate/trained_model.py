@@ -154,7 +154,8 @@ def write_evaluation(
     seconds += sections["evaluation_seconds"]
     record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
     steps = _steps(record, config)
-    name_causes(diagnosed, Trained(datasets, splits.level, config, record["history"], model, untrained, steps))
+    history = read_run(record)["history"]
+    name_causes(diagnosed, Trained(datasets, splits.level, config, history, model, untrained, steps))
     record["diagnosis"] = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}

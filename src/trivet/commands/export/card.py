@@ -152,9 +152,9 @@ def _cell(value: object, interval: Mapping[str, Sequence[Any] | None]) -> str:
 def _diagnosed(record: RunRecord) -> str:
     lines = []
     for split, section in record["diagnosis"].items():
-        for verdict in section["verdicts"]:
-            verdict_text = ", ".join([verdict["kind"].replace("-", " "), *filter(None, [verdict["severity"]])])
-            rule = _short(verdict["rule"]).rstrip(".")
+        for verdict in section.verdicts:
+            verdict_text = ", ".join([verdict.kind.replace("-", " "), *filter(None, [verdict.severity])])
+            rule = _short(verdict.rule).rstrip(".")
             lines.append(f"- {escaped(DIAGNOSED.get(split, split))}: {escaped(verdict_text)}: {escaped(rule)}.")
     return "\n".join(["## Diagnosis\n", *lines]) if lines else "## Diagnosis\n\nThis run was not diagnosed."
 
@@ -182,7 +182,7 @@ def _limits(record: RunRecord) -> str:
     if noise is not None and noise["rate"]:
         lines.append(f"Of the training labels, {percent(noise['rate'])} % were made wrong on purpose.")
     tolerance = record["label_noise"]["strategy"]["tolerance"]
-    if tolerance is not None and (rate := tolerance["rate"]["value"]) is not None:
+    if tolerance is not None and (rate := tolerance["rate"].value) is not None:
         lines.append(
             f"The sampling tolerates about {percent(rate)} % of wrong labels; how many there are was not measured."
         )

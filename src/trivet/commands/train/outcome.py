@@ -34,8 +34,8 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
     configured = record["settings"].get("data", {}).get("level")
     main = next((level for level in (configured, record["level"]) if level in trained), next(iter(trained), ""))
     diagnosed = record["diagnosis"].get(split)
-    kinds = [item["kind"] for item in diagnosed["verdicts"]] if diagnosed else []
-    by_chance = diagnosed["level"] if diagnosed and "no-better-than-chance" in kinds else None
+    kinds = [item.kind for item in diagnosed.verdicts] if diagnosed else []
+    by_chance = diagnosed.level if diagnosed and "no-better-than-chance" in kinds else None
     rows = []
     cuts = record["prefixes"].get(split, [])
     chosen_level = (choice["level"] or record["level"]) if (choice := record["choosing"]) else None
@@ -131,18 +131,18 @@ def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
         return []
     for split in record["evaluation"]:
         diagnosed = record["diagnosis"].get(split)
-        if diagnosed is None or any(comparison["kind"] in RESULTS for comparison in diagnosed["verdicts"]):
+        if diagnosed is None or any(comparison.kind in RESULTS for comparison in diagnosed.verdicts):
             continue
-        for level in dict.fromkeys(comparison["level"] for comparison in diagnosed["measures"]["rankings"]):
+        for level in dict.fromkeys(comparison.level for comparison in diagnosed.measures.rankings):
             lower = [
                 comparison
-                for comparison in diagnosed["measures"]["rankings"]
-                if comparison["level"] == level and comparison["worse"]
+                for comparison in diagnosed.measures.rankings
+                if comparison.level == level and comparison.worse
             ]
             if lower:
-                against = [(row["reference_map_at_r"], row["reference"]) for row in lower]
+                against = [(row.reference_map_at_r, row.reference) for row in lower]
                 others = [f"{_percent(value)} of {_REFERENCES.get(name, name)}" for value, name in against]
-                lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0]['map_at_r'])}, against {_list(others)})")
+                lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0].map_at_r)}, against {_list(others)})")
     prefix = "The nearest item is found as often, but less of its class: "
     return [("warn", f"{prefix}{', '.join(lower_in)}.")] if lower_in else []
 
@@ -265,18 +265,18 @@ def cause_lines(record: RunRecord) -> list[str]:
     """
     diagnosed = record["diagnosis"]
     bad = {
-        split: [first, *(item for item in verdicts if item["kind"] not in RESULTS)]
+        split: [first, *(item for item in verdicts if item.kind not in RESULTS)]
         for split in dict.fromkeys([*record["evaluation"], *diagnosed])
-        for verdicts in [diagnosed[split]["verdicts"] if split in diagnosed else []]
-        for first in [item for item in verdicts if item["kind"] in RESULTS][:1]
+        for verdicts in [diagnosed[split].verdicts if split in diagnosed else []]
+        for first in [item for item in verdicts if item.kind in RESULTS][:1]
     }
     for split, (first, *others) in bad.items():
         where = f" ({split})" if len(bad) > 1 else ""
-        cause = first["cause"]
+        cause = first.cause
         if cause == BELOW and others:
             first = others[0]
-            cause = f"{first['kind'].replace('-', ' ')}: {first['rule']}. {first['cause']}"
-        return [f"Cause{where}: {cause}", *(f"Change {n}: {item}" for n, item in enumerate(first["changes"], 1))]
+            cause = f"{first.kind.replace('-', ' ')}: {first.rule}. {first.cause}"
+        return [f"Cause{where}: {cause}", *(f"Change {n}: {item}" for n, item in enumerate(first.changes, 1))]
     return []
 
 
@@ -290,13 +290,13 @@ def _helped(
         return "bad", "No better than chance", f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
     if not compared:
         return None
-    if lost := [item for item in compared if item["outcome"] == "worse"]:
-        begun = any(item["reference"] in _BEGUN_AS for item in lost)
+    if lost := [item for item in compared if item.outcome == "worse"]:
+        begun = any(item.reference in _BEGUN_AS for item in lost)
         return "bad", _WORSE if begun else _RAW_BETTER, _numbers(share, lost)
-    begun_as = [item for item in compared if item["reference"] in _BEGUN_AS]
-    if begun_as and all(item["outcome"] == "better" for item in begun_as):
+    begun_as = [item for item in compared if item.reference in _BEGUN_AS]
+    if begun_as and all(item.outcome == "better" for item in begun_as):
         return "good", _HELPED, ""
-    if uncertain := [item for item in compared if item["outcome"] == "open"]:
+    if uncertain := [item for item in compared if item.outcome == "open"]:
         return "warn", _PERHAPS_WORSE, _numbers(share, uncertain)
     return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
 
@@ -334,8 +334,7 @@ def _percent(share: float | None) -> str:
 
 def _numbers(share: float, compared: Sequence[RecallComparison]) -> str:
     against = [
-        f"{_percent(item['reference_recall'])} of {_REFERENCES.get(item['reference'], item['reference'])}"
-        for item in compared
+        f"{_percent(item.reference_recall)} of {_REFERENCES.get(item.reference, item.reference)}" for item in compared
     ]
     return f" (recall@1 {_percent(share)}, against {_list(against)})" if against else ""
 
@@ -357,7 +356,7 @@ def _sentence(
     text += f", against {_list(others)}." if others else "."
     # Compared as shown, so that a difference nobody can see is called none.
     rounded = round(100 * share, 1)
-    doubtful = {item["reference"] for item in compared if item["outcome"] != "worse"}
+    doubtful = {item.reference for item in compared if item.outcome != "worse"}
     above = [name for name, recall in references.items() if round(100 * recall, 1) > rounded]
     higher, perhaps = (
         [_REFERENCES.get(name, name) for name in above if (name in doubtful) == doubt] for doubt in (False, True)

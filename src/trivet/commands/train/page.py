@@ -19,6 +19,7 @@ from trivet.commands.diagnose.page import (
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
+from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
 from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord
@@ -39,19 +40,17 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
     parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    previews = {
-        split: (content["level"], {"random": content["queries"]}) for split, content in record["neighbours"].items()
-    }
-    previews |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
+    previews = {split: (content.level, {"random": content.queries}) for split, content in record["neighbours"].items()}
+    previews |= {split: (section.level, section.queries) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
         split: groups
         for split in unseen_first(previews)
         if (groups := grouped_queries(*previews[split], pictures)) is not None
     }
-    planes = {split: plane for split, section in diagnosed.items() if (plane := section["map"])} | record["maps"]
+    planes = {split: plane for split, section in diagnosed.items() if (plane := section.map)} | record["maps"]
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
     scatters = {
-        split: {section["level"]: dots} for split, section in diagnosed.items() if (dots := section["scatter"])
+        split: {section.level: dots} for split, section in diagnosed.items() if (dots := section.scatter)
     } | record["scatter"]
     scatter = {
         split: {level: triplet_dots(f"{split}, {level}", content) for level, content in scatters[split].items()}
@@ -251,14 +250,12 @@ def _as_verdict(event: EventRecord) -> dict[str, Any]:
     if event["forecast"] is not None:
         evidence["forecast_of_a_collapse_of_the_network"] = event["forecast"]
     return verdict(
-        {
-            "kind": event["kind"],
-            "severity": None,
-            "rule": f"at step {number(event['step'])}: {event['rule']}",
-            "evidence": evidence,
-            "cause": "",
-            "changes": event["changes"],
-        }
+        VerdictRecord(
+            kind=event["kind"],
+            rule=f"at step {number(event['step'])}: {event['rule']}",
+            evidence=evidence,
+            changes=event["changes"],
+        )
     )
 
 

@@ -28,7 +28,7 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
         "comparisons": record["comparisons"],
         "chosen_comparisons": record["chosen_comparisons"],
         "prefixes": record["prefixes"],
-        "verdicts": {split: section["verdicts"] for split, section in record["diagnosis"].items()},
+        "verdicts": {split: section.verdicts for split, section in record["diagnosis"].items()},
         "intervals": {} if first is None else record["intervals"].get(first, {}),
         "collapse": record["collapse"],
         "events": record["monitor"]["events"],

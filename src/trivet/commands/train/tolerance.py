@@ -113,8 +113,7 @@ def noise_curve(record: RunRecord) -> dict[str, Any] | None:
         return None
     names: dict[Literal["skew", "wrong_skew"], str] = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
     series = {
-        name: [estimate["value"] if (estimate := phase[key]) else None for phase in along]
-        for key, name in names.items()
+        name: [estimate.value if (estimate := phase[key]) else None for phase in along] for key, name in names.items()
     }
     return {
         "title": "Skew of the picked negatives",
@@ -137,19 +136,19 @@ def _advice(record: RunRecord, run: str) -> str:
 
 def _more(rate: float, tolerated: EstimateRecord) -> str:
     """ "is" above the interval, "may be" in it, and nothing below it."""
-    low, high = (tolerated["value"] if end is None else end for end in tolerated["interval"])
+    low, high = (tolerated.value if end is None else end for end in tolerated.interval)
     if low is None or high is None or rate < low:
         return ""
     return "is" if rate > high else "may be"
 
 
 def _with_ends(estimate: EstimateRecord) -> str:
-    ends = [f"{end:.2f}" for end in estimate["interval"] if end is not None]
-    return f"{estimate['value'] or 0:.2f}" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
+    ends = [f"{end:.2f}" for end in estimate.interval if end is not None]
+    return f"{estimate.value or 0:.2f}" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
 
 
 def _cells(estimate: EstimateRecord) -> tuple[str, str]:
-    value, *ends = (f"{bound:.3g}" if is_number(bound) else "∞" for bound in (estimate["value"], *estimate["interval"]))
+    value, *ends = (f"{bound:.3g}" if is_number(bound) else "∞" for bound in (estimate.value, *estimate.interval))
     return value, " to ".join(ends)
 
 
