@@ -10,7 +10,7 @@ from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
 class VerdictRecord(Record):
     """A finding, see `trivet.collapse.Verdict`."""
 
-    kind: str
+    kind: str = ""
     severity: str | None = None
     evidence: dict[str, Number | None] = {}
     rule: str = ""
@@ -21,8 +21,8 @@ class VerdictRecord(Record):
 class RecallComparison(Record):
     """Recall@1 and that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
 
-    reference: str
-    level: str
+    reference: str = ""
+    level: str = ""
     queries: int | None = None
     recall: Number | None = None
     reference_recall: Number | None = None
@@ -35,8 +35,8 @@ class RecallComparison(Record):
 class RankingComparison(Record):
     """MAP@R and that of a reference, see `trivet.collapse.Comparison`."""
 
-    reference: str
-    level: str
+    reference: str = ""
+    level: str = ""
     queries: int | None = None
     map_at_r: Number | None = None
     reference_map_at_r: Number | None = None
@@ -117,7 +117,7 @@ class DiagnosisSummary(Record):
 class ThresholdRecord(Record):
     """A threshold of a rule, see `trivet.collapse.Threshold`."""
 
-    name: str
+    name: str = ""
     value: Number
     measure: str = ""
     meaning: str = ""

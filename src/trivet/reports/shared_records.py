@@ -27,7 +27,7 @@ class EstimateRecord(Record):
 class ItemRecord(Record):
     """An item with its thumbnail, a data URI, or its text; its labels are level -> class name."""
 
-    id: str
+    id: str = ""
     thumbnail: str | None = None
     text: str | None = None
     labels: dict[str, str] = {}

@@ -13,6 +13,7 @@ from tests.watched import HOSTILE, Watched
 
 from trivet.commands.train.outcome import cause_lines, result_lines
 from trivet.commands.train.tolerance import noise_lines
+from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.page import duration, image, moment, number, percent, points
 from trivet.reports.run_record import read_run
 from trivet.runtime.text import BELOW
@@ -676,7 +677,7 @@ def test_a_cause_names_its_split_and_what_stands_below() -> None:
         return {"kind": kind, "rule": f"rule of {kind}", "cause": cause, "changes": [f"against {kind}"]}
 
     def told(**verdicts: list[dict[str, Any]]) -> list[str]:
-        diagnosed = {split: {"verdicts": found} for split, found in verdicts.items()}
+        diagnosed = {split: DiagnosisSection.read({"verdicts": found}) for split, found in verdicts.items()}
         return cause_lines({"evaluation": dict.fromkeys(("seen", "unseen")), "diagnosis": diagnosed})  # type: ignore[typeddict-item]  # what is read of a record
 
     worse, healthy = verdict("worse-than-reference", "It began lower."), [verdict("healthy", "Well spread.")]

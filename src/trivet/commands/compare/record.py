@@ -9,7 +9,7 @@ from trivet.reports.shared_records import Ends, ItemRecord, NeighbourRecord
 class Finding(Record):
     """A verdict or an event in short: its kind, its severity, and the rule."""
 
-    kind: str
+    kind: str = ""
     severity: str | None = None
     rule: str = ""
 
@@ -59,14 +59,14 @@ class ComparedRun(Record):
 class SideRecord(Record):
     """Runs that differ in nothing but the seed or the fold."""
 
-    name: str
+    name: str = ""
     runs: list[str] = []
 
 
 class DifferingSetting(Record):
     """A setting, or a fact, that is not the same in all sides: its values in each, one for each that occurs."""
 
-    name: str
+    name: str = ""
     values: list[list[str]] = []
 
 
@@ -76,7 +76,7 @@ class Row(Record):
     An interval is over classes, or over queries where there are fewer than five classes.
     """
 
-    run: str
+    run: str = ""
     measures: dict[str, Number | None] = {}
     intervals: dict[str, Ends] = {}
     references: dict[str, Number | None] = {}
@@ -85,8 +85,8 @@ class Row(Record):
 class Mean(Record):
     """A measure of the runs of a side: mean and standard deviation."""
 
-    side: str
-    measure: str
+    side: str = ""
+    measure: str = ""
     mean: Number | None = None
     deviation: Number | None = None
 
@@ -94,8 +94,8 @@ class Mean(Record):
 class PairDifference(Record):
     """A measure of a run less that of its partner, on the same queries."""
 
-    of: str
-    less: str
+    of: str = ""
+    less: str = ""
     difference: Number | None = None
 
 
@@ -105,22 +105,22 @@ class SideDifference(Record):
     `outcome` is "better", "worse" or "open": no clear difference.
     """
 
-    of: str
-    less: str
-    measure: str
+    of: str = ""
+    less: str = ""
+    measure: str = ""
     value: Number | None = None
     reference: Number | None = None
     difference: Number | None = None
     interval: Ends | None = None
-    outcome: str
+    outcome: str = ""
     pairs: list[PairDifference] = []
 
 
 class LevelTable(Record):
     """Measures of all runs on a split at a level; `chance` is that of recall@1."""
 
-    split: str
-    level: str
+    split: str = ""
+    level: str = ""
     queries: int | None = None
     classes: int | None = None
     chance: Number | None = None
@@ -136,7 +136,7 @@ class LevelTable(Record):
 class RunNeighbours(Record):
     """Neighbours of a query in a run, nearest first."""
 
-    run: str
+    run: str = ""
     neighbours: list[NeighbourRecord] = []
 
 
