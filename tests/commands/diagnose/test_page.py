@@ -325,7 +325,8 @@ def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
 def test_embeddings_of_one_name_are_told_apart() -> None:
     sections = [{"name": "a"}, {"name": "a", "split": "test"}, {"name": "a"}, {"name": "a"}, {}]
     whole = [complete(DiagnosisSection, section) for section in sections]
-    assert list(named_sections([DiagnosisSection.read(one) for one in whole])) == [
+    found = named_sections([DiagnosisSection.read(one) for one in whole])
+    assert list(found) == [
         "a",
         "a, test",
         "a (2)",
