@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from trivet.commands.demo.record import DemoRecord
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord, read_run
 
@@ -41,7 +40,7 @@ def test_what_is_there_stays_and_is_completed_inside() -> None:
     assert read_run(record) == record
 
 
-@pytest.mark.parametrize("kind", [RunRecord, DemoRecord])
+@pytest.mark.parametrize("kind", [RunRecord])
 def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
     once = complete(kind, {})
     assert complete(kind, once) == once

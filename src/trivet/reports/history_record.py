@@ -23,7 +23,7 @@ class Moment(Record):
     between: list[Number] = []
 
 
-class Motion(Record):
+class MotionRecord(Record):
     """Predicted motion of triplets by a gradient step; rows of the changes by `s_an`."""
 
     loss: str = ""
@@ -42,4 +42,4 @@ class HistoryRecord(Record):
     items: int | None = None
     moments: list[Moment] = []
     edges: list[Number] = []
-    field: Motion | None = None
+    field: MotionRecord | None = None
