@@ -676,10 +676,8 @@ KEY = ("part", "case", "anchors", "references", "dimension", "samples")
 class Results:
     """Rows, written to disk as soon as they are known."""
 
-    def __init__(self, path: Path, device: str, *, resume: bool, before: Path | None) -> None:
+    def __init__(self, path: Path, device: str, *, resume: bool) -> None:
         self.path, self.device = path, device
-        earlier = json.loads(before.read_text()) if before else {"created": None, "environment": {}, "rows": []}
-        kept = (*KEY, "ratio", "speedup")
         self.record: dict[str, Any] = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg()[0],
@@ -688,13 +686,6 @@ class Results:
             "rows": [],
             "refused": [],
             "failed": [],
-            "before": {
-                "created": earlier["created"],
-                "processor": earlier["environment"].get("processor"),
-                "rows": [
-                    {key: row.get(key) for key in kept} for row in earlier["rows"] if row["part"] in ("named", "bank")
-                ],
-            },
         }
         if resume and path.exists():
             found = json.loads(path.read_text())
@@ -703,7 +694,7 @@ class Results:
                     f"--resume needs results of the same environment: got {found['environment']} in {path} and "
                     f"{self.record['environment']} here; give another --output, or leave --resume out."
                 )
-            self.record |= {key: found[key] for key in ("created", "load", "rows", *([] if before else ["before"]))}
+            self.record |= {key: found[key] for key in ("created", "load", "rows")}
 
     @property
     def rows(self) -> list[Row]:
@@ -779,7 +770,6 @@ def verdict(row: Row) -> str:
 def page(record: dict[str, Any]) -> str:
     """The results as a page."""
     place, rows = record["environment"], record["rows"]
-    earlier = {key_of(row): row for row in record["before"]["rows"]}
     text = [
         "# Time and memory of strategies and losses",
         f"Written by `benchmarks/core.py`, started {record['created']} at load {record['load']:.2f}. "
@@ -790,12 +780,7 @@ def page(record: dict[str, Any]) -> str:
         "rounds is shown. Times as fast: the peer's time divided by Trivet's. Values and gradients were compared with "
         f"the peer's at N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
         "except where the notes give a difference. A peer that needs more than "
-        f"{PEER_MEMORY / 2**30:g} GiB is left out."
-        + (
-            f" Before: the numbers of {record['before']['created'][:10]}, processor {record['before']['processor']}."
-            if earlier
-            else ""
-        ),
+        f"{PEER_MEMORY / 2**30:g} GiB is left out.",
     ]
     judged = [goal for row in rows for goal in row["goals"]]
     if judged:
@@ -819,16 +804,14 @@ def page(record: dict[str, Any]) -> str:
         text += [f"## {title}"] if groups else []
         for (dimension, samples), group in groups.items():
             text.append(f"### d = {dimension}, {samples} per class")
-            head = ["case", "N", "floor ms", "Trivet ms", "x floor", "before", f"{PEER} ms", "times as fast", "before",
+            head = ["case", "N", "floor ms", "Trivet ms", "x floor", f"{PEER} ms", "times as fast",
                     "goals", "notes"]  # fmt: skip
             lines = [
                 [
                     row["case"],
                     str(row["anchors"]),
                     *(short(row.get(key)) for key in ("floor_ms", "ms", "ratio")),
-                    short(earlier.get(key_of(row), {}).get("ratio")),
                     *(short(row.get(key)) for key in ("peer_ms", "speedup")),
-                    short(earlier.get(key_of(row), {}).get("speedup")),
                     verdict(row),
                     "; ".join(row["notes"]),
                 ]
@@ -998,7 +981,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--memory-sizes", type=int, nargs="+", default=[8192, 32_768])
     parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a result")
     parser.add_argument("--small-rounds", type=int, default=20, help=f"of batches up to {SMALL[1]}")
-    parser.add_argument("--before", type=Path, help="earlier results, which the page shows beside the new ones")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help=f"measure {PEER} too")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "core.json")
@@ -1030,7 +1012,7 @@ def main() -> None:
     if not measurements:
         parser.error(f"--filter must be part of a case's name: got {options.filter!r}; see NAMED in {__file__}.")
     try:
-        results = Results(options.output, options.device, resume=options.resume, before=options.before)
+        results = Results(options.output, options.device, resume=options.resume)
     except ValueError as error:
         parser.error(str(error))
     measure(measurements, results, options)
