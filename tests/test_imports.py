@@ -7,9 +7,11 @@ import re
 import runpy
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
+PACKAGES = SOURCE.parent
 ARCHITECTURE = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_architecture.py"))
 LEVEL = {name: level for level, names in enumerate(ARCHITECTURE["LAYERS"]) for name in names}
 LINES, METHODS = 600, 13
@@ -103,3 +105,22 @@ def test_the_library_never_imports_the_papers() -> None:
     sources = sorted(SOURCE.rglob("*.py"))
     imports = re.compile(r"^\s*(?:from|import)\s+trivet_papers\b", re.MULTILINE)
     assert [str(file) for file in sources if imports.search(file.read_text(encoding="utf-8"))] == []
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_circle_of_imports_in_either_package() -> None:
+    files = {module_of(file): file for file in PACKAGES.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, file in files.items():
+        used: set[str] = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                used |= {target if target in files else node.module for target in inner}
+        graph[name] = (used & files.keys()) - {name}
+    TopologicalSorter(graph).prepare()  # CycleError names the circle

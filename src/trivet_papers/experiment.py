@@ -169,7 +169,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimNumber:
     """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
 
     name: str
@@ -193,7 +193,7 @@ class JudgedClaim:
 
     claim: Claim
     verdict: Verdict
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ClaimNumber, ...]
     why: str = ""
 
 
@@ -236,20 +236,20 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     return JudgedClaim(claim, "cannot tell", tuple(outcomes), "; ".join(filter(None, (why, few))))
 
 
-def _lowest(outcome: Outcome) -> float:
+def _lowest(outcome: ClaimNumber) -> float:
     """The lower end of its interval; of seeds too few for a verdict, their mean."""
     return outcome.mean if len(outcome.values) < LEAST else _ends(outcome).low
 
 
-def _ends(outcome: Outcome) -> Interval:
+def _ends(outcome: ClaimNumber) -> Interval:
     assert outcome.interval is not None, "an interval needs two seeds"
     return outcome.interval
 
 
-def _outcome(name: str, values: Sequence[float]) -> Outcome:
+def _outcome(name: str, values: Sequence[float]) -> ClaimNumber:
     rounded = tuple(round(value, DIGITS) for value in values)
     mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
-    return Outcome(name, rounded, mean, interval)
+    return ClaimNumber(name, rounded, mean, interval)
 
 
 @dataclass(frozen=True)

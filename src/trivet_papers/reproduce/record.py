@@ -8,7 +8,7 @@ from trivet.reports.shared_records import Ends
 
 
 class OutcomeRecord(TypedDict):
-    """See `trivet_papers.experiment.Outcome`; `values` are those of the seeds."""
+    """See `trivet_papers.experiment.ClaimNumber`; `values` are those of the seeds."""
 
     name: str
     mean: float
