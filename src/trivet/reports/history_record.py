@@ -36,7 +36,7 @@ class MotionRecord(Record):
 
 
 class HistoryRecord(Record):
-    """All measurements; the bins between `edges` are in units of the mean distance at the first."""
+    """Measurements at all steps; the bins between `edges` are in units of the mean distance at the first."""
 
     level: str = ""
     items: int | None = None

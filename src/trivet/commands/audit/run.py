@@ -380,8 +380,8 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
     When their pictures and texts take more than 12 million characters, the items that follow are without.
     """
     (classes,), names = class_numbers(items.labels)
-    found = judgement.suspects
-    evidence, verdict = _evidence(found, classes, names), found.noise.verdict
+    judged = judgement.suspects
+    evidence, verdict = _evidence(judged, classes, names), judged.noise.verdict
     faces: dict[int, dict[str, str | None]] = {}
     spent = 0
 
@@ -397,7 +397,7 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
         return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, {})}
 
     def neighbours(i: int) -> list[NearbyItem]:
-        near, distances = found.neighbours[i, :PAGE_NEIGHBOURS], found.neighbour_distances[i, :PAGE_NEIGHBOURS]
+        near, distances = judged.neighbours[i, :PAGE_NEIGHBOURS], judged.neighbour_distances[i, :PAGE_NEIGHBOURS]
         cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
         return [
             NearbyItem(
@@ -421,7 +421,7 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
             outlier=row.outlier,
             neighbours=neighbours(i),
         )
-        for i, row in zip(found.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
+        for i, row in zip(judged.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
     ]
 
 

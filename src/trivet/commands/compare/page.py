@@ -350,9 +350,9 @@ def _gallery(shared: SharedGallery | None, pictures: Pictures) -> dict[str, Any]
         item = {name: value for name, value in query if name != "runs"}
         (drawn,) = gallery(level, [QueryRecord(**item)], pictures)
         per_run = []
-        for found in query.runs:
-            (judged,) = gallery(level, [QueryRecord(**item, neighbours=found.neighbours)], pictures)
-            per_run.append((found.run, judged["neighbours"]))
+        for run_neighbours in query.runs:
+            (judged,) = gallery(level, [QueryRecord(**item, neighbours=run_neighbours.neighbours)], pictures)
+            per_run.append((run_neighbours.run, judged["neighbours"]))
         queries.append(drawn | {"runs": per_run})
     pictured = any(query["picture"] is not None for query in queries)
     return {"split": shared.split, "level": level, "queries": queries, "pictures": pictured}

@@ -223,7 +223,9 @@ def _read(
         return _Sets(vectors.name, vectors, None, distance, cameras)
     queries, retrieved = vectors.select(protocol.query), vectors.select(protocol.retrieved)
     if vectors.ids is None:  # then the row identifies a query that is in the gallery itself
-        queries, retrieved = (replace(part, ids=part.rows.astype(np.str_)) for part in (queries, retrieved))
+        queries, retrieved = (
+            replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, retrieved)
+        )
     junk = protocol.counts()["junk"] or None
     return _Sets(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
 
