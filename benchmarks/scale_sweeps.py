@@ -149,8 +149,8 @@ def trained_alone(sweep: Sweep, one: Outcome, folder: Path) -> bool:
         splits = load_splits(config, None)
         splits = replace(splits, evaluation={"validation": splits.evaluation["validation"]})
         record = train(config, folder / f"alone-{one.place}", splits=splits)
-        looks = record["choosing"]["looks"] if record["choosing"] else []
-        if looks[-1]["value"] != run["value"]:
+        checks = record["choosing"]["checks"] if record["choosing"] else []
+        if checks[-1]["value"] != run["value"]:
             return False
     return True
 

@@ -86,7 +86,7 @@ def bare(config: RunConfig, splits: Splits, steps: int) -> tuple[float, dict[str
 
 def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float, dict[str, Tensor]]:
     """Seconds per step, seconds per look at a fixed sample, and the weights at the end."""
-    parts, stamps, looks = Components(config, splits), [], []
+    parts, stamps, checks = Components(config, splits), [], []
     history, learner = parts.state.history, parts.state.learner
     look = history.measure
 
@@ -94,7 +94,7 @@ def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float,
         began, seen = time.perf_counter(), len(history.moments)
         look(step, model)
         if len(history.moments) > seen:
-            looks.append((step, time.perf_counter() - began))
+            checks.append((step, time.perf_counter() - began))
 
     history.measure = timed  # type: ignore[method-assign]  # to time the looks apart
     with tempfile.TemporaryDirectory() as folder, RunFolder(Path(folder) / "run").new(config, force=False):
@@ -109,8 +109,8 @@ def trivet(config: RunConfig, splits: Splits, steps: int) -> tuple[float, float,
         batches = parts.batches_from(0)
         batches.steps = steps
         fit(learner, batches)
-    apart = sum(seconds for step, seconds in looks if step > WARM)
-    return _per_step(stamps, apart), statistics.mean(seconds for _, seconds in looks), learner.model.state_dict()
+    apart = sum(seconds for step, seconds in checks if step > WARM)
+    return _per_step(stamps, apart), statistics.mean(seconds for _, seconds in checks), learner.model.state_dict()
 
 
 def _per_step(stamps: list[float], apart: float) -> float:

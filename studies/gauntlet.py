@@ -249,13 +249,13 @@ def trace(run: Run) -> dict[str, Any]:
     )
     steps = config.training.num_steps
     looks_at = {0, 1, 2, 5, 10, 15, 20, 30, 40, 60, 80, *range(100, steps, 20), steps}
-    looks = []
+    checks = []
     monitor = CollapseMonitor()
     model.train()
     plan = Batches(train, level, batches, None, seed=config.seed, start=0, steps=steps)
     for step, (images, labels, *_) in enumerate(plan):
         if step in looks_at:
-            looks.append(_look(step, model, held_out, level))
+            checks.append(_look(step, model, held_out, level))
         index = batches.batch(*divmod(step, batches.steps_per_epoch))
         fine = None if finest == level else torch.from_numpy(train.labels[finest][index])
         embeddings = model(images)
@@ -266,7 +266,7 @@ def trace(run: Run) -> dict[str, Any]:
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-    looks.append(_look(steps, model, held_out, level))
+    checks.append(_look(steps, model, held_out, level))
     return {
         "task": run.task.name,
         "setting": run.setting.name,
@@ -274,7 +274,7 @@ def trace(run: Run) -> dict[str, Any]:
         "steps": steps,
         "finest": finest,
         "coarse": run.task.coarse,
-        "looks": looks,
+        "checks": checks,
         "monitor": monitor.as_json(),
     }
 
@@ -323,11 +323,11 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
     tight classes, at least 5 points below the best and 5 below the run's own best. harmless: a narrow cone that cost
     less than 5 points; such runs are not counted. Otherwise healthy, however well it did.
     """
-    end, finest = traced["looks"][-1], traced["finest"]
+    end, finest = traced["checks"][-1], traced["finest"]
     lost = best - end[finest] >= HARM
     if end["distance"] < NARROW * end["norm"] or not end["norm"] > 0:
         return "network-collapse" if lost else "harmless"
-    own = max(look[finest] for look in traced["looks"])
+    own = max(look[finest] for look in traced["checks"])
     if traced["coarse"] and lost and own - end[finest] >= LOST and end["within_between"] < TIGHT:
         return "class-collapse"
     return "healthy"
@@ -336,7 +336,7 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     """The first check 5 points of recall@1 below the best before it; for good: it never recovers."""
     best, found = 0.0, None
-    for look in traced["looks"]:
+    for look in traced["checks"]:
         value = look[traced["finest"]]
         if best - value < LOST:
             found = None if for_good else found
@@ -365,12 +365,12 @@ def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same with "fate" and "harm"; the best of a task is the best of its runs here."""
     best: dict[str, float] = {}
     for traced in traces:
-        best[traced["task"]] = max(best.get(traced["task"], 0.0), traced["looks"][-1][traced["finest"]])
+        best[traced["task"]] = max(best.get(traced["task"], 0.0), traced["checks"][-1][traced["finest"]])
     return [
         {
             **traced,
             "fate": fate(traced, best[traced["task"]]),
-            "harm": best[traced["task"]] - traced["looks"][-1][traced["finest"]],
+            "harm": best[traced["task"]] - traced["checks"][-1][traced["finest"]],
         }
         for traced in traces
     ]
@@ -458,7 +458,7 @@ def judged(traces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "task": traced["task"],
                 "setting": traced["setting"],
                 "fate": traced["fate"],
-                "recall@1": traced["looks"][-1][traced["finest"]],
+                "recall@1": traced["checks"][-1][traced["finest"]],
                 "harm": traced["harm"],
                 "called": None if first is None else first["kind"],
                 "at": None if first is None else first["step"],

@@ -579,7 +579,7 @@ class Both:
 
     def __init__(self, classes: np.ndarray, fine: np.ndarray | None, steps: int) -> None:
         self.alone, self.probed = CollapseMonitor(steps=steps), CollapseMonitor(steps=steps)
-        self.looks: dict[int, ProbeResult] = {}
+        self.checks: dict[int, ProbeResult] = {}
         self._classes, self._fine = classes, fine
 
     def begin(self, probe: Probe, *, step: int) -> None:
@@ -591,8 +591,8 @@ class Both:
         self.probed.update(*given, probe=probe, **others)
         if probe is not None and len(self.probed.series["step"]) > before:
             step = others["step"]
-            start = self.probed.probing.reference if not self.looks else None  # before a pass moved batch norm
-            self.looks[step] = start or measure_probe(step, probe()[0], self._classes, self._fine)
+            start = self.probed.probing.reference if not self.checks else None  # before a pass moved batch norm
+            self.checks[step] = start or measure_probe(step, probe()[0], self._classes, self._fine)
         return []
 
 
@@ -606,11 +606,11 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     classes, fine = _classes(items, splits.level)
     steps = config.training.num_steps
     looks_at = {0, 1, 2, 4, 7, 10, 15, 20, 25, *range(30, steps, 10 if steps <= 150 else 20), steps}
-    looks: list[ProbeResult] = []
+    checks: list[ProbeResult] = []
 
     def judge(step: int) -> None:
         if step in looks_at:
-            looks.append(measure_probe(step, embed(parts.state.learner.model, items.inputs), classes, fine))
+            checks.append(measure_probe(step, embed(parts.state.learner.model, items.inputs), classes, fine))
 
     began = time.process_time()
     judge(0)
@@ -635,13 +635,13 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
         "coarse": run.task.coarse,
         "classes": [classes.tolist(), None if fine is None else fine.tolist()],
         "finite": finite,
-        "looks": [one.as_json() for one in looks],
+        "checks": [one.as_json() for one in checks],
         "alone": both.alone.as_json(),
         "probed": both.probed.as_json(),
         "probe": {
             "classes": both.probed.probing.state_dict()["classes"],
             "fine": both.probed.probing.state_dict()["fine"],
-            "looks": [one.as_json() for one in both.looks.values()],
+            "checks": [one.as_json() for one in both.checks.values()],
         },
         "seconds": time.process_time() - began,
     }
@@ -659,8 +659,8 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
     better than chance. harmless: a narrow cone that cost less than 5 points; such runs are not counted. Otherwise
     healthy, however well it did.
     """
-    start, end = (ProbeResult.from_json(traced["looks"][place]) for place in (0, -1))
-    own = max(ProbeResult.from_json(one).score for one in traced["looks"])
+    start, end = (ProbeResult.from_json(traced["checks"][place]) for place in (0, -1))
+    own = max(ProbeResult.from_json(one).score for one in traced["checks"])
     lost = best - end.score >= HARM
     if not traced["finite"]:
         return "network-collapse"
@@ -679,7 +679,7 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     """The first look 5 points of recall@1 below the best before it; for good: it never recovers."""
     best, found = 0.0, None
-    for one in map(ProbeResult.from_json, traced["looks"]):
+    for one in map(ProbeResult.from_json, traced["checks"]):
         if best - one.score < LOST:
             found = None if for_good else found
         elif found is None:
@@ -691,12 +691,12 @@ def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
 class Replay(Judge):
     """The judge of a monitor, whose probe shows what it showed when the run was trained."""
 
-    def __init__(self, looks: Mapping[int, ProbeResult], steps: int) -> None:
+    def __init__(self, checks: Mapping[int, ProbeResult], steps: int) -> None:
         super().__init__(steps)
-        self._looks = looks
+        self._checks = checks
 
     def ask(self, probe: Probe, step: int) -> None:
-        self.probing.record(self._looks[step])
+        self.probing.record(self._checks[step])
 
 
 def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -705,12 +705,12 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
         name: [float("nan") if value is None else value for value in values]
         for name, values in traced["probed"]["series"].items()
     }
-    looks = {one["step"]: ProbeResult.from_json(one) for one in traced["probe"]["looks"]}
+    checks = {one["step"]: ProbeResult.from_json(one) for one in traced["probe"]["checks"]}
     classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
-    judge = Replay(looks, int(series["step"][-1]) + 1)
+    judge = Replay(checks, int(series["step"][-1]) + 1)
     probing = judge.probing
     probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
-    probing.record(next(iter(looks.values())))
+    probing.record(next(iter(checks.values())))
     done = 0
     for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
         step = int(row[0])
@@ -727,7 +727,7 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
 def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same with "fate", "best" of the task and "end"."""
     best: dict[str, float] = {}
-    ends = [ProbeResult.from_json(traced["looks"][-1]).score for traced in traces]
+    ends = [ProbeResult.from_json(traced["checks"][-1]).score for traced in traces]
     for traced, end in zip(traces, ends, strict=True):
         best[traced["task"]] = max(best.get(traced["task"], 0.0), end)
     return [

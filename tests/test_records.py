@@ -16,7 +16,7 @@ def test_an_empty_record_is_complete() -> None:
     assert (record["run"], record["step"], record["maps"], record["warnings"]) == ("", None, {}, [])
     assert record["data"]["coverage"] is None
     assert record["label_noise"]["strategy"] == {
-        "reason": None, "looks": None, "skew": None, "tolerance": None, "along": []
+        "reason": None, "checks": None, "skew": None, "tolerance": None, "along": []
     }  # fmt: skip
 
 

@@ -94,8 +94,8 @@ def test_looks_grow_rarer_by_the_updates_alone() -> None:
     monitor = CollapseMonitor(every=10)
     for _ in range(1000):
         monitor.update(points(), LABELS, 0.2)
-    looks = [*range(10), *range(19, 300, 10), *range(319, 600, 20), *range(629, 1000, 30)]
-    assert monitor.series["step"] == looks
+    checks = [*range(10), *range(19, 300, 10), *range(319, 600, 20), *range(629, 1000, 30)]
+    assert monitor.series["step"] == checks
 
 
 def test_one_odd_batch_is_no_explosion() -> None:

@@ -77,7 +77,7 @@ def test_what_resize_leaves_is_cut_at_every_place_and_in_the_centre_for_evaluati
     assert (padded == 0).flatten(1).all(1).any()  # nothing but padding, in some
 
 
-def parts_of(image: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
+def process_slices(image: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
     inputs = in_memory(image.numpy()[None], white=1, size=(size, size))
     return Augment("random-resized-crop", mirror=False)(inputs, np.zeros(count, int), generator)
 
@@ -85,7 +85,7 @@ def parts_of(image: Tensor, count: int, size: int, generator: torch.Generator) -
 def test_random_parts_lie_inside_and_are_of_every_size() -> None:
     down, across = torch.meshgrid(torch.arange(60.0), torch.arange(80.0), indexing="ij")
     image = torch.stack([down / 60, across / 80, torch.zeros(60, 80)])  # each colour tells the place
-    parts = parts_of(image, 300, 12, seeded(4))
+    parts = process_slices(image, 300, 12, seeded(4))
     assert parts.shape == (300, 3, 12, 12)
     heights = (parts[:, 0, -1].mean(1) - parts[:, 0, 0].mean(1)) * 60 * 12 / 11
     widths = (parts[:, 1, :, -1].mean(1) - parts[:, 1, :, 0].mean(1)) * 80 * 12 / 11
@@ -95,7 +95,7 @@ def test_random_parts_lie_inside_and_are_of_every_size() -> None:
     assert ratios.log().abs().max() < math.log(1.42)  # 4/3, with the edges of a few pixels
     assert parts.min() >= 0
     assert parts.max() <= 1
-    assert parts_of(image[:, :, :6], 1, 4, seeded(0)).shape == (1, 3, 4, 4)  # 10 times as high as wide
+    assert process_slices(image[:, :, :6], 1, 4, seeded(0)).shape == (1, 3, 4, 4)  # 10 times as high as wide
 
 
 def test_colours_are_multiplied_and_greys_stay_grey() -> None:

@@ -58,7 +58,7 @@ def test_evaluation_needs_two_items_in_every_split(fine: list[int]) -> None:
         check_evaluable({"seen": dataset([0, 1]), "val": dataset(fine)})
 
 
-def parts_of(train: list[tuple[int, int]], unseen: list[tuple[int, int]]) -> Splits:
+def process_slices(train: list[tuple[int, int]], unseen: list[tuple[int, int]]) -> Splits:
     """Items with a coarse and a fine class each."""
     both = np.array(train + unseen)
     whole = Dataset(
@@ -73,11 +73,11 @@ def parts_of(train: list[tuple[int, int]], unseen: list[tuple[int, int]]) -> Spl
 
 
 def test_no_class_and_no_item_is_both_trained_on_and_unseen() -> None:
-    splits = parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 4)])
+    splits = process_slices([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 4)])
     check_disjoint(splits)
     assert trained_classes(splits, "unseen") == {"coarse": 2, "fine": 0}
     with pytest.raises(ValueError, match="no class of 'unseen' may be trained on: 1 are, at level 'fine'"):
-        check_disjoint(parts_of([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 2)]))
+        check_disjoint(process_slices([(0, 0), (0, 1), (1, 2)], [(0, 3), (1, 2)]))
     twice = replace(splits, evaluation={"unseen": splits.train.subset(np.array([2]))})
     with pytest.raises(ValueError, match="both trained on and evaluated: 1 of 'unseen' are, first '2'"):
         check_disjoint(twice)

@@ -99,5 +99,5 @@ def test_what_a_callback_holds_during_training_can_be_copied(way: str) -> None:
     monitor, loss = CollapseMonitor(every=1), make("contrastive")
     watch = LossWatch(monitor, loss, lambda: 0)
     called(loss)
-    assert WAYS[way](watch).looks() == watch.looks() != []
+    assert WAYS[way](watch).checks() == watch.checks() != []
     watch.end(warn=False)

@@ -116,22 +116,22 @@ def test_held_out_items_are_looked_for_among_the_training_items_too(helped: Path
     choice = record_of(helped)["choosing"]
     assert choice["known"] == len(train) == 72
     expected = map_at_r(vectors, held_out.labels["kind"], others)
-    assert choice["looks"][0]["value"] == pytest.approx(expected, abs=1e-6)
+    assert choice["checks"][0]["value"] == pytest.approx(expected, abs=1e-6)
     assert expected < map_at_r(vectors, held_out.labels["kind"], []) - 0.05
     # The model that is saved is the best one that was seen.
     saved = trained_model(RunFolder.open(helped))
     best, among = (embed(saved, part.inputs).astype(np.float64) for part in (held_out, train))
-    seen = next(look["value"] for look in choice["looks"] if look["step"] == choice["step"])
+    seen = next(look["value"] for look in choice["checks"] if look["step"] == choice["step"])
     assert map_at_r(best, held_out.labels["kind"], among) == pytest.approx(seen, abs=1e-6)
 
 
 def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) -> None:
     record = record_of(helped)
     choice = record["choosing"]
-    assert [look["step"] for look in choice["looks"]] == [0, 4, 8]
-    values = [look["value"] for look in choice["looks"]]
+    assert [look["step"] for look in choice["checks"]] == [0, 4, 8]
+    values = [look["value"] for look in choice["checks"]]
     assert max(values) > values[0] + 0.05
-    assert choice["step"] == choice["looks"][int(np.argmax(values))]["step"]
+    assert choice["step"] == choice["checks"][int(np.argmax(values))]["step"]
     assert list(record["evaluation"]) == ["unseen", "validation"]  # the main split is one that chose nothing
     by_name = {row["name"]: row["levels"]["kind"] for row in record["evaluation"]["unseen"]}
     assert by_name["untrained network"] == by_name["raw inputs"]
@@ -212,7 +212,7 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
     job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     assert job.fit() == "finished"
-    assert [look["step"] for look in job.state.selection.looks] == [0, 2, 4, 6, 8]
+    assert [look["step"] for look in job.state.selection.checks] == [0, 2, 4, 6, 8]
     assert job.state.selection.step == 2
     # What goes on from a checkpoint has the weights of that step, not of its own.
     later = Trainer(
@@ -263,11 +263,11 @@ def test_there_must_be_something_to_choose_by(file: Path, tmp_path: Path) -> Non
 
 
 def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
-    looks = [{"step": 10 * place, "value": value} for place, value in enumerate([0.5, 0.7, 0.6, 0.6])]
-    assert patience_end(None, looks, 0) is None
-    assert patience_end(3, looks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
-    assert patience_end(2, looks, 0) == 30
-    assert patience_end(2, looks, 20) is None  # one since the best: that at step 10 had lost recall@1
+    checks = [{"step": 10 * place, "value": value} for place, value in enumerate([0.5, 0.7, 0.6, 0.6])]
+    assert patience_end(None, checks, 0) is None
+    assert patience_end(3, checks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
+    assert patience_end(2, checks, 0) == 30
+    assert patience_end(2, checks, 20) is None  # one since the best: that at step 10 had lost recall@1
     assert patience_end(1, [], 0) is None
     falling = [{"step": 10 * place, "value": 0.7 - 0.1 * place} for place in range(3)]
     assert patience_end(1, falling[:2], 0) == 10
@@ -352,7 +352,7 @@ def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path
     items = job.state.selection.items
     embeddings = embed(job.untrained, items.inputs)
     found = retrieve_levels(**items.evaluation_arguments(embeddings), measures=("recall@2",), distance="cosine")["side"]
-    assert job.state.selection.looks[0]["value"] == pytest.approx(found.mean()["recall@2"])
+    assert job.state.selection.checks[0]["value"] == pytest.approx(found.mean()["recall@2"])
     assert (tmp_path / "metrics.csv").read_text().startswith("step,loss")
     with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):
         Components(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))

@@ -238,9 +238,9 @@ def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
-    looks = train(config(), tmp_path)["cleaning"]
+    checks = train(config(), tmp_path)["cleaning"]
     (tmp_path / RECORD).unlink()
-    assert evaluate_run(tmp_path)["cleaning"] == looks
+    assert evaluate_run(tmp_path)["cleaning"] == checks
 
 
 @pytest.mark.parametrize("action", ["drop", "relabel"])

@@ -84,7 +84,7 @@ def expected(run: Path) -> dict[str, dict[int, float]]:
     return {
         "train/loss": {int(row["step"]): float(row["loss"]) for row in rows},
         "validation/recall_at_1/kind": {int(row["step"]): float(at) for row in rows if (at := row["recall@1/kind"])},
-        "choosing/recall_at_1/kind": {look["step"]: look["value"] for look in record["choosing"]["looks"]},
+        "choosing/recall_at_1/kind": {look["step"]: look["value"] for look in record["choosing"]["checks"]},
         "collapse/relative_spread": dict(zip(map(int, series["step"]), series["relative_spread"], strict=True)),
         "evaluation/unseen/kind/recall_at_1": {STEPS: trained["recall@1"]},
         "evaluation/unseen/kind/nmi_plus": {STEPS: trained["nmi+"]},

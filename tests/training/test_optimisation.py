@@ -268,7 +268,7 @@ def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> No
     again = make_selection(settings, splits)
     again.begin(job.untrained)
     by_average = again.measure(4, average)
-    assert parts.state.selection.looks[-1] == again.looks[-1]
+    assert parts.state.selection.checks[-1] == again.checks[-1]
     assert job.run_log.metrics.rows[-1]["recall@1/digit"] == by_average["digit"] != again.measure(4, model)["digit"]
 
     train(settings.model_copy(update={"choosing": ChoosingConfig()}), tmp_path / "saved")

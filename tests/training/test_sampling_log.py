@@ -23,7 +23,7 @@ from trivet.mining import mine
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
 from trivet.training.components import Components
-from trivet.training.sampling_log import LOOKS, SPACING, SamplingLog, spacing
+from trivet.training.sampling_log import CHECKS, SPACING, SamplingLog, spacing
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -69,7 +69,7 @@ def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_record_says_what_the_strategy_stands(whole: Path) -> None:
     found = noise(whole)["strategy"]
-    assert found["looks"] == 10
+    assert found["checks"] == 10
     # The nearest of 18 negatives: the first of ten bins holds 2 of 18 ranks.
     assert found["skew"]["skew"]["value"] == pytest.approx(9)
     assert found["tolerance"]["by"] == "skew"
@@ -142,9 +142,9 @@ def test_without_picks_the_reason_is_said(change: dict[str, Any], words: str, pi
 
 
 def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
-    assert spacing(1) == spacing(SPACING * LOOKS) == SPACING
+    assert spacing(1) == spacing(SPACING * CHECKS) == SPACING
     for steps in (401, 800, 801, 5000, 123456):
-        assert steps / spacing(steps) <= LOOKS
+        assert steps / spacing(steps) <= CHECKS
         assert spacing(2 * steps) % spacing(steps) == 0
 
 
@@ -152,7 +152,7 @@ def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None
     longer = settings(pictures, training={"steps": 800})
     log = Components(longer, load(longer.data, None)).state.sampling
     log.load_state_dict([{"step": step} for step in (0, 4, 8, 12)])
-    assert [look["step"] for look in log.looks] == [0, 8]
+    assert [look["step"] for look in log.checks] == [0, 8]
 
 
 def seeded() -> torch.Generator:
@@ -173,4 +173,4 @@ def test_a_look_counts_the_batch_that_the_loss_was_given(pictures: Path) -> None
         picks = mine(rows, labels, positives="easy", negatives="semihard-hardest")
         expected.append(count_picks(rows, labels, picks).picks.tolist())
     assert len({tuple(picks) for picks in expected}) == 3
-    assert [(look["step"], look["picks"]) for look in log.looks] == [(0, expected[0]), (4, expected[2])]
+    assert [(look["step"], look["picks"]) for look in log.checks] == [(0, expected[0]), (4, expected[2])]

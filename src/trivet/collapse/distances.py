@@ -137,10 +137,10 @@ class _Pass:
         narrow = self.high - self.low <= max(TOLERANCE * self.high, RESOLUTION)
         self.bins = torch.zeros(1 if narrow else BINS, dtype=torch.int64)
         squares = points.square().sum(dim=1, keepdim=True)
-        ones = torch.ones_like(squares)
+        unit = torch.ones_like(squares)
         # One product gives the squared distance: (-2x, |x|^2, 1) . (y, 1, |y|^2).
-        self._left = torch.cat([-2 * points, squares, ones], dim=1)
-        self._right = torch.cat([points, ones, squares], dim=1).T
+        self._left = torch.cat([-2 * points, squares, unit], dim=1)
+        self._right = torch.cat([points, unit, squares], dim=1).T
         report("distances of pairs", 0, self.count)
         share(range(0, len(points) - 1, BLOCK[0]), self._row, self._take)  # a last row has no row after it
 

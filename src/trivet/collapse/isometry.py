@@ -282,8 +282,8 @@ def thickness_bound(embeddings: Array, *, restarts: int = 20, seed: int = 0) -> 
     d = points.shape[1]
     scale = diameter(points)
     points = (points - points.mean(axis=0)) / scale
-    ones, zeros = np.ones((len(points), 1)), np.zeros((len(points), 1))
-    between = np.block([[points, zeros, -ones], [-points, ones, zeros]])  # low <= x . e <= high
+    unit, zeros = np.ones((len(points), 1)), np.zeros((len(points), 1))
+    between = np.block([[points, zeros, -unit], [-points, unit, zeros]])  # low <= x . e <= high
     cost = np.concatenate([np.zeros(d), [-1.0, 1.0]])
     random = np.random.default_rng(seed).standard_normal((restarts, d))
     best = math.inf

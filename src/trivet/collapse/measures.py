@@ -418,9 +418,9 @@ def _chance_high(
         return None
     # Neighbours of equal rows are the first of them: in random order, which says nothing of the class.
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
-    places = torch.argsort(order).numpy()[queries]
-    nearest = _nearest(points[order], places, 1)[:, 0]
-    return recall_by_chance(nearest, places, classes[order].numpy(), seed=seed)[1]
+    entries = torch.argsort(order).numpy()[queries]
+    nearest = _nearest(points[order], entries, 1)[:, 0]
+    return recall_by_chance(nearest, entries, classes[order].numpy(), seed=seed)[1]
 
 
 def _comparisons(

@@ -212,8 +212,8 @@ def mode_sharing(embeddings: Array, labels: Array, modes: ClassModes) -> float |
         offsets.append(offset)
         spaces.append(axes[lengths > lengths.max() * 1e-6])
     products = (np.concatenate(offsets) @ np.concatenate(spaces).T) ** 2
-    for axis, parts in enumerate((offsets, spaces)):
-        products = np.add.reduceat(products, np.cumsum([0, *map(len, parts[:-1])]), axis=axis)
+    for axis, chunks in enumerate((offsets, spaces)):
+        products = np.add.reduceat(products, np.cumsum([0, *map(len, chunks[:-1])]), axis=axis)
     shares = products / np.array([(offset**2).sum() for offset in offsets])[:, None]
     return float(np.minimum(shares, 1)[~np.eye(len(split), dtype=bool)].mean())
 
@@ -239,17 +239,17 @@ def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Mo
     size = float(np.abs(rows).max())
     rows = (rows[drawn] - rows[drawn[0]]) / (size or 1.0)  # less a row and not the mean: equal rows become exactly 0
     first = _best_split(rows, tolerance, significance)
-    parts = sorted(_parts(rows, np.arange(len(rows)), first, tolerance, significance), key=len, reverse=True)
-    for number, block in enumerate(parts):
+    chunks = sorted(_chunks(rows, np.arange(len(rows)), first, tolerance, significance), key=len, reverse=True)
+    for number, block in enumerate(chunks):
         assignment[drawn[block]] = number
     if first is None:
         reason: Reason = "constant" if len(rows) >= LEAST or np.abs(rows).max() <= tolerance else "too few"
         return Modes(1, assignment, reason)
     numbers = {name: value for name, value in vars(first).items() if name != "upper"}
-    return Modes(len(parts), assignment, first.reason, **numbers)
+    return Modes(len(chunks), assignment, first.reason, **numbers)
 
 
-def _parts(
+def _chunks(
     rows: Floats, items: Integers, split: _Split | None, tolerance: float, significance: float
 ) -> Iterator[Integers]:
     """The items `(m,)` as one part or, split, as the parts of both halves."""
@@ -258,7 +258,7 @@ def _parts(
         return
     for half in (items[split.upper], items[~split.upper]):
         share = significance * len(half) / len(items)
-        yield from _parts(rows, half, _best_split(rows[half], tolerance, share), tolerance, share)
+        yield from _chunks(rows, half, _best_split(rows[half], tolerance, share), tolerance, share)
 
 
 def _best_split(rows: Floats, tolerance: float, significance: float) -> _Split | None:

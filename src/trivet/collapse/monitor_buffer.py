@@ -189,15 +189,15 @@ def _number(value: Tensor) -> Tensor | float:
     return value.item() if value.is_cpu else value.clone()
 
 
-def _read(parts: Sequence[Tensor | float | None]) -> list[Any]:
+def _read(chunks: Sequence[Tensor | float | None]) -> list[Any]:
     """Read tensors as lists, and leave the rest; those of a device are brought from it at once."""
-    away = [value for value in parts if isinstance(value, Tensor) and not value.is_cpu]
+    away = [value for value in chunks if isinstance(value, Tensor) and not value.is_cpu]
     if away:
         flat = torch.cat([value.to(away[0].device).flatten() for value in away]).cpu()
         sizes = [value.numel() for value in away]
         host = (values.view(value.shape) for values, value in zip(torch.split(flat, sizes), away, strict=True))
-        parts = [next(host) if isinstance(value, Tensor) and not value.is_cpu else value for value in parts]
-    return [value.tolist() if isinstance(value, Tensor) else value for value in parts]
+        chunks = [next(host) if isinstance(value, Tensor) and not value.is_cpu else value for value in chunks]
+    return [value.tolist() if isinstance(value, Tensor) else value for value in chunks]
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -206,7 +206,7 @@ def _middle(values: Sequence[float]) -> float:
     return known[(len(known) - 1) // 2] if known else math.nan
 
 
-def _stacked(parts: Sequence[Tensor | None]) -> Any:
+def _stacked(chunks: Sequence[Tensor | None]) -> Any:
     """Tensors of one shape as one more; None of None."""
-    known = [tensor for tensor in parts if tensor is not None]
+    known = [tensor for tensor in chunks if tensor is not None]
     return torch.stack(known) if known else None

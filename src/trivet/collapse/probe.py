@@ -23,7 +23,7 @@ Probe = Callable[[], Sequence[Array]]
 SHARE = 0.02  # of the cost of the steps, that a probe may take on average
 STEP_COST = 3  # forward passes that a step of an item costs: its own, and twice that backward
 SUSPICIOUS, CALM = 2, 4  # times as many updates as at the last call: when the next one is due whatever it costs
-PARTS = 4  # of a run whose length is known: it is asked no less often than at each
+CHUNKS = 4  # of a run whose length is known: it is asked no less often than at each
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a result, in this order."""
@@ -228,7 +228,7 @@ class ProbeTracker:
         """
         if self.reference is None:
             return True
-        if steps is not None and self._updates >= max(FIRST, self._called + steps / PARTS):
+        if steps is not None and self._updates >= max(FIRST, self._called + steps / CHUNKS):
             return True
         factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
         if self._updates >= max(FIRST, factor * self._called):

@@ -82,7 +82,7 @@ class EmbeddingModule(lightning.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log Recall@1 of the items kept; in a check before training, of the few batches it has."""
-        embeddings, labels = (torch.cat(parts) for parts in zip(*self._outputs, strict=True))
+        embeddings, labels = (torch.cat(outputs) for outputs in zip(*self._outputs, strict=True))
         self._outputs.clear()
         if len(torch.unique(labels)) < len(labels):
             self.log("val/recall_at_1", recall_at_k(embeddings, labels, ks=(1,))[1], sync_dist=True)
@@ -165,7 +165,7 @@ class MonitorCallback(lightning.Callback):
     ) -> None:
         if self._watch is None:
             return
-        for row in (*self._watch.calls(), *self._watch.looks()):
+        for row in (*self._watch.calls(), *self._watch.checks()):
             step = int(row.pop("step"))
             for logger in trainer.loggers:
                 logger.log_metrics({f"collapse/{name}": value for name, value in row.items()}, step=step)

@@ -142,8 +142,8 @@ class MonitorTrainerCallback(TrainerCallback):
     ) -> None:
         if self._watch is None:
             return
-        looks, calls = self._watch.looks(), self._watch.calls()
-        measures = {f"collapse/{name}": value for name, value in (looks[-1] if looks else {}).items()}
+        checks, calls = self._watch.checks(), self._watch.calls()
+        measures = {f"collapse/{name}": value for name, value in (checks[-1] if checks else {}).items()}
         if calls:
             measures["collapse/probe_step"] = calls[-1].pop("step")
             measures |= {f"collapse/{name}": value for name, value in calls[-1].items()}

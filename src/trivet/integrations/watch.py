@@ -101,16 +101,16 @@ class LossWatch:
         self._handle = monitor.watch(loss, step=step, probe=probe)
         if probe is not None:
             monitor.begin(probe, step=step())
-        self._looks, self._events = len(monitor.series["step"]), len(monitor.events)
+        self._checks, self._events = len(monitor.series["step"]), len(monitor.events)
         self._agreements = 0
         self._event_occurred = False
 
-    def looks(self) -> list[dict[str, float]]:
+    def checks(self) -> list[dict[str, float]]:
         """The looks since the last call: "step" and the measures, those that are finite numbers."""
         series = self.monitor.series
         count = len(series["step"])
-        first = self._looks if self._looks <= count else 0  # fewer: the monitor began anew
-        self._looks = count
+        first = self._checks if self._checks <= count else 0  # fewer: the monitor began anew
+        self._checks = count
         return [
             {name: series[name][record] for name in self.measures if math.isfinite(series[name][record])}
             for record in range(first, count)

@@ -109,9 +109,9 @@ class MiningCounts(NamedTuple):
     fewer: int = 0
 
     @classmethod
-    def total(cls, parts: Iterable[MiningCounts]) -> MiningCounts:
+    def total(cls, batches: Iterable[MiningCounts]) -> MiningCounts:
         """The sums over parts."""
-        return cls(*(sum(values) for values in zip(cls(), *parts, strict=True)))
+        return cls(*(sum(values) for values in zip(cls(), *batches, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,11 +218,11 @@ def hard_negatives(
     to_positive = distances(chosen[at], positives[:, None])[:, 0]
     with_positive = np.unique(at)
     same = _SameOrListed(of_item, of_anchor, listed, len(index), within_set=anchors is None)
-    places = np.zeros(len(chosen), np.int64)
-    places[with_positive] = np.arange(len(with_positive))
+    positions = np.zeros(len(chosen), np.int64)
+    positions[with_positive] = np.arange(len(with_positive))
     among = max(rules.skip + rules.k, min(rules.among, len(index)))
     neighbors, far, met = _candidates(chosen[with_positive], same, nearest, among, len(index))
-    neighbors, far = neighbors[places[at]], far[places[at]]  # (pairs, among)
+    neighbors, far = neighbors[positions[at]], far[positions[at]]  # (pairs, among)
 
     left = neighbors >= 0
     left_out = {}

@@ -120,8 +120,8 @@ class _Stored:
         lists = self._lists(b"IwFl")
         if self.values("<B") != 1:
             raise ValueError("it has no table of its rows")
-        places = self.array("<i8", self.counted())
-        self._check_lists(lists, 4 * self.width, places)
+        positions = self.array("<i8", self.counted())
+        self._check_lists(lists, 4 * self.width, positions)
 
     def ivf_pq(self) -> None:
         lists = self._lists(b"IwPQ")
@@ -143,7 +143,7 @@ class _Stored:
         number: int = lists
         return number
 
-    def _check_lists(self, lists: int, size: int, places: npt.NDArray[Any] | None) -> None:
+    def _check_lists(self, lists: int, size: int, positions: npt.NDArray[Any] | None) -> None:
         """ValueError unless lists follow that hold all rows, of `size` bytes each, where the table of rows says."""
         if self.values("<4s") != b"ilar" or self.values("<QQ") != (lists, size):
             raise ValueError("its lists are broken")
@@ -157,8 +157,8 @@ class _Stored:
             sizes[pairs[::2].astype(np.int64)] = pairs[1::2]
         if len(sizes) != lists or sizes.max() > self.items or sizes.sum() != self.items:
             raise ValueError("the sizes of its lists are wrong")
-        if places is not None:
-            numbers, inside = places >> 32, places & (2**32 - 1)
+        if positions is not None:
+            numbers, inside = positions >> 32, positions & (2**32 - 1)
             if numbers.min() < 0 or numbers.max() >= lists or (inside >= sizes[numbers].astype(np.int64)).any():
                 raise ValueError("its table of rows is broken")
         for count in sizes.tolist():

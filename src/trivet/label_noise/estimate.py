@@ -92,8 +92,8 @@ class NoiseEstimate:
             return record
         share = self.priors[:, None] * matrix
         np.fill_diagonal(share, -1.0)
-        places = np.argsort(-share, axis=None, kind="stable")[: min(largest, len(share) * (len(share) - 1))]
-        rows, columns = np.unravel_index(places, share.shape)
+        entries = np.argsort(-share, axis=None, kind="stable")[: min(largest, len(share) * (len(share) - 1))]
+        rows, columns = np.unravel_index(entries, share.shape)
         if len(share) <= TABLES:
             record |= {name: table.tolist() for name, table in zip(tables, (matrix, low, high), strict=True)}
         record["largest"] = [
@@ -322,15 +322,15 @@ def _evenness(views: ClassScores, first: Posterior, classes: Integers, deepest: 
     disagrees = np.flatnonzero(best != labels)
     if len(disagrees) > CHECKED:
         disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:CHECKED])
-    places = []
+    entries = []
     for item in disagrees.tolist():
         peers = (best == best[item]) & (labels == best[item])
         others = behind[peers][candidates[peers] == labels[item]]
         others = others[np.isfinite(others)]
         if len(others) >= PEERS:
             labels_behind = behind[item, 0]
-            places.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
-    return float(np.mean(places)) if places else 0.5
+            entries.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
+    return float(np.mean(entries)) if entries else 0.5
 
 
 def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: int) -> float:

@@ -105,9 +105,11 @@ class SkewEstimate:
 
     def as_json(self) -> dict[str, Any]:
         """The fields; None where a number is not finite or a part not defined."""
-        parts = {name: estimate.as_json() for name, estimate in vars(self).items() if isinstance(estimate, Estimate)}
+        counted = {name: estimate.as_json() for name, estimate in vars(self).items() if isinstance(estimate, Estimate)}
         return (
-            asdict(self) | parts | {"relative": [number if math.isfinite(number) else None for number in self.relative]}
+            asdict(self)
+            | counted
+            | {"relative": [number if math.isfinite(number) else None for number in self.relative]}
         )
 
 
@@ -221,8 +223,8 @@ def margin_bins(positives: Tensor, active_positives: Tensor, to_negatives: Tenso
         to_negatives: from the anchors to all their negatives.
         active_negatives: to the picked negatives with a loss, as often as picked.
     """
-    parts = (positives, active_positives, to_negatives, active_negatives)
-    return np.stack([_histogram(values[values < torch.inf]) for values in parts])
+    counted = (positives, active_positives, to_negatives, active_negatives)
+    return np.stack([_histogram(values[values < torch.inf]) for values in counted])
 
 
 def _histogram(distances: Tensor) -> Floats:
@@ -266,8 +268,8 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     weights = np.concatenate([np.ones((1, len(batches))), times])  # the first row is the sample itself
 
     def total(field: Callable[[PickCounts], Floats | None]) -> Floats | None:
-        parts = [counts for batch in batches if (counts := field(batch)) is not None]
-        return None if len(parts) < len(batches) else np.tensordot(weights, np.stack(parts), axes=1)
+        counted = [counts for batch in batches if (counts := field(batch)) is not None]
+        return None if len(counted) < len(batches) else np.tensordot(weights, np.stack(counted), axes=1)
 
     picks, expected = total(lambda batch: batch.picks), total(lambda batch: batch.expected)
     assert picks is not None

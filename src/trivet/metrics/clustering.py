@@ -212,7 +212,7 @@ class Information:
         """
         if (fixed := self._fixed(measure)) is not None:
             return np.full(len(self.sizes), fixed)
-        information, normaliser = self._parts(measure)
+        information, normaliser = self._terms(measure)
         return np.asarray(np.bincount(self.classes, information) / self.sizes / normaliser.mean())
 
     def values(self, measure: str, average: Literal["micro", "macro"] = "micro") -> Floats:
@@ -229,7 +229,7 @@ class Information:
         """
         if (fixed := self._fixed(measure)) is not None:
             return np.full(self._items, fixed)
-        information, normaliser = self._parts(measure)
+        information, normaliser = self._terms(measure)
         mean = normaliser.mean()
         if average == "micro":
             mean_of_classes = information.mean() / mean
@@ -250,7 +250,7 @@ class Information:
             return 1.0
         return 0.0 if any(self._single) or (measure == "ami" and self._singletons) else None
 
-    def _parts(self, measure: str) -> tuple[Floats, Floats]:
+    def _terms(self, measure: str) -> tuple[Floats, Floats]:
         """Share of each item `(N,)` in the information, and in the entropy that it is divided by."""
         if measure == "nmi-geometric":
             both = self._class_surprise, self._cluster_surprise

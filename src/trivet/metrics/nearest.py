@@ -147,14 +147,14 @@ class _Rows:
         width = self.points.shape[1]
         return (4 * (width + 8) * torch.finfo(torch.float64).eps + 4 * TIE) * (squares + squared)
 
-    def blocks(self, members: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def blocks(self, members: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Blocks of some of the members, by their places `(Q,)` among them.
 
         Rows `(B,)`, their norm^2 `(B,)` and squared distances to all members `(B, M)`, own infinite.
         """
         points = self.points[members]
-        for start, stop in spans(len(places), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
-            rows = places[start:stop]
+        for start, stop in spans(len(positions), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
+            rows = positions[start:stop]
             centred = points - points[rows].mean(dim=0)
             squares = centred.square().sum(dim=1)
             squared = torch.addmm(squares, centred[rows], centred.T, alpha=-2)

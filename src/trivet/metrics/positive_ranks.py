@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trivet.distances.threads import share
 from trivet.metrics.points import Points, distances_of_pairs, spans, twins
-from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_places
+from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_entries
 from trivet.runtime.lazy import lazy
 
 T = TypeVar("T")
@@ -153,11 +153,11 @@ class ExactSearch:
         starts = sizes.cumsum(0) - sizes
         for number in torch.unique(classes[sizes > MANY]).tolist():
             of_class = (classes == number).nonzero()[:, 0]
-            places = starts[of_class, None] + torch.arange(int(same.counts[number]))
-            members = columns[places[0]]
+            positions = starts[of_class, None] + torch.arange(int(same.counts[number]))
+            members = columns[positions[0]]
             to_members = _distances_between(queries[of_class], self.gallery, members)
             allowed = may_retrieve(self.self_rows, self.groups, block[of_class, None], members)
-            distances[places] = to_members.masked_fill_(~allowed, torch.inf)
+            distances[positions] = to_members.masked_fill_(~allowed, torch.inf)
         if self.self_rows is not None:  # the query itself, where the gallery gives it another class
             self_rows = self.self_rows[block]
             other = ((self_rows >= 0) & (same.of_item[self_rows] != classes)).nonzero()[:, 0]
@@ -216,18 +216,18 @@ class _Wanted:
         self.sizes = torch.bincount(rows[: len(distances)][distances.isfinite()], minlength=len(members))
         self.left_out = members + others - self.sizes
         # Set into a rectangle: row by row, as they come.
-        places = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
-        places[torch.arange(places.shape[1]) < members[:, None]] = distances
+        positions = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
+        positions[torch.arange(positions.shape[1]) < members[:, None]] = distances
         self.width = int(self.sizes.max())
         if first and self.width:
             self.width = 1
-            self.distances = places.amin(dim=1, keepdim=True)
+            self.distances = positions.amin(dim=1, keepdim=True)
         else:
-            self.distances = torch.from_numpy(np.sort(places.numpy(), axis=1)[:, : self.width].copy())
+            self.distances = torch.from_numpy(np.sort(positions.numpy(), axis=1)[:, : self.width].copy())
         self.below, self.above = self.distances * (1 - TIE), self.distances * (1 + TIE)
         if first and self.width:
             self._nearer = torch.zeros_like(self.sizes)[:, None]
-            self._tied = (places <= self.above).sum(dim=1, keepdim=True)
+            self._tied = (positions <= self.above).sum(dim=1, keepdim=True)
         else:
             self._nearer = torch.searchsorted(self.distances, self.below)
             self._tied = torch.searchsorted(self.distances, self.above, right=True) - self._nearer
@@ -417,7 +417,7 @@ class _Tile:
             some = doubtful[start:stop]
             first = torch.searchsorted(high[some], keys[some])
             end = torch.searchsorted(low[some], keys[some], right=True)
-            row, column = true_places(first < end)
+            row, column = true_entries(first < end)
             doubtful_pairs.append((some[row], column, first[row, column], end[row, column]))
         if sum(len(row) for row, *_ in doubtful_pairs) * SHARE > self.entries:
             return False
@@ -429,11 +429,11 @@ class _Tile:
     def _decide(self, wanted: _Wanted, rows: Tensor, columns: Tensor, first: Tensor, end: Tensor) -> None:
         """Count pairs `(P,)` for their positives first .. end - 1, by differences of coordinates."""
         search = self.search
-        places = torch.arange(wanted.width)
+        positions = torch.arange(wanted.width)
         for start, stop in spans(len(rows), max(1, ENTRIES // max(1, wanted.width))):
             row, column = rows[start:stop], columns[start:stop]
             distance = distances_of_pairs(search.queries, self.block[row], search.gallery, column + self.start)[:, None]
-            open_ = (places >= first[start:stop, None]) & (places < end[start:stop, None])
+            open_ = (positions >= first[start:stop, None]) & (positions < end[start:stop, None])
             nearer = distance < wanted.below[row]
             tied = (distance <= wanted.above[row]) ^ nearer
             wanted.nearer.index_add_(0, row, (open_ & nearer).long())
@@ -458,12 +458,12 @@ class _Tile:
         queries, squares = self.queries.singles, self.queries.singles_squares
         keys = self.search.scratch("keys", torch.float32, len(queries), len(gallery))
         width = queries.shape[1]
-        parts = max(1, width // WIDTH)
-        for chunk in range(parts):
-            left, right = width * chunk // parts, width * (chunk + 1) // parts
+        chunks = max(1, width // WIDTH)
+        for chunk in range(chunks):
+            left, right = width * chunk // chunks, width * (chunk + 1) // chunks
             torch.addmm(keys, queries[:, left:right], gallery[:, left:right].T, beta=min(left, 1), alpha=-1, out=keys)
         farthest, unit = float((2 * gallery[:, -1].max()).sqrt()) * 1.001, 2.0**-24
-        steps = -(-width // parts) + parts + 6
+        steps = -(-width // chunks) + chunks + 6
         error = unit * (steps * (squares.sqrt() * farthest + farthest**2 / 2) + 3 * farthest**2)
         error += torch.finfo(torch.float64).eps * (width + 8) * (squares.sqrt() + farthest).square()
         return keys, squares, 1.01 * error + width * torch.finfo(torch.float32).tiny

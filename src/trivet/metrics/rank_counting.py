@@ -138,7 +138,7 @@ def _count(mask: Booleans) -> Integers:
     return counts
 
 
-def true_places(mask: Tensor) -> tuple[Tensor, Tensor]:
+def true_entries(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Row and column of each true entry; numpy skips false ones fastest."""
-    places = torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return places // mask.shape[1], places % mask.shape[1]
+    positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return positions // mask.shape[1], positions % mask.shape[1]

@@ -24,13 +24,13 @@ def recall_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     With r = k - n places left for the t as far as the nearest positive, p of them positive: 1 - C(t - p, r) / C(t, r).
     """
     nearer, tied, positives = ranks.nearer[:, 0], ranks.tied[:, 0], ranks.positives_tied[:, 0]
-    places, negatives = k - nearer, tied - positives
+    slots, negatives = k - nearer, tied - positives
     miss = torch.ones(len(nearer), dtype=torch.float64)
-    for taken in range(int(torch.minimum(places, negatives).amax().clamp_min(0)) if len(nearer) else 0):
+    for taken in range(int(torch.minimum(slots, negatives).amax().clamp_min(0)) if len(nearer) else 0):
         left = (negatives - taken).clamp_min(0).double() / (tied - taken).clamp_min(1)
-        miss = torch.where(taken < places, miss * left, miss)
-    miss = torch.where(places > negatives, 0, miss)
-    return torch.where(places > 0, 1 - miss, 0)
+        miss = torch.where(taken < slots, miss * left, miss)
+    miss = torch.where(slots > negatives, 0, miss)
+    return torch.where(slots > 0, 1 - miss, 0)
 
 
 def precision_at_k(ranks: PositiveRanks, k: int) -> Tensor:
@@ -194,8 +194,8 @@ def _present(ranks: PositiveRanks) -> Tensor:
 
 def _among(ranks: PositiveRanks, k: Tensor) -> Tensor:
     """Chance `(Q, R)` that each positive is among the `k (Q,)` nearest."""
-    places = torch.minimum((k[:, None] - ranks.nearer).clamp_min(0), ranks.tied).double()
-    return torch.where(_present(ranks), places / ranks.tied, 0)
+    slots = torch.minimum((k[:, None] - ranks.nearer).clamp_min(0), ranks.tied).double()
+    return torch.where(_present(ranks), slots / ranks.tied, 0)
 
 
 def _precisions(ranks: PositiveRanks, k: Tensor) -> Tensor:

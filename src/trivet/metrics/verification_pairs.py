@@ -126,12 +126,12 @@ class VerificationPairs:
         )
         last = self._looked_at()
         step = np.searchsorted(last, self.group)
-        places = self.left, self.right
-        left, right = places if over == "queries" else (classes[side] for side in places)
+        positions = self.left, self.right
+        left, right = positions if over == "queries" else (classes[side] for side in positions)
 
         def counts(which: slice, unit: Rows | Integers, weight: Floats | None) -> Floats:
-            places = unit[which].astype(np.int64) * len(last) + step[which]
-            return np.bincount(places, weight, units * len(last)).astype(np.float64, copy=False).reshape(units, -1)
+            positions = unit[which].astype(np.int64) * len(last) + step[which]
+            return np.bincount(positions, weight, units * len(last)).astype(np.float64, copy=False).reshape(units, -1)
 
         true = counts(slice(split), left, weights)
         false = counts(slice(split, None), left, None) + counts(slice(split, None), right, None)
@@ -254,10 +254,10 @@ class _Scores:
     ) -> None:
         classes = pairs.classes
         self.sizes, self.right, self.both, self.factor = pairs.sizes, right, both, factor
-        self.places = pairs.left[positive], pairs.right[positive]
-        self.other_places = pairs.left[negative], pairs.right[negative]
-        self.self_rows = classes[self.places[0]]
-        self.sides = classes[self.other_places[0]], classes[self.other_places[1]]
+        self.positions = pairs.left[positive], pairs.right[positive]
+        self.other_positions = pairs.left[negative], pairs.right[negative]
+        self.self_rows = classes[self.positions[0]]
+        self.sides = classes[self.other_positions[0]], classes[self.other_positions[1]]
 
     def of_classes(self) -> Floats:
         """`(C,)` NaN for a class that lacks a kind."""
@@ -289,8 +289,8 @@ class _Scores:
             together = left_change + right_change
         if over == "queries":
             change = np.zeros(items)
-            for places, changes in ((self.places, positive_change), (self.other_places, together)):
-                for side in places:
+            for positions, changes in ((self.positions, positive_change), (self.other_positions, together)):
+                for side in positions:
                     change += np.bincount(side, changes, items)
             scale = items if average == "micro" else count * np.repeat(self.sizes, self.sizes)
             return np.asarray(measure + scale * change)

@@ -34,8 +34,8 @@ class LabelGroups:
         """The values in order, and their positions."""
         if device.read_freely(self._values):
             values = self._values.numpy()
-            places = values.argsort(kind="stable")
-            return values[places], places
+            entries = values.argsort(kind="stable")
+            return values[entries], entries
         ordered, positions = self._values.sort(stable=True)
         return ordered, positions
 

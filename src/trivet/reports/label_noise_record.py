@@ -50,7 +50,7 @@ class Picks(TypedDict):
     """Picks of the strategy of a run, or the `reason` why they are not known."""
 
     reason: str | None
-    looks: int | None
+    checks: int | None
     skew: Skew | None
     tolerance: ToleranceRecord | None
     along: list[Phase]

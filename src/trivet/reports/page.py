@@ -71,7 +71,7 @@ def write_page(
     with work(f"writing {path.name}"):
         text = page.render(
             **context,
-            plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.places) if pictures else []},
+            plots=None if plots is None else _finite(plots) | {"pictures": list(pictures.entries) if pictures else []},
             start=Markup(page_start(template.removesuffix(".html")).decode()),
             policy=policy,
             style=Markup(_source("templates/style.css")),
@@ -89,15 +89,15 @@ class Pictures:
     """
 
     def __init__(self) -> None:
-        self.places: dict[str, int] = {}
+        self.entries: dict[str, int] = {}
 
     def number(self, uri: str | None) -> int | None:
         """The number of a picture; None where there is none, or it is no inline one."""
-        return self.places.setdefault(uri, len(self.places)) if uri is not None and image(uri) else None
+        return self.entries.setdefault(uri, len(self.entries)) if uri is not None and image(uri) else None
 
     def some(self, uris: Sequence[str | None], most: int) -> list[int | None]:
         """The numbers of so many pictures that they take at most `most` characters, evenly spread; None for others."""
-        size = sum(map(len, {uri for uri in uris if uri} - self.places.keys()))
+        size = sum(map(len, {uri for uri in uris if uri} - self.entries.keys()))
         count = len(uris) if size <= most else len(uris) * most // size
         return [
             self.number(uri) if (i + 1) * count // len(uris) > i * count // len(uris) else None

@@ -162,7 +162,7 @@ class Choice(TypedDict):
     patience: int | None
     step: int | None
     ended: int | None
-    looks: list[SelectionCheck]
+    checks: list[SelectionCheck]
 
 
 class RunRecord(TypedDict):

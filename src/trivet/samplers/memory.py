@@ -12,7 +12,7 @@ from trivet.distances import check_embeddings
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.gather import Gathered, LocalBatch
-from trivet.mining.gather import gather as gather_parts
+from trivet.mining.gather import gather as gather_rows
 
 
 class References(NamedTuple):
@@ -179,7 +179,7 @@ class CrossBatchMemory(nn.Module):
 
         if not gather:
             return checked()
-        return gather_parts(checked, None if gather is True else gather)
+        return gather_rows(checked, None if gather is True else gather)
 
     @torch.no_grad()
     def _remember(self, batch: LocalBatch | Gathered) -> None:

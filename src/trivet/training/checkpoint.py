@@ -169,7 +169,7 @@ def trained_to_the_end(config: RunConfig, path: Path) -> bool:
     if step_of(path) >= config.training.num_steps:
         return True
     choice = read_state(path)["selection"]
-    return patience_end(config.choosing.patience, choice["looks"], choice["step"]) is not None
+    return patience_end(config.choosing.patience, choice["checks"], choice["step"]) is not None
 
 
 def load_loss(path: Path, loss: nn.Module) -> None:

@@ -127,7 +127,7 @@ class CheckpointSelection:
         self.items, self.known, self._distance = items, known, distance
         self.shared: Embed | None = None
         self._start: Scores | None = None
-        self.looks: list[dict[str, Any]] = []
+        self.checks: list[dict[str, Any]] = []
         self.step = 0
         self.weights: dict[str, Tensor] = {}
 
@@ -147,20 +147,20 @@ class CheckpointSelection:
     @property
     def ended(self) -> int | None:
         """The step at which training ends, as patience is at its end; None while it is not."""
-        return patience_end(self.config.patience, self.looks, self.step)
+        return patience_end(self.config.patience, self.checks, self.step)
 
     def best(self) -> dict[str, Any] | None:
         """The look at the best step; None before the first."""
-        return next((check for check in self.looks if check["step"] == self.step), None)
+        return next((check for check in self.checks if check["step"] == self.step), None)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights, as JSON."""
-        return {"step": self.step, "looks": self.looks, "measure": self._measure}
+        return {"step": self.step, "checks": self.checks, "measure": self._measure}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`, if it `continues`; else the choice begins anew."""
         if self.continues(state):
-            self.step, self.looks = state["step"], list(state["looks"])
+            self.step, self.checks = state["step"], list(state["checks"])
 
     def continues(self, state: Mapping[str, Any]) -> bool:
         """True if a `state_dict` is of the same measure of the same items."""
@@ -176,7 +176,7 @@ class CheckpointSelection:
 
         {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from as well,
         "patience", "step": the best, "ended": the step at which patience ended the training before the last one, or
-        None, "looks"}.
+        None, "checks"}.
         """
         if not self.active:
             return None
@@ -191,7 +191,7 @@ class CheckpointSelection:
             "patience": self.config.patience,
             "step": self.step,
             "ended": self.ended if self.ended != steps else None,
-            "looks": self.looks,
+            "checks": self.checks,
         }
 
     def _note(self, step: int, model: Embedder, scores: Scores) -> None:
@@ -206,11 +206,11 @@ class CheckpointSelection:
             "gain": float(gains.mean()),
             "low": lower_end(gains, scores.classes),
         }
-        highest = max((earlier["value"] for earlier in self.looks if _better(earlier, start)), default=-math.inf)
-        if not self.looks or (_better(check, start) and check["value"] > highest):
+        highest = max((earlier["value"] for earlier in self.checks if _better(earlier, start)), default=-math.inf)
+        if not self.checks or (_better(check, start) and check["value"] > highest):
             self.step = step
             self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-        self.looks.append(check)
+        self.checks.append(check)
 
     def embed_items(self, model: Embedder, shared: Embed | None) -> tuple[Floats, Floats | None]:
         """The embeddings of the items, and of the training items that they retrieve from as well.
@@ -281,7 +281,7 @@ def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
     return not first & second
 
 
-def patience_end(patience: int | None, looks: Sequence[Mapping[str, Any]], best: int) -> int | None:
+def patience_end(patience: int | None, checks: Sequence[Mapping[str, Any]], best: int) -> int | None:
     """The step of the look at which patience was at its end; None where it is not.
 
     Args:
@@ -289,11 +289,11 @@ def patience_end(patience: int | None, looks: Sequence[Mapping[str, Any]], best:
         looks: see `CheckpointSelection`.
         best: the step of the best.
     """
-    if patience is None or not looks:
+    if patience is None or not checks:
         return None
-    values = [entry["value"] for entry in looks]
-    last = max(values.index(max(values)), *(position for position, entry in enumerate(looks) if entry["step"] == best))
-    return looks[-1]["step"] if len(looks) - 1 - last >= patience else None
+    values = [entry["value"] for entry in checks]
+    last = max(values.index(max(values)), *(position for position, entry in enumerate(checks) if entry["step"] == best))
+    return checks[-1]["step"] if len(checks) - 1 - last >= patience else None
 
 
 def _better(check: Mapping[str, Any], start: Floats) -> bool:

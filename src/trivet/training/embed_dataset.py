@@ -19,15 +19,15 @@ def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] 
     """Embeddings `(N, d)` float32 in evaluation mode; the mode the model was in is restored."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
-    parts = []
+    chunks = []
     for start in range(0, len(inputs), IMAGES_PER_BATCH):
         index = np.arange(start, min(start + IMAGES_PER_BATCH, len(inputs)))
-        parts.append(model(inputs.batch(index).to(device)).float().cpu().numpy())
+        chunks.append(model(inputs.batch(index).to(device)).float().cpu().numpy())
         if progress:
             progress(int(index[-1]) + 1, len(inputs))
     model.train(was_training)
-    assert parts, "a data set is never empty"
-    return np.concatenate(parts)
+    assert chunks, "a data set is never empty"
+    return np.concatenate(chunks)
 
 
 def check_embedded(embeddings: np.ndarray, ids: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ class LabelCleaning:
                 f"cleaning.until must be greater than the step of the first check, {self._after}, or no label is ever "
                 f"judged: got {config.until}; raise it, or set cleaning.after."
             )
-        self._looks: list[dict[str, Any]] = []
+        self._checks: list[dict[str, Any]] = []
         self._put_in_force(labels, np.arange(len(labels)))
 
     @property
@@ -98,7 +98,7 @@ class LabelCleaning:
 
     def due(self, step: int) -> bool:
         """True if there is something to be done between this many steps and the next one."""
-        if self.config is None or (self._looks and self._looks[-1]["step"] >= step) or step < self._after:
+        if self.config is None or (self._checks and self._checks[-1]["step"] >= step) or step < self._after:
             return False
         return step == self.config.until or self.judges(step)
 
@@ -125,7 +125,7 @@ class LabelCleaning:
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
         # A network hides what it has memorised; the labels as given stay as wrong as an earlier look has shown.
-        least = max((check.get("least") or 0.0 for check in self._looks), default=0.0)
+        least = max((check.get("least") or 0.0 for check in self._checks), default=0.0)
         judged = find_suspects(embeddings, self._original, seed=seed, least=least)
         noise = judged.noise
         if noise.verdict == "uninformative":
@@ -150,7 +150,7 @@ class LabelCleaning:
         self.labels, self.rows = labels, rows
 
     def _note(self, step: int, *, suspects: int, rate: float | None, least: float | None = None) -> None:
-        self._looks.append(
+        self._checks.append(
             {
                 "step": step,
                 "suspects": suspects,
@@ -172,7 +172,7 @@ class LabelCleaning:
         """All that a resumed run needs, as JSON."""
         changed = np.flatnonzero(self.labels != self._original)
         return {
-            "looks": self._looks,
+            "checks": self._checks,
             "left_out": np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
             "relabelled": [changed.tolist(), self.labels[changed].tolist()],
         }
@@ -180,12 +180,12 @@ class LabelCleaning:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`; without settings it has no effect."""
         labels, rows = self._original.copy(), np.arange(len(self._original))
-        self._looks = []
+        self._checks = []
         if self.config is not None:
-            places, values = state["relabelled"]
-            labels[places] = values
+            entries, values = state["relabelled"]
+            labels[entries] = values
             rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))
-            self._looks = list(state["looks"])
+            self._checks = list(state["checks"])
         self._put_in_force(labels, rows)
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -193,4 +193,4 @@ class LabelCleaning:
 
         No rate: it could not be told. No least either: none was judged.
         """
-        return self._looks
+        return self._checks

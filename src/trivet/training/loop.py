@@ -34,7 +34,7 @@ from trivet.runtime.signals import ending_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.batch_norm import SharedBatchNorm, normalises_batches
-from trivet.training.distributed.process_group import ProcessGroup, lost_peers, parts_of
+from trivet.training.distributed.process_group import ProcessGroup, lost_peers, process_slices
 from trivet.training.distributed.shared_batches import BatchMemory, SharedBatch, SharedBuffers
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
@@ -93,7 +93,7 @@ class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
     def _begin(self, step: int, decoders: Decoders) -> Callable[[], tuple[Tensor, ...]]:
         """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
-        rows = parts_of(len(index), self.size)[self.rank]
+        rows = process_slices(len(index), self.size)[self.rank]
         inputs = self.dataset.inputs
         if self.augment is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))

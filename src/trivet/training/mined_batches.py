@@ -32,21 +32,21 @@ def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: in
     Raises:
         ValueError: if the file cannot be read, there is no such triplet, or `size` does not hold a pair.
     """
-    places, labels = _places(path, items)[0], items.labels[level]
-    places = places[_agree(places, labels)]
-    if not len(places):
+    entries, labels = _entries(path, items)[0], items.labels[level]
+    entries = entries[_agree(entries, labels)]
+    if not len(entries):
         raise ValueError(
             f"batch.mined must hold triplets of items that are trained on: none of {path} is; mine among those that "
             "are, as in the file embeddings/train.parquet of a run."
         )
-    counts = np.unique(places[:, :2], axis=0, return_counts=True)[1]
+    counts = np.unique(entries[:, :2], axis=0, return_counts=True)[1]
     most = int(counts.max())
     if size < 2 + most:
         raise ValueError(
             f"batch.size must hold an anchor with its positive and its {counted(most, 'mined negative')}: got {size}; "
             f"set {2 + most} or more, or mine fewer."
         )
-    plan = MinedBatches(places, size=min(size // (2 + most), len(counts)), seed=seed)
+    plan = MinedBatches(entries, size=min(size // (2 + most), len(counts)), seed=seed)
     return SubsetBatches(plan, np.arange(len(items)), labels)
 
 
@@ -56,11 +56,11 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
     Raises:
         ValueError: if the file cannot be read, or the classes of the training items contradict a triplet.
     """
-    places, total = _places(path, train)
+    entries, total = _entries(path, train)
     labels, names = train.labels[level], train.names[level]
-    wrong = np.flatnonzero(~_agree(places, labels))
+    wrong = np.flatnonzero(~_agree(entries, labels))
     if len(wrong):
-        anchor, *others = places[wrong[0]].tolist()
+        anchor, *others = entries[wrong[0]].tolist()
         role, other = next(
             (role, item)
             for role, item in zip(ROLES[1:], others, strict=True)
@@ -73,29 +73,29 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
             f"as a {role} of {train.ids[anchor]!r}, of {names[labels[anchor]]!r} "
             f"({counted(len(wrong), 'such triplet')}); mine the same items again, by {level!r}."
         )
-    left = total - len(places)
+    left = total - len(entries)
     sentence = f"{left} of {counted(total, 'mined triplet')} hold items that are not trained on, and are left out."
     return sentence if left else ""
 
 
 def mined_fingerprint(path: Path, train: Dataset) -> str:
     """A hash of the mined triplets of the training items, wherever the file lies."""
-    return hashlib.sha256(_places(path, train)[0].tobytes()).hexdigest()
+    return hashlib.sha256(_entries(path, train)[0].tobytes()).hexdigest()
 
 
-def _places(path: Path, items: Dataset) -> tuple[Integers, int]:
+def _entries(path: Path, items: Dataset) -> tuple[Integers, int]:
     """The triplets of a file whose items are all among these, as their positions `(T, 3)`, and how many it has."""
     table = open_rows(path, "batch.mined")
     known = pa.array(items.ids, pa.large_string())
     columns = [
         pc.index_in(table.column(role, f"the {role}s of batch.mined").cast(pa.large_string()), known) for role in ROLES
     ]
-    places = np.stack([pc.fill_null(column, -1).to_numpy() for column in columns], axis=1).astype(np.int64)
-    return places[(places >= 0).all(axis=1)], len(places)
+    entries = np.stack([pc.fill_null(column, -1).to_numpy() for column in columns], axis=1).astype(np.int64)
+    return entries[(entries >= 0).all(axis=1)], len(entries)
 
 
-def _agree(places: Integers, labels: Integers) -> np.ndarray:
+def _agree(entries: Integers, labels: Integers) -> np.ndarray:
     """Mask `(T,)` of the triplets with a positive of the class of their anchor and a negative of another."""
-    anchor, positive, negative = labels[places].T
+    anchor, positive, negative = labels[entries].T
     agree: np.ndarray = (anchor == positive) & (anchor != negative)
     return agree

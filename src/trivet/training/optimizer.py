@@ -30,7 +30,7 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
             "a network must have parameters that learn: all of this one are frozen; freeze fewer of its layers, or "
             "give it a new last layer."
         )
-    parts: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
+    assignments: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
     if config.backbone_learning_rate is not None:
         if not getattr(model, "on_backbone", False):
             raise ValueError(
@@ -39,10 +39,10 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
             )
         backbone = set(cast("nn.Sequential", model.body)[0].parameters())
         rate = {"lr": config.backbone_learning_rate}
-        parts = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
+        assignments = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
     groups = [
         {"params": group} | options | ({"weight_decay": 0.0} if spared else {})
-        for options, members in parts
+        for options, members in assignments
         for spared, group in (_by_decay(members) if config.weight_decay else [(False, members)])
     ]
     return [group for group in groups if group["params"]]

@@ -59,11 +59,11 @@ class ProbeItems:
         """
         labels = tuple(torch.from_numpy(self.items.labels[level]) for level in self.levels)
 
-        def ask() -> tuple[Tensor, ...]:
+        def embed_items() -> tuple[Tensor, ...]:
             embeddings = torch.from_numpy(embed(model, self.items.inputs))
             return (torch.nn.functional.normalize(embeddings) if cosine else embeddings), *labels
 
-        return ask
+        return embed_items
 
 
 def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: int) -> ProbeItems | None:

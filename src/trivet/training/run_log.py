@@ -124,9 +124,9 @@ class RunLog:
     def _selection_value(self) -> dict[tuple[str, ...], float]:
         """The measure that a step is chosen by, at the last look, as loggers get it."""
         selection = self._state.selection
-        if not selection.looks:
+        if not selection.checks:
             return {}
-        return {("choosing", selection.config.measure, selection.level): selection.looks[-1]["value"]}
+        return {("choosing", selection.config.measure, selection.level): selection.checks[-1]["value"]}
 
     def _status_line(self) -> str:
         """The text beside the steps, the most important first: a terminal may cut it off."""
@@ -151,12 +151,12 @@ class RunLog:
         record["warnings"] += [f"{SKIPPED}: {skipped}."] if skipped else []
         record["curves"] = self.metrics.series(*STEP_COLUMNS)
         recalls = [column for column in self.metrics.columns if column.startswith(f"{RECALL}/")]
-        looks = self.metrics.series(*recalls)
+        checks = self.metrics.series(*recalls)
         record["validation"] = {
             "split": components.split,
             "items": len(state.selection.items),
-            "step": looks.pop("step"),
-            "recall@1": {column.removeprefix(f"{RECALL}/"): values for column, values in looks.items()},
+            "step": checks.pop("step"),
+            "recall@1": {column.removeprefix(f"{RECALL}/"): values for column, values in checks.items()},
         }
         record |= progress_sections(state, components.split, components.config.training.num_steps)
         record["seconds"]["training"] = round(self.seconds, 3)

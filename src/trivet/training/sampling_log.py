@@ -14,14 +14,14 @@ from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
 
-SPACING, LOOKS = 4, 100  # steps between two looks at least, and looks at a run at most
+SPACING, CHECKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
 
 
 def spacing(steps: int) -> int:
     """Steps between two looks: the same looks are made, or fewer of them, if the run is made longer."""
     between = SPACING
-    while steps > between * LOOKS:
+    while steps > between * CHECKS:
         between *= 2
     return between
 
@@ -38,15 +38,15 @@ class SamplingLog:
         self._classes, self._typical = len(sizes), int(np.median(sizes))
         self._spacing = spacing(steps)
         self._reason = unpicked(loss)
-        self.looks: list[dict[str, Any]] = []
+        self.checks: list[dict[str, Any]] = []
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The looks."""
-        return self.looks
+        return self.checks
 
     def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
         """Go on from a `state_dict`; looks that are none any more, since steps were added, are left out."""
-        self.looks = [check for check in state if check["step"] % self._spacing == 0]
+        self.checks = [check for check in state if check["step"] % self._spacing == 0]
 
     def watch(
         self, loss: EmbeddingLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
@@ -65,35 +65,35 @@ class SamplingLog:
             if done % self._spacing == 0:
                 embeddings, labels = inputs
                 counts = loss_picks(of_batch(loss), embeddings, labels, true_labels=truth(done))
-                self.looks.append({"step": done} | counts.as_json())
+                self.checks.append({"step": done} | counts.as_json())
 
         loss.register_forward_hook(record)
 
     def as_json(self) -> dict[str, Any]:
         """The part "strategy" of the section "label_noise" of a record; see docs/json.md.
 
-        {"looks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
+        {"checks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
         "tolerance"}]}, or {"reason"} where there is no skew.
         """
         if self._reason is not None:
             return {"reason": self._reason}
-        if not any(sum(check["picks"]) for check in self.looks):
+        if not any(sum(check["picks"]) for check in self.checks):
             return {"reason": "the loss picked no negatives"}
-        total = self._estimate(self.looks)
-        phases = min(PHASES, len(self.looks) // FEWEST)
-        chunks = np.array_split(np.arange(len(self.looks)), max(1, phases))
+        total = self._estimate(self.checks)
+        phases = min(PHASES, len(self.checks) // FEWEST)
+        chunks = np.array_split(np.arange(len(self.checks)), max(1, phases))
         along = []
         for phase in chunks if phases > 1 else []:
-            checks = [self.looks[i] for i in phase]
+            checks = [self.checks[i] for i in phase]
             estimate = self._estimate(checks)
             along.append(
                 {"from": checks[0]["step"], "to": checks[-1]["step"]}
                 | {name: estimate["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
                 | {"tolerance": estimate["tolerance"]}
             )
-        return {"looks": len(self.looks), **total, "along": along}
+        return {"checks": len(self.checks), **total, "along": along}
 
-    def _estimate(self, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        skew = estimate_skew([PickCounts.from_json(check) for check in looks])
+    def _estimate(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        skew = estimate_skew([PickCounts.from_json(check) for check in checks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
         return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}

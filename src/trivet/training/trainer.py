@@ -127,7 +127,7 @@ class Trainer:
         state.history.measure(step, learner.measured)
         recall = state.selection.measure(step, learner.measured) if self.components.measures_at(step) else None
         if step != training.num_steps and self._watch is not None and (recall is not None or learner.events):
-            self._stop(self._watch(state.selection.looks, learner.events))
+            self._stop(self._watch(state.selection.checks, learner.events))
         if self._stopping or self._ended() or state.cleaning.due(step):
             learner.should_stop = True
         self.run_log.add_step(recall)

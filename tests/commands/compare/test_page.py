@@ -165,8 +165,8 @@ def test_each_run_has_a_line_of_its_own(tmp_path: Path, watch: Callable[[Path], 
     lines = watched.plot("Loss")
     assert [line["name"] for line in lines] == ["left-0", "left-1", "right-0", "right-1"]
     assert [line["y"] for line in lines] == [[3, 0, None], [3, 1, None]] * 2
-    looks = watched.page.locator("figure", has_text="Recall@1 during training").locator(".plot")
-    styles = looks.evaluate("plot => plot.data.map((trace) => [trace.line.color, trace.line.dash])")
+    checks = watched.page.locator("figure", has_text="Recall@1 during training").locator(".plot")
+    styles = checks.evaluate("plot => plot.data.map((trace) => [trace.line.color, trace.line.dash])")
     assert len({tuple(style) for style in styles}) == 4
     assert [colour for colour, _ in styles[:2]] == [styles[0][0]] * 2  # a side has one colour
     assert watched.page.get_by_text("Dropped anchors").count() == 0  # none were

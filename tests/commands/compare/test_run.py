@@ -165,7 +165,7 @@ def test_a_record_that_tells_of_other_embeddings_is_named(tmp_path: Path) -> Non
 def test_a_split_by_which_a_step_was_chosen_is_named(
     tmp_path: Path, keep: str, ended: int | None, *, said: bool
 ) -> None:
-    chosen = {"choosing": {"keep": keep, "ended": ended, "measure": "map@r", "split": "unseen", "looks": []}}
+    chosen = {"choosing": {"keep": keep, "ended": ended, "measure": "map@r", "split": "unseen", "checks": []}}
     paths = [make_run(tmp_path / "a", [1]), make_run(tmp_path / "b", [2], record=chosen, name="random")]
     notes = ["The step of b was chosen by unseen, so measures there flatter."]
     assert compared(paths)["notes"] == (notes if said else [])

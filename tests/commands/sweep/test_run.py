@@ -105,7 +105,7 @@ def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, dict[str, An
     config = RunConfig.read(folder / f"trial-{record['best']}" / "fold-1-seed-0" / "config.toml")
     alone = train(config, tmp_path / "alone")
     assert alone["choosing"] is not None
-    assert alone["choosing"]["looks"][-1]["value"] == run["value"]
+    assert alone["choosing"]["checks"][-1]["value"] == run["value"]
 
 
 def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, dict[str, Any], list[str]]) -> None:
@@ -179,11 +179,11 @@ def test_a_sweep_that_is_stopped_goes_on_to_the_same(
     def make_watch(*arguments: Any, **options: Any) -> Any:
         watch = make(*arguments, **options)
 
-        def stopping(looks: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
-            steps.append(looks[-1]["step"])
+        def stopping(checks: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
+            steps.append(checks[-1]["step"])
             if len(steps) in (2, 9):  # in the first run of a trial, and in the second one of another
                 os.kill(os.getpid(), signal.SIGINT)
-            return watch(looks, events)
+            return watch(checks, events)
 
         return stopping
 
@@ -254,7 +254,7 @@ def test_two_workers_of_which_one_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "killed" / f"trial-{again['number']}" / "fold-0-seed-0"
     alone = train(RunConfig.read(path / "config.toml"), tmp_path / "alone")
     assert alone["choosing"] is not None
-    assert alone["choosing"]["looks"][-1]["value"] == again["value"]
+    assert alone["choosing"]["checks"][-1]["value"] == again["value"]
     assert (path / "metrics.csv").read_text() == (tmp_path / "alone" / "metrics.csv").read_text()
 
 

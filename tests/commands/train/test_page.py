@@ -268,7 +268,7 @@ def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrai
 def test_the_measure_that_a_step_was_chosen_by_comes_first(
     recalls: dict[str, Any], chosen: list[dict[str, Any]], said: list[str], tmp_path: Path
 ) -> None:
-    choice = {"keep": "best", "measure": "map@r", "level": "digit", "looks": []}
+    choice = {"keep": "best", "measure": "map@r", "level": "digit", "checks": []}
     record = compared(0.9, **recalls) | {"choosing": choice, "chosen_comparisons": {"unseen": {"digit": chosen}}}
     text = page_text(record, tmp_path)
     places = [text.index(one) for one in (*said, "On unseen 714 items")]
@@ -578,7 +578,7 @@ def noise_record(stands: float, *, put_in: float | None = None, negatives: str =
         "settings": {"loss": {"negatives": negatives}},
         "data": {"noise": None if put_in is None else {"rate": put_in, "topline": False}},
         "label_noise": {
-            "strategy": {"looks": 75, "skew": skew | {"easy_skew": {"value": None, "interval": [1.5, None]}}}
+            "strategy": {"checks": 75, "skew": skew | {"easy_skew": {"value": None, "interval": [1.5, None]}}}
             | {"tolerance": tolerance, "along": along},
         },
     }
@@ -662,12 +662,12 @@ def test_the_skew_is_shown_over_training(tmp_path: Path, watch: Callable[[Path],
 
 
 def test_labels_judged_while_training_are_a_table(tmp_path: Path) -> None:
-    looks = [
+    checks = [
         {"step": 200, "suspects": 1234, "noise_rate": 0.2, "left_out": 1240, "relabelled": 0},
         {"step": 400, "suspects": 0, "noise_rate": None, "left_out": 0, "relabelled": 0},
         {"step": 600, "suspects": 90, "noise_rate": None, "least": 0.07, "left_out": 90, "relabelled": 0},
     ]
-    text = page_text({"cleaning": looks}, tmp_path)
+    text = page_text({"cleaning": checks}, tmp_path)
     assert "dropped relabelled 200 1 234 20.0 % 1 240 0 400 0 – 0 0 600 90 at least 7.0 % 90 0" in text
     assert "cleaning.csv" not in page_text({}, tmp_path)
 

@@ -142,8 +142,8 @@ def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str,
     least = [[look.pop("least") for look in record["cleaning"]] for record in (one, two)]
     assert two["cleaning"] == one["cleaning"]
     assert least[1] == pytest.approx(least[0], rel=1e-5)
-    looks = [[look["value"] for look in (record["choosing"] or {})["looks"]] for record in (one, two)]
-    assert looks[1] == pytest.approx(looks[0])
+    checks = [[look["value"] for look in (record["choosing"] or {})["checks"]] for record in (one, two)]
+    assert checks[1] == pytest.approx(checks[0])
     check_same(run, alone)
 
 

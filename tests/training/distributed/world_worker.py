@@ -24,7 +24,7 @@ from trivet.mining.selected_set import SelectedItems
 from trivet.models import ModelConfig, build
 from trivet.samplers import PKBatches
 from trivet.training import TrainingConfig
-from trivet.training.distributed.process_group import ProcessGroup, parts_of
+from trivet.training.distributed.process_group import ProcessGroup, process_slices
 from trivet.training.loop import Batches, Learner, fit
 
 SHAPE = (1, 6, 6)
@@ -201,8 +201,8 @@ def all_get_what_the_main_process_says(crew: Crew) -> None:
 
 @check
 def a_batch_smaller_than_the_processes_is_refused(crew: Crew) -> None:
-    assert [part.stop - part.start for part in parts_of(12, 7)] == [1, 2, 2, 1, 2, 2, 2]
-    text = message(lambda: parts_of(crew.size - 1, crew.size))
+    assert [part.stop - part.start for part in process_slices(12, 7)] == [1, 2, 2, 1, 2, 2, 2]
+    text = message(lambda: process_slices(crew.size - 1, crew.size))
     assert text.startswith("a batch must have an item for each process")
 
 

@@ -409,11 +409,11 @@ def movement(before: Array, after: Array, triplets: Triplets | Array, *, toleran
 
 def _gradient(ap: Floats, an: Floats, loss: SimulatedLoss) -> tuple[Floats, Floats, Floats]:
     """The slope that both sides share, and the weights w_ap and w_an: dL / dS is (-slope w_ap, slope w_an)."""
-    ones = np.ones(np.broadcast_shapes(ap.shape, an.shape))
+    unit = np.ones(np.broadcast_shapes(ap.shape, an.shape))
     if loss == "vanilla":
-        return 2 * ones, ones, ones
+        return 2 * unit, unit, unit
     slope = expit(_exponent(ap, an, loss))
-    return (slope, ones, ones) if loss == "first-order" else (slope, (1 - ap) * ones, an * ones)
+    return (slope, unit, unit) if loss == "first-order" else (slope, (1 - ap) * unit, an * unit)
 
 
 def _exponent(ap: Floats, an: Floats, loss: SimulatedLoss) -> Floats:

@@ -38,7 +38,7 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
         "rate": record.noise_rate,
         "wrong": _wrong(record),
         "shown": len(suspects),
-        "pictures": bool(pictures.places),
+        "pictures": bool(pictures.entries),
         "faceless": sum(suspect.thumbnail is None and suspect.text is None for suspect in suspects),
         "labels": _counted(suspect.label for suspect in suspects),
         "proposed": _counted(suspect.proposed for suspect in suspects),

@@ -280,7 +280,7 @@ class Worker:
                 return attempt.prune(why if len(self._paths(attempt.candidate)) == 1 else f"{path.name}: {why}") or None
             runs.append(_result(record, config, fold))
             for measurement in (
-                record["choosing"]["looks"] if record["choosing"] else ()
+                record["choosing"]["checks"] if record["choosing"] else ()
             ):  # those that a dead worker had seen
                 attempt.report(number, measurement["step"], measurement["value"] or 0.0)
         return attempt.complete(sum(run["value"] for run in runs) / len(runs), runs) or None
@@ -456,9 +456,9 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
         ValueError: if nothing finite was measured.
     """
     choice = record["choosing"]
-    if choice is None or not choice["looks"]:
+    if choice is None or not choice["checks"]:
         raise ValueError("nothing was measured on validation")
-    measurements = choice["looks"]
+    measurements = choice["checks"]
     selected = (
         measurements[-1]
         if choice["keep"] == "last"

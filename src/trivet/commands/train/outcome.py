@@ -92,7 +92,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 
     Where a step was chosen by another measure than recall@1, what is said by that one comes before.
     """
-    places: dict[tuple[str, str], list[str]] = {}
+    entries: dict[tuple[str, str], list[str]] = {}
     by_choice: dict[tuple[str, str], list[str]] = {}
     for split in record["evaluation"]:
         for level in split_result(split, record)["levels"]:
@@ -105,13 +105,14 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
                     tone, words, numbers = helped
                     by_outcome.setdefault((tone, words), {})[prefix] = numbers
             for key, numbers_of in by_outcome.items():
-                places.setdefault(key, []).append(_location(f"{split} by {level['level']}", numbers_of))
+                entries.setdefault(key, []).append(_location(f"{split} by {level['level']}", numbers_of))
     if by_choice:
-        places = {
-            (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v for (tone, words), v in places.items()
+        entries = {
+            (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v
+            for (tone, words), v in entries.items()
         }
     lines = []
-    for by_sentence, more in ((by_choice, []), (places, _ranked_lower(record))):
+    for by_sentence, more in ((by_choice, []), (entries, _ranked_lower(record))):
         sentences = [
             *more,
             *((tone, f"{words}: {', '.join(splits)}.") for (tone, words), splits in by_sentence.items()),
@@ -167,17 +168,17 @@ def fell_back(record: RunRecord) -> bool:
     the last step all the same.
     """
     choice = record["choosing"]
-    if choice is None or len(choice["looks"]) < 2 or choice["step"] != 0 or _snapshot(record) is not None:
+    if choice is None or len(choice["checks"]) < 2 or choice["step"] != 0 or _snapshot(record) is not None:
         return False
-    return choice["keep"] != "last" or _highest(choice) is choice["looks"][0]
+    return choice["keep"] != "last" or _highest(choice) is choice["checks"][0]
 
 
 def choice_line(record: RunRecord) -> str | None:
     """Text on which model is measured, which step was the best, and why; None where there was nothing to choose by."""
     choice = record["choosing"]
-    if choice is None or not choice["looks"]:
+    if choice is None or not choice["checks"]:
         return None
-    first, *later = choice["looks"]
+    first, *later = choice["checks"]
     last, reached = choice["keep"] == "last", record["step"]
     snapshot = _snapshot(record)
     model = f"the model is {snapshot or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
@@ -188,7 +189,7 @@ def choice_line(record: RunRecord) -> str | None:
     among = f", among {number(choice['known'])} training items" if choice["known"] else ""
     where = f"on {_holdout(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
     before = f"against {_percent(start)} before"
-    best = next(check for check in choice["looks"] if check["step"] == choice["step"])
+    best = next(check for check in choice["checks"] if check["step"] == choice["step"])
     if snapshot is not None:
         text = f"{_capital(model)}. The best {where} is that of step {number(best['step'])}: "
         text += f"{measure} {_percent(best['value'])}, {before} training."
@@ -215,8 +216,8 @@ def choice_line(record: RunRecord) -> str | None:
     if choice["step"] == 0 and not last:
         text += " The row “trained” in the tables is this model."
     if choice["ended"] is not None:
-        looks = counted(choice["patience"] or 0, "look")
-        text += f" Training ended early, at step {number(choice['ended'])}, as {looks} found no higher {measure}."
+        checks = counted(choice["patience"] or 0, "look")
+        text += f" Training ended early, at step {number(choice['ended'])}, as {checks} found no higher {measure}."
     return text
 
 
@@ -234,7 +235,7 @@ def decides(choice: Choice) -> bool:
 
 
 def _highest(choice: Choice) -> SelectionCheck:
-    return max(choice["looks"], key=lambda check: check["value"] or 0.0)
+    return max(choice["checks"], key=lambda check: check["value"] or 0.0)
 
 
 def _holdout(record: RunRecord, choice: Choice) -> str:

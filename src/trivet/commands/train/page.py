@@ -18,8 +18,12 @@ from trivet.commands.diagnose.page import (
 )
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
+<<<<<<< HEAD
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
 from trivet.reports.diagnosis_record import VerdictRecord
+=======
+from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_sections
+>>>>>>> 02a1efb (Names: the last plurals of everyday words; JSON says checks)
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
 from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord
@@ -39,9 +43,17 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
+<<<<<<< HEAD
     parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
     previews = {split: (content.level, {"random": content.queries}) for split, content in record["neighbours"].items()}
     previews |= {split: (section.level, section.queries) for split, section in diagnosed.items()}
+=======
+    content, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
+    previews = {
+        split: (content["level"], {"random": content["queries"]}) for split, content in record["neighbours"].items()
+    }
+    previews |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
+>>>>>>> 02a1efb (Names: the last plurals of everyday words; JSON says checks)
     queries = {  # before the maps: their pictures are placed first
         split: groups
         for split in unseen_first(previews)
@@ -59,7 +71,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     history, moments = history_content(record["history"])
     curves, skew = _curves(record), noise_curve(record)
     results = [split_result(split, record) for split in record["evaluation"]]
-    summary, bad = result_lines(record), tone_down(parts["sections"])
+    summary, bad = result_lines(record), tone_down(content["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
@@ -73,14 +85,14 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "events": _events(record),
         "curves": curves,
         "forecast": forecast_context(record["forecast"]),
-        "noise": noise_parts(record),
+        "noise": noise_sections(record),
         "cleaned": cleaning_rows(record),
         "skewed": len(curves) if skew else None,
         "maps": maps,
         "scatter": scatter,
         "most_dots": MOST_DOTS,
         "queries": queries,
-        "diagnosis": parts,
+        "diagnosis": content,
         "history": history,
         "data_rows": [
             (split, content)
@@ -142,7 +154,7 @@ def _best(column: Sequence[str]) -> str | None:
 
 def _curves(record: RunRecord) -> list[dict[str, Any]]:
     """The plots over steps that have anything to show."""
-    training, looks = record["curves"], record["validation"]
+    training, checks = record["curves"], record["validation"]
     triplets = {"active (loss above 0)": training["active"], "hard (negative nearer)": training["hard"]}
     distances = {"to the positive (d_ap)": training["d_ap"], "to the negative (d_an)": training["d_an"]}
     dropped = {"dropped": training["dropped"] if any(training["dropped"]) else []}
@@ -150,17 +162,17 @@ def _curves(record: RunRecord) -> list[dict[str, Any]]:
         ("Loss", training["step"], {"loss": training["loss"]}, None),
         ("Active and hard triplets (share of the mined)", training["step"], triplets, [0, 1]),
         ("Mean distance to the mined items", training["step"], distances, None),
-        (_validation_title(looks), looks["step"], looks["recall@1"], [0, 1]),
+        (_validation_title(checks), checks["step"], checks["recall@1"], [0, 1]),
         ("Dropped anchors", training["step"], dropped, None),
     ]
     if choice := record["choosing"]:
         measure = NAMES.get(choice["measure"], choice["measure"])
         values = {
-            "mean": [check["gain"] for check in choice["looks"]],
-            "lower end of its interval": [check["low"] for check in choice["looks"]],
+            "mean": [check["gain"] for check in choice["checks"]],
+            "lower end of its interval": [check["low"] for check in choice["checks"]],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        steps = [check["step"] for check in choice["looks"]]
+        steps = [check["step"] for check in choice["checks"]]
         wanted.append((f"Gain of {measure} on {choice['split']}{what}", steps, values, None))
     if (probe := record["monitor"]["probe"]) is not None and (steps := _probe_steps(probe)):
         titles = {
@@ -268,8 +280,8 @@ def _quiet(monitor: MonitorRecord) -> str:
     return text
 
 
-def _validation_title(looks: Validation) -> str:
+def _validation_title(checks: Validation) -> str:
     """A sample holds fewer items of each class than the whole, so its recall is lower than the table's."""
-    if looks["items"] is None:
+    if checks["items"] is None:
         return "Recall@1 during training"
-    return f"Recall@1 within {looks['items']} of the {looks['split'] or 'evaluated'} items"
+    return f"Recall@1 within {checks['items']} of the {checks['split'] or 'evaluated'} items"

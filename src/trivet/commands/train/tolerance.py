@@ -53,7 +53,7 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     return lines
 
 
-def noise_parts(record: RunRecord) -> dict[str, Any] | None:
+def noise_sections(record: RunRecord) -> dict[str, Any] | None:
     """Content of the section "Wrong labels" of the page of a run; None for a record that does not say."""
     lines = noise_lines(record, run=record["run"] or "RUN")
     if not lines:
@@ -72,7 +72,7 @@ def noise_parts(record: RunRecord) -> dict[str, Any] | None:
     return {
         "lines": lines,
         "rows": rows,
-        "looks": number(strategy["looks"]),
+        "checks": number(strategy["checks"]),
         "picks": number(skew and skew["picks"]),
         "active": number(skew and skew["active"]),
         "tenths": [f"{share:.2f}" if is_number(share) else MISSING for share in (skew["relative"] if skew else [])],

@@ -19,7 +19,7 @@ SOURCE = "the settings of trivet train --vectors or --texts"
 FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
 ENOUGH, HOLDOUT_CLASSES = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
-STEPS, LOOKS = 200, 20  # optimiser steps, and those between two looks at the held-out classes
+STEPS, EVERY = 200, 20  # optimiser steps, and those between two looks at the held-out classes
 RATE = (
     1e-3  # the learning rate at the end; it rises from near 0 over all steps, so that the first looks see small changes
 )
@@ -81,11 +81,11 @@ def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | 
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
         "training": {"steps": STEPS, "learning_rate": RATE, **_rise(requested.get("training", {}))},
-        "evaluation": {"distance": "cosine", "every": LOOKS, "sample": SAMPLE, "nmi_plus": 2, "map_points": 500},
+        "evaluation": {"distance": "cosine", "every": EVERY, "sample": SAMPLE, "nmi_plus": 2, "map_points": 500},
     }
     if network is not None:
         values["model"] = {"name": network.name}
-        values["training"] = {"steps": STEPS, "optimizer": "adamw", "learning_rate": TUNED, "warmup_steps": LOOKS}
+        values["training"] = {"steps": STEPS, "optimizer": "adamw", "learning_rate": TUNED, "warmup_steps": EVERY}
     if "name" in requested.get("loss", {}):
         del values["loss"]
     choosable = any(name in splits.evaluation for name in SPLITS)

@@ -84,12 +84,12 @@ class ProcessGroup:
         whole batch, and those of the parameters add up to its gradient: they are multiplied by the number of processes
         here, as DistributedDataParallel takes their mean.
         """
-        parts = parts_of(count, self.size)
+        chunks = process_slices(count, self.size)
         local = local if local.dtype == torch.float64 else local.float()
-        all_rows = gather_rows(local.detach(), [span.stop - span.start for span in parts])
+        all_rows = gather_rows(local.detach(), [span.stop - span.start for span in chunks])
         if local.requires_grad:
             local.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
-        mine = parts[self.rank]
+        mine = chunks[self.rank]
         return torch.cat([all_rows[: mine.start], local, all_rows[mine.stop :]])
 
     def embed(self, model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> Floats:
@@ -99,10 +99,10 @@ class ProcessGroup:
         """
         if len(inputs) < self.size:
             return embed(model, inputs, progress)
-        parts = parts_of(len(inputs), self.size)
-        local = embed(model, inputs.subset(np.arange(len(inputs))[parts[self.rank]]), progress)
+        chunks = process_slices(len(inputs), self.size)
+        local = embed(model, inputs.subset(np.arange(len(inputs))[chunks[self.rank]]), progress)
         with lost_peers():
-            rows: Floats = gather_rows(torch.from_numpy(local), [chunk.stop - chunk.start for chunk in parts]).numpy()
+            rows: Floats = gather_rows(torch.from_numpy(local), [chunk.stop - chunk.start for chunk in chunks]).numpy()
         return rows
 
     def agree(self, *flags: bool) -> list[bool]:
@@ -186,7 +186,7 @@ class ProcessGroup:
         return values.numpy().tobytes()
 
 
-def parts_of(count: int, size: int) -> list[slice]:
+def process_slices(count: int, size: int) -> list[slice]:
     """The rows of each of `size` processes among `count`: consecutive ones, of one the most one more than of others.
 
     Raises:
