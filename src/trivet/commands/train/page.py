@@ -18,12 +18,8 @@ from trivet.commands.diagnose.page import (
 )
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
-<<<<<<< HEAD
-from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_parts
-from trivet.reports.diagnosis_record import VerdictRecord
-=======
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_sections
->>>>>>> 02a1efb (Names: the last plurals of everyday words; JSON says checks)
+from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
 from trivet.reports.measures import NAMES
 from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord
@@ -43,17 +39,9 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     pictures, diagnosed = Pictures(), record["diagnosis"]
-<<<<<<< HEAD
-    parts, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
+    diagnosis, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
     previews = {split: (content.level, {"random": content.queries}) for split, content in record["neighbours"].items()}
     previews |= {split: (section.level, section.queries) for split, section in diagnosed.items()}
-=======
-    content, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    previews = {
-        split: (content["level"], {"random": content["queries"]}) for split, content in record["neighbours"].items()
-    }
-    previews |= {split: (section["level"], section["queries"]) for split, section in diagnosed.items()}
->>>>>>> 02a1efb (Names: the last plurals of everyday words; JSON says checks)
     queries = {  # before the maps: their pictures are placed first
         split: groups
         for split in unseen_first(previews)
@@ -71,7 +59,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     history, moments = history_content(record["history"])
     curves, skew = _curves(record), noise_curve(record)
     results = [split_result(split, record) for split in record["evaluation"]]
-    summary, bad = result_lines(record), tone_down(content["sections"])
+    summary, bad = result_lines(record), tone_down(diagnosis["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
@@ -92,7 +80,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "scatter": scatter,
         "most_dots": MOST_DOTS,
         "queries": queries,
-        "diagnosis": content,
+        "diagnosis": diagnosis,
         "history": history,
         "data_rows": [
             (split, content)
