@@ -165,7 +165,7 @@ def dynamics(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """How a triplet moves in one gradient step: scatter diagram, changes of similarity, vector fields."""
+    """Motion of a triplet in one gradient step: scatter diagram, changes of similarity, vector fields."""
     return _drawn(context, "dynamics", gamma=[0.2, 0.5, 0.8], entanglement=[0.4, 0.8])
 
 
@@ -190,7 +190,7 @@ def isometry(
     cases: Annotated[int, typer.Option(help="Random sets of each kind in figure ranges.")] = 12,
     trainings: Annotated[int, typer.Option(help="Networks of each setting in figure training; 0 leaves it out.")] = 2,
 ) -> int:
-    """How far an embedding is from separating its classes: nearest separated embeddings, and how they shrink."""
+    """Distance of an embedding from separating its classes: nearest separated embeddings, and how they shrink."""
     return _drawn(context, "isometry")
 
 
@@ -214,7 +214,7 @@ def noise(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """How much label noise a loss tolerates: pair-noise rates, tolerance, and what is left of the clean risk."""
+    """Tolerance of a loss to label noise: pair-noise rates, tolerance, and what is left of the clean risk."""
     return _drawn(context, "noise", classes=[2, 3, 10, 100], samples_per_class=[2, 5, 20])
 
 

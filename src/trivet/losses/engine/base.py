@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trivet.distances import Distance, device
 from trivet.losses.engine.definition import LossDefinition
-from trivet.losses.engine.evaluate import Blocks, Evaluation
+from trivet.losses.engine.evaluate import Blocks, LossEvaluation
 from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.counter_rng import CounterRng, new_key
@@ -196,7 +196,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
         batch = self.anchored(batch, processes)
         strategy, rng = self._chooser(batch, indices)
-        evaluation = Evaluation(self, batch, strategy, rng, processes)
+        evaluation = LossEvaluation(self, batch, strategy, rng, processes)
         several = batch.compared_with_itself and batch.total > 1
         alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
         if alone and torch.is_grad_enabled():  # an evaluation takes the batches that come

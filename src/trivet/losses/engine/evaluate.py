@@ -31,7 +31,7 @@ SMALL = 2**11  # pairs of a block whose tensors, of differences too, the allocat
 MAX_STORED_TERMS = 64  # terms of an anchor that trimming holds, rather than to compute them again
 
 
-class Evaluation:
+class LossEvaluation:
     """One evaluation of a loss: its blocks, and what they add up to."""
 
     def __init__(
@@ -229,7 +229,7 @@ class Blocks(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        evaluation: Evaluation,
+        evaluation: LossEvaluation,
         grad_enabled: bool,
         embeddings: Tensor,
         references: Tensor | None,
@@ -262,7 +262,7 @@ class Blocks(torch.autograd.Function):
         gradients, inputs = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         if not torch.is_grad_enabled():
             return (None, None, *(None if gradient is None else gradient * grad for gradient in gradients))
-        evaluation: Evaluation = ctx.evaluation
+        evaluation: LossEvaluation = ctx.evaluation
         if len(evaluation.spans) > 1:
             raise RuntimeError(
                 "a second derivative needs the whole batch in one block: got create_graph=True with several; "
