@@ -169,11 +169,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class ClaimNumber:
-=======
-class ClaimResult:
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
     """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
 
     name: str
@@ -197,11 +193,7 @@ class JudgedClaim:
 
     claim: Claim
     verdict: Verdict
-<<<<<<< HEAD
     outcomes: tuple[ClaimNumber, ...]
-=======
-    outcomes: tuple[ClaimResult, ...]
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
     why: str = ""
 
 
@@ -244,35 +236,20 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     return JudgedClaim(claim, "cannot tell", tuple(outcomes), "; ".join(filter(None, (why, few))))
 
 
-<<<<<<< HEAD
 def _lowest(outcome: ClaimNumber) -> float:
-=======
-def _lowest(outcome: ClaimResult) -> float:
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
     """The lower end of its interval; of seeds too few for a verdict, their mean."""
     return outcome.mean if len(outcome.values) < LEAST else _ends(outcome).low
 
 
-<<<<<<< HEAD
 def _ends(outcome: ClaimNumber) -> Interval:
-=======
-def _ends(outcome: ClaimResult) -> Interval:
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
     assert outcome.interval is not None, "an interval needs two seeds"
     return outcome.interval
 
 
-<<<<<<< HEAD
 def _outcome(name: str, values: Sequence[float]) -> ClaimNumber:
     rounded = tuple(round(value, DIGITS) for value in values)
     mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
     return ClaimNumber(name, rounded, mean, interval)
-=======
-def _outcome(name: str, values: Sequence[float]) -> ClaimResult:
-    rounded = tuple(round(value, DIGITS) for value in values)
-    mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
-    return ClaimResult(name, rounded, mean, interval)
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
 
 
 @dataclass(frozen=True)

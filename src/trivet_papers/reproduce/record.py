@@ -8,11 +8,7 @@ from trivet.reports.shared_records import Ends
 
 
 class OutcomeRecord(TypedDict):
-<<<<<<< HEAD
     """See `trivet_papers.experiment.ClaimNumber`; `values` are those of the seeds."""
-=======
-    """See `trivet_papers.experiment.ClaimResult`; `values` are those of the seeds."""
->>>>>>> 7dce3fc (Names: two classes that shared a name; help that begins with a noun)
 
     name: str
     mean: float
