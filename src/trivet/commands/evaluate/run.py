@@ -27,12 +27,22 @@ from trivet.commands.evaluate.record import (
     RejectionRecord,
 )
 from trivet.commands.evaluate.same_items import check_same_items, self_rows
+from trivet.commands.evaluate.sets import (
+    QueriesAndGallery,
+    camera_options,
+    cut_prefixes,
+    junk_items,
+    number_classes,
+    read_pair,
+    read_sets,
+    sample_queries,
+    separate_scope,
+)
 from trivet.commands.inputs import run_distance
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
-from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import PER_CLASS
-from trivet.io.read_embeddings import read_vectors
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
@@ -59,27 +69,6 @@ class Evaluation:
     names: dict[str, np.ndarray]  # (N,) the class of each item
     item_ids: np.ndarray | None  # of what is clustered and verified, also where only a sample is asked
     rejected: Rejection | None  # at the first level
-
-
-@dataclass(frozen=True, eq=False)
-class _Sets:
-    """Queries and gallery of one embedding.
-
-    Attributes:
-        gallery: None if each query retrieves from all others.
-        distance: how they are compared.
-        cameras: leave out gallery items of the query's class and camera.
-        junk: number of gallery items that the file marks as junk, and that are left out.
-        rejected: queries out of scope.
-    """
-
-    name: str
-    queries: Vectors
-    gallery: Vectors | None
-    distance: Metric
-    cameras: bool = False
-    junk: int | None = None
-    rejected: Vectors | None = None
 
 
 def evaluate_files(
@@ -141,10 +130,10 @@ def evaluate_files(
     if not paths and prefixes:
         raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
     if query is not None and gallery is not None and not paths:
-        read = [_read_pair(Path(query), Path(gallery), levels, table, split, distance, cameras=cameras)]
+        read = [read_pair(Path(query), Path(gallery), levels, table, split, distance, cameras=cameras)]
     else:
         read = [
-            _read(
+            read_sets(
                 path, levels, table, split, query, gallery,
                 distance=distance or ("cosine" if prefixes else run_distance(path)),  # a prefix has no unit length
                 cameras=cameras,
@@ -153,7 +142,7 @@ def evaluate_files(
         ]  # fmt: skip
         names = _distinct_names(paths, [sets.name for sets in read])
         read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
-    all_sets = [_in_scope(cut, out_of_scope) for sets in read for cut in _cut(sets, prefixes)]
+    all_sets = [separate_scope(cut, out_of_scope) for sets in read for cut in cut_prefixes(sets, prefixes)]
     for other in all_sets[1:]:
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
     return [
@@ -180,77 +169,6 @@ def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
         called[folder] + name.removeprefix(folder.name) if name.startswith(folder.name) else name
         for folder, name in zip(absolute, names, strict=True)
     ]
-
-
-def _cut(sets: _Sets, prefixes: Sequence[int]) -> Iterator[_Sets]:
-    """Complete embeddings, or each prefix of them."""
-    length = sets.queries.embeddings.shape[1]
-    for prefix in prefixes:
-        if not 1 <= prefix <= length:
-            raise ValueError(
-                f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
-            )
-        queries, gallery = (
-            None if vectors is None else replace(vectors, embeddings=vectors.embeddings[:, :prefix])
-            for vectors in (sets.queries, sets.gallery)
-        )
-        assert queries is not None
-        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery)
-    if not prefixes:
-        yield sets
-
-
-def _read(
-    path: Path,
-    levels: Sequence[str] | None,
-    table: Path | None,
-    split: str | None,
-    query: str | None,
-    gallery: str | None,
-    *,
-    distance: Metric,
-    cameras: bool,
-) -> _Sets:
-    """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
-    if query is not None:
-        if split is not None:
-            raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
-        queries, retrieved = (read_vectors(path, levels=levels, table=table, split=name) for name in (query, gallery))
-        return _Sets(path.name, queries, retrieved, distance, cameras)
-    vectors = read_vectors(path, levels=levels, table=table, split=split)
-    protocol = vectors.protocol
-    if protocol is None:
-        return _Sets(vectors.name, vectors, None, distance, cameras)
-    queries, retrieved = vectors.select(protocol.query), vectors.select(protocol.retrieved)
-    if vectors.ids is None:  # then the row identifies a query that is in the gallery itself
-        queries, retrieved = (
-            replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, retrieved)
-        )
-    junk = protocol.counts()["junk"] or None
-    return _Sets(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
-
-
-def _read_pair(
-    query: Path,
-    gallery: Path,
-    levels: Sequence[str] | None,
-    table: Path | None,
-    split: str | None,
-    distance: Metric | None,
-    *,
-    cameras: bool,
-) -> _Sets:
-    """The queries of one file and the gallery of another."""
-    queries = read_vectors(query, levels=levels, table=table, split=split)
-    others = read_vectors(gallery, levels=levels)
-    if levels is None:
-        # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
-        levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
-        if lacking := [level for level in levels if level in queries.passed_over]:
-            queries = read_vectors(query, levels=levels, table=table, split=split)
-        if lacking or any(level in others.passed_over for level in levels):
-            others = read_vectors(gallery, levels=levels)
-    return _Sets(f"{query.name} in {gallery.name}", queries, others, distance or run_distance(query), cameras)
 
 
 def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
@@ -297,7 +215,7 @@ def class_rows(evaluated: Evaluation, level: str) -> list[dict[str, Any]]:
 
 
 def _evaluate(
-    sets: _Sets,
+    sets: QueriesAndGallery,
     *,
     junk: str | None,
     measures: Sequence[str],
@@ -312,7 +230,7 @@ def _evaluate(
 ) -> Evaluation:
     began = time.perf_counter()
     queries, gallery = sets.queries, sets.gallery
-    labels, gallery_labels, names = _number_classes(sets)
+    labels, gallery_labels, names = number_classes(sets)
     too_few = {level: len(names[level]) for level in labels if len(names[level]) < folds}
     if folds and len(too_few) == len(labels):
         level, count = max(too_few.items(), key=lambda pair: pair[1])
@@ -334,12 +252,12 @@ def _evaluate(
         protocol.queries_in_gallery = 0 if rows is None else int((rows >= 0).sum())
         protocol.junk = sets.junk
     if sets.cameras:
-        options |= _cameras(sets)
+        options |= camera_options(sets)
     if junk is not None:
-        options["junk"] = _junk(sets, junk)
+        options["junk"] = junk_items(sets, junk)
         protocol.junk = int(options["junk"].sum())
     if sample:
-        options["sample"] = _sampled(sets, sample, seed)
+        options["sample"] = sample_queries(sets, sample, seed)
     record = EvaluationRecord(
         warnings=void(
             {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
@@ -447,32 +365,7 @@ def _evaluate(
     )
 
 
-def _number_classes(
-    sets: _Sets,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Level -> the class numbers of the queries, those of the gallery (nothing without one), and the class names."""
-    queries, gallery = sets.queries, sets.gallery
-    if not queries.labels:
-        raise ValueError(
-            f"evaluation needs a label for each row: {sets.name} has no label column{queries.why_none()}; name one "
-            "with --labels."
-        )
-    if gallery is not None and list(gallery.labels) != list(queries.labels):
-        raise ValueError(
-            f"queries and gallery must have the same label levels: got {list(queries.labels)} and "
-            f"{list(gallery.labels)}; name them with --labels."
-        )
-    labels, gallery_labels, names = {}, {}, {}
-    for level, column in queries.labels.items():
-        columns = [column] if gallery is None else [column, gallery.labels[level]]
-        numbers, names[level] = class_numbers(*columns)
-        labels[level] = numbers[0]
-        if gallery is not None:
-            gallery_labels[level] = numbers[1]
-    return labels, gallery_labels, names
-
-
-def _reject(sets: _Sets, known: Vectors, labels: np.ndarray, names: Sequence[str]) -> Rejection:
+def _reject(sets: QueriesAndGallery, known: Vectors, labels: np.ndarray, names: Sequence[str]) -> Rejection:
     """The rejection of queries out of scope by their distance to the known items."""
     queries, rejected = sets.queries, sets.rejected
     assert rejected is not None
@@ -504,52 +397,6 @@ def _rejection_record(measured: Rejection, resamples: int, seed: int) -> Rejecti
             for average in steps(AVERAGES, "intervals")
         )
     return record
-
-
-def _in_scope(sets: _Sets, out_of_scope: str | None) -> _Sets:
-    """Separate the queries that are out of scope, and remove such items from the gallery."""
-    if out_of_scope is None:
-        return sets
-    if sets.gallery is None:
-        raise ValueError("--out-of-scope needs a gallery of the known classes: give --query and --gallery.")
-    level = next(iter(sets.queries.labels))
-    outside = sets.queries.labels[level] == out_of_scope
-    if outside.all() or not outside.any():
-        raise ValueError(
-            f"--out-of-scope must be the {level} of some queries, but not of all: {int(outside.sum())} of "
-            f"{len(outside)} have {out_of_scope!r}."
-        )
-    known = sets.gallery.labels[level] != out_of_scope
-    queries, rejected = sets.queries.select(~outside), sets.queries.select(outside)
-    return replace(sets, queries=queries, gallery=sets.gallery.select(known), rejected=rejected)
-
-
-def _cameras(sets: _Sets) -> dict[str, np.ndarray]:
-    columns = [vectors.cameras for vectors in (sets.queries, sets.gallery) if vectors is not None]
-    if any(column is None for column in columns):
-        raise ValueError(
-            f"--cameras needs a column camera in each file: {sets.name} has none; add it, or leave out --cameras."
-        )
-    numbers, _ = class_numbers(*[column for column in columns if column is not None])
-    return dict(zip(("cameras", "gallery_cameras"), numbers, strict=False))
-
-
-def _junk(sets: _Sets, name: str) -> np.ndarray:
-    if sets.gallery is None:
-        raise ValueError("--junk excludes gallery items: give --query and --gallery.")
-    level = next(iter(sets.gallery.labels))
-    junk: np.ndarray = sets.gallery.labels[level] == name
-    if not junk.any():
-        raise ValueError(f"--junk must be the {level} of some gallery items: no item has {name!r}.")
-    return junk
-
-
-def _sampled(sets: _Sets, sample: int, seed: int) -> np.ndarray:
-    if sets.gallery is not None:
-        raise ValueError("--sample draws queries from one set: leave it out with --query and --gallery.")
-    if sample > len(sets.queries):
-        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {sample}.")
-    return np.sort(np.random.default_rng(seed).permutation(len(sets.queries))[:sample])
 
 
 def _folds(

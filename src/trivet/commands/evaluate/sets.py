@@ -1,0 +1,179 @@
+"""Queries and gallery of `trivet evaluate`: read from files, cut to prefixes, numbered by class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from trivet.commands.inputs import run_distance
+from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.read_embeddings import read_vectors
+from trivet.metrics.points import Metric
+
+
+@dataclass(frozen=True, eq=False)
+class QueriesAndGallery:
+    """Queries and gallery of one embedding.
+
+    Attributes:
+        gallery: None if each query retrieves from all others.
+        distance: how they are compared.
+        cameras: leave out gallery items of the query's class and camera.
+        junk: number of gallery items that the file marks as junk, and that are left out.
+        rejected: queries out of scope.
+    """
+
+    name: str
+    queries: Vectors
+    gallery: Vectors | None
+    distance: Metric
+    cameras: bool = False
+    junk: int | None = None
+    rejected: Vectors | None = None
+
+
+def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
+    """Complete embeddings, or each prefix of them."""
+    length = sets.queries.embeddings.shape[1]
+    for prefix in prefixes:
+        if not 1 <= prefix <= length:
+            raise ValueError(
+                f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
+            )
+        queries, gallery = (
+            None if vectors is None else replace(vectors, embeddings=vectors.embeddings[:, :prefix])
+            for vectors in (sets.queries, sets.gallery)
+        )
+        assert queries is not None
+        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery)
+    if not prefixes:
+        yield sets
+
+
+def read_sets(
+    path: Path,
+    levels: Sequence[str] | None,
+    table: Path | None,
+    split: str | None,
+    query: str | None,
+    gallery: str | None,
+    *,
+    distance: Metric,
+    cameras: bool,
+) -> QueriesAndGallery:
+    """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
+    if query is not None:
+        if split is not None:
+            raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
+        queries, retrieved = (read_vectors(path, levels=levels, table=table, split=name) for name in (query, gallery))
+        return QueriesAndGallery(path.name, queries, retrieved, distance, cameras)
+    vectors = read_vectors(path, levels=levels, table=table, split=split)
+    protocol = vectors.protocol
+    if protocol is None:
+        return QueriesAndGallery(vectors.name, vectors, None, distance, cameras)
+    queries, retrieved = vectors.select(protocol.query), vectors.select(protocol.retrieved)
+    if vectors.ids is None:  # then the row identifies a query that is in the gallery itself
+        queries, retrieved = (
+            replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, retrieved)
+        )
+    junk = protocol.counts()["junk"] or None
+    return QueriesAndGallery(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
+
+
+def read_pair(
+    query: Path,
+    gallery: Path,
+    levels: Sequence[str] | None,
+    table: Path | None,
+    split: str | None,
+    distance: Metric | None,
+    *,
+    cameras: bool,
+) -> QueriesAndGallery:
+    """The queries of one file and the gallery of another."""
+    queries = read_vectors(query, levels=levels, table=table, split=split)
+    others = read_vectors(gallery, levels=levels)
+    if levels is None:
+        # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
+        levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
+        if lacking := [level for level in levels if level in queries.passed_over]:
+            queries = read_vectors(query, levels=levels, table=table, split=split)
+        if lacking or any(level in others.passed_over for level in levels):
+            others = read_vectors(gallery, levels=levels)
+    return QueriesAndGallery(
+        f"{query.name} in {gallery.name}", queries, others, distance or run_distance(query), cameras
+    )
+
+
+def number_classes(
+    sets: QueriesAndGallery,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Level -> the class numbers of the queries, those of the gallery (nothing without one), and the class names."""
+    queries, gallery = sets.queries, sets.gallery
+    if not queries.labels:
+        raise ValueError(
+            f"evaluation needs a label for each row: {sets.name} has no label column{queries.why_none()}; name one "
+            "with --labels."
+        )
+    if gallery is not None and list(gallery.labels) != list(queries.labels):
+        raise ValueError(
+            f"queries and gallery must have the same label levels: got {list(queries.labels)} and "
+            f"{list(gallery.labels)}; name them with --labels."
+        )
+    labels, gallery_labels, names = {}, {}, {}
+    for level, column in queries.labels.items():
+        columns = [column] if gallery is None else [column, gallery.labels[level]]
+        numbers, names[level] = class_numbers(*columns)
+        labels[level] = numbers[0]
+        if gallery is not None:
+            gallery_labels[level] = numbers[1]
+    return labels, gallery_labels, names
+
+
+def separate_scope(sets: QueriesAndGallery, out_of_scope: str | None) -> QueriesAndGallery:
+    """Separate the queries that are out of scope, and remove such items from the gallery."""
+    if out_of_scope is None:
+        return sets
+    if sets.gallery is None:
+        raise ValueError("--out-of-scope needs a gallery of the known classes: give --query and --gallery.")
+    level = next(iter(sets.queries.labels))
+    outside = sets.queries.labels[level] == out_of_scope
+    if outside.all() or not outside.any():
+        raise ValueError(
+            f"--out-of-scope must be the {level} of some queries, but not of all: {int(outside.sum())} of "
+            f"{len(outside)} have {out_of_scope!r}."
+        )
+    known = sets.gallery.labels[level] != out_of_scope
+    queries, rejected = sets.queries.select(~outside), sets.queries.select(outside)
+    return replace(sets, queries=queries, gallery=sets.gallery.select(known), rejected=rejected)
+
+
+def camera_options(sets: QueriesAndGallery) -> dict[str, np.ndarray]:
+    columns = [vectors.cameras for vectors in (sets.queries, sets.gallery) if vectors is not None]
+    if any(column is None for column in columns):
+        raise ValueError(
+            f"--cameras needs a column camera in each file: {sets.name} has none; add it, or leave out --cameras."
+        )
+    numbers, _ = class_numbers(*[column for column in columns if column is not None])
+    return dict(zip(("cameras", "gallery_cameras"), numbers, strict=False))
+
+
+def junk_items(sets: QueriesAndGallery, name: str) -> np.ndarray:
+    if sets.gallery is None:
+        raise ValueError("--junk excludes gallery items: give --query and --gallery.")
+    level = next(iter(sets.gallery.labels))
+    junk: np.ndarray = sets.gallery.labels[level] == name
+    if not junk.any():
+        raise ValueError(f"--junk must be the {level} of some gallery items: no item has {name!r}.")
+    return junk
+
+
+def sample_queries(sets: QueriesAndGallery, sample: int, seed: int) -> np.ndarray:
+    if sets.gallery is not None:
+        raise ValueError("--sample draws queries from one set: leave it out with --query and --gallery.")
+    if sample > len(sets.queries):
+        raise ValueError(f"--sample must be at most the {len(sets.queries)} items: got {sample}.")
+    return np.sort(np.random.default_rng(seed).permutation(len(sets.queries))[:sample])
