@@ -14,6 +14,7 @@ from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, m
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.commands.diagnose.options import print_diagnosis
 from trivet.losses import TripletLoss
+from trivet.reports.diagnosis_record import DiagnosisSummary
 
 LABELS = np.repeat(np.arange(10), 40)
 
@@ -397,7 +398,7 @@ def test_print_shows_what_the_command_line_says(
     monkeypatch.delenv("COLUMNS", raising=False)
     found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
     about = {"name": "file", "split": None, "items": 400, "dimension": 16, "level": "labels", "distance": "euclidean"}
-    print_diagnosis(found.as_json() | about | {"reference": None})
+    print_diagnosis([DiagnosisSummary.read(found.as_json() | about | {"reference": None})], [], None)
     shown = capsys.readouterr().out.splitlines()
     said = str(found).splitlines()
     assert said[0] == "network collapse, full: " + found.verdicts[0].rule

@@ -236,7 +236,7 @@ def test_a_cross_validation_is_resumed_as_a_whole(
     assert (code, json.loads(out)) == (1, ended)
     assert err == "trivet: stopped; continue with trivet train --resume runs\n"
     code, _, err = call("train", "--resume", "runs", "--set", "seed=2", capsys=capsys, monkeypatch=monkeypatch)
-    assert (code, "leave out --repair" in err) == (2, True)
+    assert (code, "leave out --set" in err) == (2, True)
 
 
 @pytest.fixture
@@ -290,9 +290,9 @@ def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     ("moment", "number"),
     [
         ("commands.train.run.load_splits", signal.SIGTERM),
-        ("training.loop.TrainState.move", signal.SIGTERM),
-        ("training.trainer.Trainer.checkpoint", signal.SIGTERM),
-        ("training.trainer.Trainer.checkpoint", signal.SIGHUP),
+        ("training.loop.Learner.move", signal.SIGTERM),
+        ("training.trainer.Trainer.save", signal.SIGTERM),
+        ("training.trainer.Trainer.save", signal.SIGHUP),
         ("training.trainer.Trainer._after_step", signal.SIGTERM),
     ],
     ids=["reading data", "before the first step", "first checkpoint", "hang-up", "twice in a step"],
@@ -313,7 +313,7 @@ def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
         """Once while the loop is at work, which notes the request; else until it is granted."""
         for _ in range(2 if moment.endswith("_after_step") else 1):
             os.kill(os.getpid(), number)
-        for _ in range(0 if "Task" in moment else 600):
+        for _ in range(0 if "Learner" in moment else 600):
             time.sleep(0.1)  # short, as below
 
     wrap(f"trivet.{moment}", monkeypatch, before=ask)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic_core import to_jsonable_python
 from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import CollapseMonitor, Event
@@ -201,7 +202,7 @@ def test_a_lost_record_is_told_by_the_checkpoint(
     before, after = read(runs["warn"]), evaluate_run(tmp_path / "run")
     assert after["status"] == "finished"
     for section in ("monitor", "history", "label_noise", "cleaning", "choosing"):
-        assert after[section] == before[section], section  # type: ignore[literal-required]
+        assert to_jsonable_python(after[section], by_alias=True) == before[section], section  # type: ignore[literal-required]
 
 
 def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

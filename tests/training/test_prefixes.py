@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pydantic_core import to_jsonable_python
 from safetensors.numpy import load_file
 
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -28,6 +29,7 @@ from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import load_splits
 from trivet.training.components import Components, make_loss
 from trivet.training.dimension_check import check_width
+from trivet.training.run_folder import RunFolder
 
 ROWS = torch.nn.functional.normalize(torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
 LABELS = torch.arange(8) % 3
@@ -164,11 +166,13 @@ def test_a_killed_run_goes_on_to_the_same_result_and_is_evaluated_again(finished
     for key in ("evaluation", "prefixes", "curves"):
         assert record(path)[key] == record(finished)[key]
     shutil.rmtree(path / "embeddings")
-    assert evaluate_run(path)["prefixes"] == record(finished)["prefixes"]
+    prefixes = evaluate_run(path)["prefixes"]
+    assert to_jsonable_python(prefixes, by_alias=True) == record(finished)["prefixes"]
 
 
 def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found: Any = record(finished)
+    found = RunFolder(finished).record()
+    assert found is not None
     print_run(found, finished)
     out = capsys.readouterr().out
     for name in ("trained, first 2", "trained, first 4", "untrained network, first", "raw inputs, first 4"):

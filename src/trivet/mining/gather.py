@@ -87,7 +87,7 @@ def gather(check: Callable[[], LocalBatch], group: dist.ProcessGroup | None = No
 
     Example:
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> batch = gather(lambda: Part(torch.ones(2, 3), torch.tensor([5, 7]), ids=None, seeds=(1, 2)))
+        >>> batch = gather(lambda: LocalBatch(torch.ones(2, 3), torch.tensor([5, 7]), ids=None, seeds=(1, 2)))
         >>> batch.counts, batch.labels, batch.ids
         ([2], tensor([5, 7]), tensor([0, 1]))
         >>> dist.destroy_process_group()

@@ -27,8 +27,8 @@ def complete(kind: type[T], values: Mapping[str, Any]) -> T:
         ValueError: if a number is missing, or a part is no object where the type has one.
 
     Example:
-        >>> from trivet.reports.monitor_record import Guard
-        >>> complete(Guard, {"action": "warn"})["snapshot"] is None
+        >>> from trivet.reports.monitor_record import GuardRecord
+        >>> complete(GuardRecord, {"action": "warn"})["snapshot"] is None
         True
     """
     hashable: Any = kind

@@ -145,8 +145,7 @@ class CrossBatchMemory(nn.Module):
 
         Args:
             gather: the batch is that of all processes of torch.distributed, or of a group; see `EmbeddingLoss.forward`
-            for
-                the value and the gradients.
+                for the value and the gradients.
         """
         batch = self._batch(embeddings, labels, ids, gather)
         # Before the batch is remembered, which would then meet itself twice, once without gradient.

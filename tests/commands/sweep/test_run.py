@@ -163,8 +163,8 @@ def test_the_command_says_the_result_first(
 def test_compare_reads_the_best_trials(whole: tuple[Path, dict[str, Any], list[str]], tmp_path: Path) -> None:
     folder, record, _ = whole
     compared = compare_runs([folder])
-    assert [side["name"] for side in compared["sides"]] == [f"trial-{one['number']}" for one in record["trials"][:2]]
-    assert [len(side["runs"]) for side in compared["sides"]] == [2, 2]
+    assert [side.name for side in compared.sides] == [f"trial-{one['number']}" for one in record["trials"][:2]]
+    assert [len(side.runs) for side in compared.sides] == [2, 2]
     shutil.copytree(folder, tmp_path / "copy")
     (tmp_path / "copy" / "sweep.json").unlink()
     with pytest.raises(ValueError, match="a compared sweep must have a result"):

@@ -162,8 +162,7 @@ def positive_negative_similarity(s_ap: npt.ArrayLike, s_an: npt.ArrayLike, gamma
 
     Args:
         s_ap, s_an, gamma: in [-1, 1], shapes that broadcast together. A gamma of NaN, as `triplet_coordinates` gives
-        where
-            the positive or the negative lies on the anchor, counts as 0 there: its coefficient vanishes.
+            where the positive or the negative lies on the anchor, counts as 0 there: its coefficient vanishes.
 
     Raises:
         ValueError: if one is out of range, or gamma is NaN elsewhere.

@@ -240,7 +240,7 @@ def labelings(labels: npt.ArrayLike, transition: npt.ArrayLike) -> Labelings:
     if len(table) ** len(truth) > MOST_LABELINGS:
         raise ValueError(
             f"num_classes ** len(labels) must not exceed {MOST_LABELINGS}: got {len(table)} ** {len(truth)}; "
-            "take fewer items, or one_to_one_factor, which does not enumerate."
+            "take fewer items, or single_negative_factor, which does not enumerate."
         )
     observed = np.indices((len(table),) * len(truth), dtype=np.int64).reshape(len(truth), -1).T  # (L, N)
     return Labelings(observed, table[truth, observed].prod(axis=1))
@@ -275,7 +275,7 @@ def single_negative_coefficients(
 
     Example:
         >>> from trivet.label_noise.theory import symmetric_transition
-        >>> one_to_one_coefficients([0, 0, 1, 1], symmetric_transition(0.0, 2)).tolist()[0]
+        >>> single_negative_coefficients([0, 0, 1, 1], symmetric_transition(0.0, 2)).tolist()[0]
         [0.0, 1.0, -0.5, -0.5]
     """
     check_name(reduction, get_args(Reduction), name="reduction")
@@ -320,7 +320,7 @@ def single_negative_factor(noise_rate: npt.ArrayLike, *, num_classes: int, sampl
         Le, Odobez, 2018, proposition 1; an exact form of it for finite classes, not in the paper.
 
     Example:
-        >>> round(float(one_to_one_factor(0.2, num_classes=3, samples_per_class=2)), 10)
+        >>> round(float(single_negative_factor(0.2, num_classes=3, samples_per_class=2)), 10)
         0.5243
     """
     classes = int(pairs.as_classes(check_count(num_classes, name="num_classes")))
