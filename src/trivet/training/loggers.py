@@ -91,7 +91,7 @@ class TensorBoardLogger:
 
         self.log(values, step)
         flat = {key: value if isinstance(value, int | float) else str(value) for key, value in _flat(settings).items()}
-        for summary in hparams(flat, dict(values)):  # type: ignore[no-untyped-call]
+        for summary in hparams(flat, dict(values)):  # type: ignore[no-untyped-call]  # torch has no types of it
             self._writer.file_writer.add_summary(summary, step)
 
     def close(self, status: str) -> None:

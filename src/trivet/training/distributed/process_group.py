@@ -88,7 +88,7 @@ class ProcessGroup:
         local = local if local.dtype == torch.float64 else local.float()
         all_rows = gather_rows(local.detach(), [span.stop - span.start for span in chunks])
         if local.requires_grad:
-            local.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
+            local.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]  # of torch
         mine = chunks[self.rank]
         return torch.cat([all_rows[: mine.start], local, all_rows[mine.stop :]])
 
@@ -314,7 +314,9 @@ def join(member: ProcessRank, device: torch.device, act: Callable[[str], None]) 
             f"all {member.size} processes must meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: "
             f"{' '.join(str(error).split())[:300].rstrip('.')}; start all of them by one torchrun."
         ) from None
-    notes, watch_notes = (dist.PrefixStore("trivet", connection) for connection in (store, store.clone()))  # type: ignore[attr-defined]
+    connections = store, store.clone()
+    prefixed = dist.PrefixStore  # type: ignore[attr-defined]  # torch has it, but does not export it to type checkers
+    notes, watch_notes = (prefixed("trivet", connection) for connection in connections)
     world = ProcessGroup(rank, size, notes)
     world.watch = PeerWatch(rank, size, watch_notes, act)
     world.agree(False)
