@@ -62,11 +62,9 @@ HARM = 0.05  # of recall@1 below the best plain setting of the task: the run los
 LOST = 0.05  # of recall@1, below the best of the run so far
 NARROW = 0.1  # relative spread, below which items lie in a narrow cone
 TIGHT = 0.5  # distances inside classes over those between them: below, the classes of a coarse task are tight
-NEAR = 0.03  # of recall@1 below the best plain setting of the task: a repaired run counts as equally good
-WORSE = 0.01  # of recall@1 that a healthy run may lose by a guard
 EARLY = 0.05  # of the steps, within which nobody can warn in time, and after which the forecast is judged
 HARMED = ("network-collapse", "class-collapse", "harm")
-GOALS = {"recall": 0.95, "false": 0.05, "in time": 0.8, "auroc": 0.93, "repaired": 0.8}
+GOALS = {"recall": 0.95, "false": 0.05, "in time": 0.8, "auroc": 0.93}
 
 
 @dataclass(frozen=True, eq=False)
@@ -893,25 +891,6 @@ def report(results: Mapping[str, Any]) -> str:
         lines += [
             f"| {name} | {goal} | " + " | ".join(cell(found[one]) for one in names) + " |" for name, goal, cell in cells
         ]
-        repairs = {row["number"]: row for row in results.get("repair", {}).get(of, [])}
-        if repairs:
-            bad = [row for row in one["runs"] if row["fate"] in HARMED and row["number"] in repairs]
-            good = [row for row in one["runs"] if row["fate"] == "healthy" and row["number"] in repairs]
-            called = [row for row in bad if row["called"] is not None]
-            mended = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in called)
-            near = sum(repairs[row["number"]]["end"] >= row["best"] - NEAR for row in bad)
-            better = sum(repairs[row["number"]]["end"] > row["end"] for row in bad)
-            worse = sum(repairs[row["number"]]["end"] < row["end"] - WORSE for row in good)
-            left = [row["number"] for row in one["runs"] if row["number"] not in repairs]
-            if left:
-                lines.append(f"| repairs that were not trained, and are not counted | | | {len(left)} |")
-            lines += [
-                "| repaired, within 3 points of the best plain setting of the same network | >= 80 % | | "
-                f"{_share(near, len(bad))} |",
-                f"| the same, of those called | | | {_share(mended, len(called))} |",
-                f"| better than without repair | | | {_share(better, len(bad))} |",
-                f"| healthy runs made worse by more than a point | none | | {_share(worse, len(good))} |",
-            ]
         of_all = len(one["runs"])
         told = {row["number"]: row for row in results.get("foretold", {}).get(of, [])}
         if told:
@@ -928,17 +907,15 @@ def report(results: Mapping[str, Any]) -> str:
             ]
         lines += [
             "",
-            "| task | setting | expected | outcome | recall@1 | best | alone | probed | lost for good at | repaired |",
+            "| task | setting | expected | outcome | recall@1 | best | alone | probed | lost for good at |",
         ]
-        lines.append("|---|---|---|---|---|---|---|---|---|---|")
+        lines.append("|---|---|---|---|---|---|---|---|---|")
         for before, row in zip(found["alone"]["runs"], one["runs"], strict=True):
             calls = ["" if r["called"] is None else f"{r['called']} at {r['at']}" for r in (before, row)]
-            fixed = repairs.get(row["number"])
             lines.append(
                 f"| {row['task']} | {row['setting']} | {'harm' if row['expected'] else ''} | {row['fate']} | "
                 f"{row['end']:.3f} | {row['best']:.3f} | {calls[0]} | {calls[1]} | "
-                f"{'' if row['lost_for_good_at'] is None else row['lost_for_good_at']} | "
-                f"{'' if fixed is None else format(fixed['end'], '.3f')} |"
+                f"{'' if row['lost_for_good_at'] is None else row['lost_for_good_at']} |"
             )
         lines.append("")
     return "\n".join(lines) + "\n"
