@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trivet.reports.history_record import HistoryRecord
-from trivet.reports.record import Number, Record
 from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
+from trivet.runtime.record import Number, Record
 
 
 class VerdictRecord(Record):

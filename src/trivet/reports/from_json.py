@@ -7,7 +7,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
-from trivet.reports.record import Record
+from trivet.runtime.record import Record
 
 T = TypeVar("T")
 Fill = Callable[[Any], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trivet.reports.record import Number, Record
+from trivet.runtime.record import Number, Record
 
 
 class Moment(Record):

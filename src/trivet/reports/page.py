@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import page_start
-from trivet.reports.record import Record
 from trivet.runtime.progress import work
+from trivet.runtime.record import Record
 from trivet.runtime.text import noun
 
 MISSING = "–"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trivet.reports.record import Number, Record
+from trivet.runtime.record import Number, Record
 
 
 class NoiseRate(Record):

@@ -30,8 +30,8 @@ from trivet.io.label_decisions import write_decisions
 from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, is_run_folder, page, table
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.metrics.points import Metric
-from trivet.reports.record import Number
 from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.record import Number
 from trivet.runtime.text import counted
 
 PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown

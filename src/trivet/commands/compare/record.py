@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trivet.reports.record import Number, Record
 from trivet.reports.shared_records import Ends, ItemRecord, NeighbourRecord
+from trivet.runtime.record import Number, Record
 
 
 class Finding(Record):

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from trivet.reports.record import Number, Record
+from trivet.runtime.record import Number, Record
 
 
 class SeedSpread(Record):

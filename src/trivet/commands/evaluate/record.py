@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from trivet.metrics.intervals import Over
 from trivet.reports.measures import CHANCE, CLUSTERING, VERIFICATION, finite, interval
-from trivet.reports.record import Number, Record
 from trivet.reports.shared_records import Ends, Intervals, Levels
+from trivet.runtime.record import Number, Record
 
 
 class Approximation(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from trivet.reports.record import Number, Record
+from trivet.runtime.record import Number, Record
 
 
 class SearchNeighbour(Record):

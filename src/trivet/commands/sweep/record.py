@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trivet.reports.record import Number, Record
+from trivet.runtime.record import Number, Record
 
 
 class VariedSetting(Record):
