@@ -31,8 +31,8 @@ import numpy as np
 import torch
 
 import trivet
-from trivet.collapse.dynamics import EntanglementFactor, SimulatedLoss, movement_areas, vector_field
 from trivet_papers.xu2024.nearest_separated import distance_to_separation
+from trivet_papers.xuan2020.dynamics import EntanglementFactor, SimulatedLoss, movement_areas, vector_field
 
 GOALS = {
     "dynamics": "at most 5 s",

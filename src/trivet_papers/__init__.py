@@ -3,9 +3,9 @@
 | room | paper | `trivet simulate` | theory |
 |---|---|---|---|
 | `levi2021` | Rethinking preventing class-collapsing in metric learning | `risk` | `trivet_papers.levi2021.risk` |
-| `xuan2020` | Extreme triplet learning | `dynamics` | `trivet.collapse.dynamics` |
+| `xuan2020` | Extreme triplet learning | `dynamics` | `trivet_papers.xuan2020.dynamics` |
 | `le2018` | Theoretical guarantees of deep embedding losses under label noise | `noise` | `trivet.label_noise.theory` |
-| `xu2024` | Mathematical justification of hard negative mining | `isometry` | `trivet.collapse.isometry` |
+| `xu2024` | Mathematical justification of hard negative mining | `isometry` | `trivet_papers.xu2024.isometry` |
 
 All four share `checks` (a checked statement), `figure` (a figure with its numbers) and `simulate` (the command).
 """

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows, unit_rows
 from trivet.losses.engine import EmbeddingLoss
+from trivet.mining import mine
 from trivet.runtime.arrays import Floats
 from trivet.runtime.progress import steps
 
@@ -86,8 +88,6 @@ def sampling(
         ValueError: if shapes or dtypes disagree, a row is not finite, fewer than two classes have two items, or the
             loss cannot be evaluated.
     """
-    from trivet.collapse.dynamics import triplet_scatter  # here: it loads scipy, which `import trivet` does not
-
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     members = [rows for rows in class_members(classes.numpy()) if len(rows) > 1]
@@ -110,7 +110,8 @@ def sampling(
             value = float(loss(batch, batch_labels))
         assert loss.last is not None
         record = loss.last
-        placed = triplet_scatter(unit_rows(batch), batch_labels)
+        units = unit_rows(as_rows(batch))
+        pairs = mine(units, batch_labels, positives="easy", negatives="hard", distance="cosine")
         rows_of_values.append(
             (
                 value,
@@ -119,12 +120,18 @@ def sampling(
                 sum(record.dropped.values()) / len(index),
                 record.mean_to_positive,
                 record.mean_to_negative,
-                _mean(placed.s_ap),
-                _mean(placed.s_an),
+                _similarity(units, pairs.anchor, pairs.positive),
+                _similarity(units, pairs.anchor, pairs.negative),
                 float(np.mean([len(members_of) - 1 for members_of in rows])),
             )
         )
     return SamplingStats(batches, *(_mean(np.array(column)) for column in zip(*rows_of_values, strict=True)))
+
+
+def _similarity(units: Tensor, left: Tensor, right: Tensor) -> float:
+    """Mean cosine of pairs, by differences, which keep the digits of near-duplicates; NaN without any."""
+    distances = (units[right] - units[left]).square().sum(dim=1) / 2
+    return _mean((1 - distances).clamp(-1, 1).numpy())
 
 
 def _mean(values: Floats) -> float:

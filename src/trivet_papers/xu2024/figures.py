@@ -18,7 +18,6 @@ from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.collapse import isometry
 from trivet.reports.figure import (
     BLACK,
     BLUE,
@@ -34,7 +33,7 @@ from trivet.reports.figure import (
     style,
 )
 from trivet.runtime.arrays import Floats, Integers
-from trivet_papers.xu2024 import nearest_separated, point_sets
+from trivet_papers.xu2024 import isometry, nearest_separated, point_sets
 from trivet_papers.xu2024.nearest_separated import DescentReduction
 from trivet_papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
 

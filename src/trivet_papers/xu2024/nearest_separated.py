@@ -12,28 +12,24 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.collapse.isometry import (
+from trivet.collapse.isometry import as_points_and_classes, batch_hard_loss, diameter, gaps_of, same_class
+from trivet.distances import Array
+from trivet.runtime.arguments import check_at_least, check_name
+from trivet.runtime.arrays import Floats, Integers
+from trivet_papers.xu2024.isometry import (
     SMOOTH,
     TOLERANCE,
     Measure,
-    as_points_and_classes,
     ball_centre,
-    batch_hard_loss,
     class_hausdorff_distance,
-    diameter,
     displacement,
     enclosing_radius,
-    gaps_of,
     isometric_error,
     least_last,
     lengths_of,
     nearest_images,
-    same_class,
     triplet_separation,
 )
-from trivet.distances import Array
-from trivet.runtime.arguments import check_at_least, check_name
-from trivet.runtime.arrays import Floats, Integers
 
 DescentReduction = Literal["sum", "max"]
 LINE_POINTS = 6  # beyond it a line has too many orders

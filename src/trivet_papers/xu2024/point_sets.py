@@ -10,9 +10,8 @@ from statistics import fmean
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet.collapse import isometry
 from trivet.runtime.arrays import Floats
-from trivet_papers.xu2024 import nearest_separated
+from trivet_papers.xu2024 import isometry, nearest_separated
 from trivet_papers.xu2024.nearest_separated import DescentReduction
 
 PLANE = np.array([[0.0, 0.0], [2.0, 0.5], [1.0, 1.5], [1.2, 0.2], [3.0, 1.0]])
@@ -117,7 +116,7 @@ class Scale:
     @property
     def forecast(self) -> float:
         """The diameter less twice the loss."""
-        return isometry.diameter_forecast(self.diameter, self.loss).bound
+        return isometry.diameter_bound(self.diameter, self.loss)
 
 
 def scale(n: int, samples_per_class: int, d: int, *, seed: int = 0, repeats: int = REPEATS, margin: float = 0) -> Scale:

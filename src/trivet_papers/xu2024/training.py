@@ -10,9 +10,9 @@ import torch
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
-from trivet.collapse import isometry
 from trivet.collapse.isometry import Reduction
 from trivet.runtime.arrays import Floats, Integers
+from trivet_papers.xu2024 import isometry
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Training:
     @property
     def forecast(self) -> float:
         """The diameter equation (17) promises."""
-        return isometry.diameter_forecast(self.before.diameter, self.first_loss).bound
+        return isometry.diameter_bound(self.before.diameter, self.first_loss)
 
 
 def train_digits(

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
-from trivet.collapse.dynamics import EntanglementFactor, Movement, SimulatedLoss, movement
 from trivet.mining import NegativeName, PositiveName, mine
+from trivet_papers.xuan2020.dynamics import EntanglementFactor, Movement, SimulatedLoss, movement
 
 LOSSES: tuple[SimulatedLoss, ...] = get_args(SimulatedLoss)
 FACTORS: tuple[EntanglementFactor, ...] = get_args(EntanglementFactor)

@@ -14,9 +14,9 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
-from trivet.collapse.dynamics import DIRECTIONS, VectorField, directions
 from trivet.reports.figure import BLUE, DIVERGING, GREEN, PINK, RED, Columns
 from trivet.runtime.arrays import Floats
+from trivet_papers.xuan2020.dynamics import DIRECTIONS, VectorField, directions
 
 WAYS = dict(zip(DIRECTIONS, zip((RED, BLUE, GREEN, PINK), ("//", "", "..", "xx"), strict=True), strict=True))
 SERIES = (1.0, 3.0)  # of each power of ten, the edges of colour steps

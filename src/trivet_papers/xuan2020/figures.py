@@ -18,13 +18,12 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from trivet.collapse import dynamics
 from trivet.io.embedding_table import class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.mining import NegativeName, PositiveName
 from trivet.reports.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Columns, Figure, label_outer, panels, style, tidy
 from trivet.runtime.arguments import check_count, check_name
-from trivet_papers.xuan2020 import field_maps
+from trivet_papers.xuan2020 import dynamics, field_maps
 from trivet_papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 
 SHORT = {"first-order": "first-order loss", "vanilla": "vanilla loss", "second-order": "second-order loss"}
@@ -189,7 +188,7 @@ def _scatter(embeddings: str | None, level: str | None, seed: int) -> Figure:
 
 
 def _bands(axes: Axes) -> None:
-    """Shade and name the regions of `trivet.collapse.dynamics.regions` on [0, 1]^2."""
+    """Shade and name the regions of `regions` on [0, 1]^2."""
     axes.add_patch(Rectangle((0, 1 - BAND), 1, BAND, facecolor=SKY, alpha=0.35, hatch="//", edgecolor="white"))
     axes.add_patch(Rectangle((1 - BAND, 0), BAND, 1, facecolor=ORANGE, alpha=0.35, hatch="\\\\", edgecolor="white"))
     axes.add_patch(Polygon([(0, 0), (1, 1), (1, 1 - BAND), (BAND, 0)], facecolor="#bbbbbb", alpha=0.45, linewidth=0))

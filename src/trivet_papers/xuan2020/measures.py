@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from trivet.collapse.dynamics import Movement, movement
 from trivet.datasets import Splits
 from trivet.metrics import nearest_pairs
 from trivet.mining import NegativeName, PositiveName, Triplets, mine
@@ -19,6 +18,7 @@ from trivet.training.embed_dataset import embed
 from trivet.training.loss_config import LossConfig, loss_settings
 from trivet.training.precision import device_of
 from trivet_papers.measured import TRAIN, MeasuredModel, calibrated
+from trivet_papers.xuan2020.dynamics import Movement, movement
 
 MINED: dict[str, tuple[PositiveName, NegativeName]] = {"HPHN": ("hard", "hard"), "EPEN": ("easy", "easy")}
 CLASSES, IMAGES = 8, 16  # of a batch of 128 whose triplets are followed

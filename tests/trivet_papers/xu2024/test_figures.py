@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.collapse import isometry
 from trivet.reports.figure import Figure, encode, table
 from trivet_papers.xu2024 import figures as drawings
-from trivet_papers.xu2024 import nearest_separated, point_sets, scaling_figures
+from trivet_papers.xu2024 import isometry, nearest_separated, point_sets, scaling_figures
 from trivet_papers.xu2024.training import train_digits
 
 SMALL = {"points": 6, "starts": 1, "repeats": 1, "steps": 30, "cases": 1, "trainings": 0}

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.collapse import dynamics
-from trivet.collapse.dynamics import entangle, movement, simulated_step, step, triplet_scatter, vector_field
 from trivet_papers.checks import Check
-from trivet_papers.xuan2020 import claims, digits
+from trivet_papers.xuan2020 import claims, digits, dynamics
 from trivet_papers.xuan2020.claims import diagram, equations, real_steps
+from trivet_papers.xuan2020.dynamics import entangle, movement, simulated_step, triplet_scatter, vector_field
 
 LOSSES = ["first-order", "vanilla", "second-order"]
 
@@ -63,7 +62,7 @@ def test_a_wrong_entanglement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(s_ap: Any, s_an: Any, change_ap: Any, change_an: Any, **options: Any) -> Any:
         return change_ap - entangle(s_ap, s_an, 0, change_an, **options)[0], change_an
 
-    monkeypatch.setattr(step, "entangle", wrong)
+    monkeypatch.setattr("trivet.collapse.dynamics.entangle", wrong)
     holds = named(diagram.problem_checks())
     assert not holds["xuan2020-problem1-sqrt"]
     assert holds["xuan2020-ideal-point"]

@@ -13,7 +13,6 @@ import torch
 from tests.miniatures import cars196, cub, in_shop, sop
 
 import trivet
-from trivet.collapse.dynamics import DIRECTIONS
 from trivet.datasets import load
 from trivet.metrics import nearest_pairs
 from trivet.reports.figure import style
@@ -25,6 +24,7 @@ from trivet_papers.measured import MeasuredModel
 from trivet_papers.measures import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
+from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments import EXPERIMENTS
 from trivet_papers.xuan2020.experiments.common import CARS_PAPER, CUB_PAPER, EPSHN, FIRST, SECOND, SOP_PAPER
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from trivet.collapse.dynamics import Movement
 from trivet.reports.figure import Figure, encode, style
 from trivet_papers.xuan2020 import figures as drawings
+from trivet_papers.xuan2020.dynamics import Movement
 
 OPTIONS: dict[str, Any] = {"factor": "sqrt", "learning_rate": 0.1}
 

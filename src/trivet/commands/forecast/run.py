@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.forecast import NORMAL_95, Forecast
-from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_forecast
+from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_bound
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits, load
@@ -197,14 +197,14 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     widths = [diameter(embeddings) for embeddings, _ in batches]
     losses = [batch_hard_loss(embeddings, labels) for embeddings, labels in batches]
     width, loss = statistics.fmean(widths), statistics.fmean(losses)
-    bounded = diameter_forecast(width, loss)
+    bound = diameter_bound(width, loss)
     among = "the first batch" if len(batches) == 1 else f"the first batches of {len(batches)} seeds"
     source = "the bound of Xu et al. (ICLR 2024, equation 17)"
     sentence = (
         f"T{source[1:]} is vacuous: the diameter of {among}, {width:.3g}, less twice the loss of the hardest triplet, "
-        f"{loss:.3g}, is {_signed(bounded.bound)}, which every embedding exceeds."
-        if bounded.vacuous
-        else f"By {source} the nearest embedding that separates the classes of {among} is at least {bounded.bound:.3g} "
+        f"{loss:.3g}, is {_signed(bound)}, which every embedding exceeds."
+        if bound <= 0
+        else f"By {source} the nearest embedding that separates the classes of {among} is at least {bound:.3g} "
         f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
         "elsewhere."
     )
@@ -212,8 +212,8 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
         "items": max(len(labels) for _, labels in batches),
         "diameter": width,
         "loss": loss,
-        "bound": bounded.bound,
-        "vacuous": bounded.vacuous,
+        "bound": bound,
+        "vacuous": bound <= 0,
         "sentence": sentence,
     }
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet.collapse import isometry
 from trivet.collapse.spectrum import effective_rank, rank_of
 from trivet_papers.checks import Check
-from trivet_papers.xu2024 import nearest_separated
+from trivet_papers.xu2024 import isometry, nearest_separated
 from trivet_papers.xu2024.claims.rows import as_text, check, check_values
 from trivet_papers.xu2024.point_sets import MOVED, PLANE, PLANE_CLASSES, SOLID, gaussian
 

@@ -8,9 +8,8 @@ from statistics import median
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet.collapse import isometry
 from trivet_papers.checks import Check
-from trivet_papers.xu2024 import nearest_separated
+from trivet_papers.xu2024 import isometry, nearest_separated
 from trivet_papers.xu2024.claims.rows import check
 from trivet_papers.xu2024.point_sets import PLANE, PLANE_CLASSES, RANGES, Case, PointSet, cases, gaussian
 

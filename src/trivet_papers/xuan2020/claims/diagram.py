@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from scipy.ndimage import label
 
-from trivet.collapse import dynamics
 from trivet.mining import NegativeName, PositiveName
 from trivet.runtime.arrays import Booleans, Floats
 from trivet_papers.checks import Check
+from trivet_papers.xuan2020 import dynamics
 from trivet_papers.xuan2020.claims.equations import EXACT, check, midpoints, stepped_cases, vector_changes
 from trivet_papers.xuan2020.digits import FACTORS, GAMMAS, LEARNING_RATE, LOSSES, STRENGTHS, centred_digits
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from trivet.collapse import dynamics
 from trivet.runtime.arrays import Floats
 from trivet_papers.checks import Check, Checker
+from trivet_papers.xuan2020 import dynamics
 from trivet_papers.xuan2020.digits import GAMMAS, LEARNING_RATE, LOSSES, free_losses
 
 check = Checker("xuan2020")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from trivet.collapse import dynamics
 from trivet.losses import NCATripletLoss, SecondOrderTripletLoss
 from trivet.mining import mine
 from trivet_papers.checks import Check
+from trivet_papers.xuan2020 import dynamics
 from trivet_papers.xuan2020.claims.equations import check
 from trivet_papers.xuan2020.digits import (
     LEARNING_RATE,

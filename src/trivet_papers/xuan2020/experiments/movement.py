@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trivet.collapse.dynamics import DIRECTIONS
 from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
+from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
     CARS_PAPER,

@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from trivet.collapse.dynamics import DIRECTIONS
 from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import (
     BLACK,
@@ -27,6 +26,7 @@ from trivet.reports.figure import (
     tidy,
 )
 from trivet_papers.experiment import Results
+from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments.common import (
     EPHN,
     EPSHN,
