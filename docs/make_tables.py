@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trivet.collapse import THRESHOLDS
 from trivet.datasets import DATA_SETS, DataConfig
-from trivet.datasets.published_layouts import counts_text
+from trivet.datasets.published import counts_text
 
 DOCS = Path(__file__).parent
 WORDS = runpy.run_path(str(DOCS / "make_settings.py"))

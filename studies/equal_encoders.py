@@ -20,7 +20,7 @@ import torch
 
 from real_fates import _idx, apply, features_of, train
 from trivet.collapse.significance import DECISIVE, compare
-from trivet.datasets.data_root import find_root
+from trivet.datasets.download import find_root
 from trivet.metrics import retrieve
 from trivet.models import ngram_vectors
 

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trivet.datasets.data_root import find_root
+from trivet.datasets.download import find_root
 from trivet.losses import TripletLoss
 from trivet.metrics import retrieve
 from trivet.samplers import PKBatches

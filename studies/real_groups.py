@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from real_fates import apply, fate_of, features_of
-from trivet.datasets.data_root import find_root
+from trivet.datasets.download import find_root
 from trivet.losses import TripletLoss
 from trivet.metrics import retrieve
 from trivet.samplers import PKBatches

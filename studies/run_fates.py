@@ -55,7 +55,7 @@ from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.commands.train.train_on_vectors import head_settings
 from trivet.datasets import load_file
-from trivet.datasets.data_root import find_root
+from trivet.datasets.download import find_root
 from trivet.datasets.folder import load_images
 from trivet.metrics import retrieve
 from trivet.reports.run_record import RunRecord

@@ -30,7 +30,8 @@ from trivet.commands.main import main
 from trivet.commands.search.run import IndexFolder
 from trivet.commands.shared_options import exists
 from trivet.config.base import Config
-from trivet.datasets.idx import read_idx
+from trivet.datasets.archives import Tree
+from trivet.datasets.small_images import read_idx
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.text_files import read_texts
@@ -87,8 +88,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/model/model.json": lambda path: load_model(path.parent),
     "run/model/model.safetensors": lambda path: load_model(path.parent),
     CHECKPOINT: read_state,
-    "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(path, dimensions=1),
-    "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(path, dimensions=3),
+    "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(Tree(path.parent), path.name),
+    "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(Tree(path.parent), path.stem),
 }
 
 
@@ -157,10 +158,9 @@ def test_what_is_small_and_expands_is_refused_before_it_does(tmp_path: Path, mon
         refused(lambda: read_vectors(tmp_path / "e.npz"), "it holds 0 bytes for an array of shape")
 
     header = bytes((0, 0, 8, 3)) + b"\xff" * 12
-    (tmp_path / "images").write_bytes(header)
-    (tmp_path / "images.gz").write_bytes(gzip.compress(header))
-    for name in ("images", "images.gz"):
-        refused(lambda name=name: read_idx(tmp_path / name, dimensions=3), "bytes cannot")  # type: ignore[misc]
+    for name, data in (("images-idx3", header), ("images-idx3.gz", gzip.compress(header))):
+        (tmp_path / name).write_bytes(data)
+        refused(lambda: read_idx(Tree(tmp_path), "images-idx3"), "it holds 0 bytes for an array of shape")
 
 
 def test_a_column_twice_is_refused(tmp_path: Path) -> None:

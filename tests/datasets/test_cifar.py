@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 from tests import miniatures
 
-from trivet.datasets import DATA_SETS, DataConfig, Splits, load, noise_summary
+from trivet.datasets import DataConfig, Splits, load, noise_summary
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -147,27 +145,3 @@ def test_the_real_labels_of_people_fit_the_real_images(monkeypatch: pytest.Monke
     assert summary is not None
     assert [len(splits.train), len(splits.evaluation["seen"])] == [20_000, 10_000]
     assert summary["rate"] == pytest.approx(0.402, abs=0.01)  # of all 50,000, as published
-
-
-def test_a_download_is_unpacked_by_the_names_that_are_read_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(url: str, folder: str, md5: str) -> None:
-        assert url.endswith("cifar-100-binary.tar.gz")
-        assert len(md5) == 32
-        with tarfile.open(Path(folder) / url.rpartition("/")[2], "w:gz") as packed:
-            for name in ("cifar-100-binary/train.bin", "../test.bin", "/fine_label_names.txt", "../other.txt"):
-                member = tarfile.TarInfo(name)
-                member.size = 3
-                packed.addfile(member, io.BytesIO(b"abc"))
-
-    monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
-    folder = tmp_path / "made"
-    folder.mkdir()
-    fetch = DATA_SETS["cifar100"].fetch
-    assert fetch is not None
-    fetch(folder)
-    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    assert written == {
-        f"made/cifar-100-binary/{name}" for name in ("train.bin", "test.bin", "fine_label_names.txt")
-    } | {"made/cifar-100-binary.tar.gz"}

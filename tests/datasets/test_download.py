@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torchvision import datasets
 
-from trivet.datasets import download
+from trivet.datasets import DATA_SETS, download, find_root
 
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
 
@@ -25,21 +25,21 @@ def fake(files: list[str], subfolder: str, error: Exception | None) -> type:
     return Fake
 
 
-@pytest.mark.parametrize("error", [RuntimeError("Error downloading"), OSError("no route to host")])
-def test_without_a_network_the_files_to_copy_are_named_and_nothing_is_left(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+MIRRORS = "Error downloading x:\nTried http://a/, got:\n<refused>\nTried http://b/, got:\n<no name>\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(RuntimeError(MIRRORS), "no name"), (OSError("no route to host"), "no route to host"), (OSError(), "OSError")],
+)
+def test_without_a_network_the_last_cause_and_the_files_to_copy_are_named_and_nothing_is_left(
+    error: Exception, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "MNIST", fake(FILES, "MNIST/raw", error))
-    with pytest.raises(ValueError, match=rf"{error}.*copy train-images-idx3-ubyte\.gz, .* to .*mnist"):
+    sentence = rf"^mnist could not be downloaded \({cause}\): connect .*copy train-images-idx3-ubyte\.gz, .* to .*mnist"
+    with pytest.raises(ValueError, match=sentence):
         download("mnist", tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
-
-
-def test_the_list_of_mirrors_tried_is_cut_to_the_last_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = RuntimeError("Error downloading x:\nTried http://a/, got:\n<refused>\nTried http://b/, got:\n<no name>\n")
-    monkeypatch.setattr(datasets, "MNIST", fake(FILES, "MNIST/raw", error))
-    with pytest.raises(ValueError, match=r"^mnist could not be downloaded \(no name\): connect"):
-        download("mnist", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,42 @@ def test_only_whole_files_arrive_and_are_not_fetched_twice(
         download(name, tmp_path)
 
 
-def test_the_binary_version_of_cifar_is_fetched_because_the_other_is_pickled(
+def test_the_binary_version_of_cifar_is_unpacked_by_the_names_that_are_read_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(url: str, folder: str, *, md5: str) -> None:
-        assert url.endswith("cifar-10-binary.tar.gz")
+        assert url.endswith("cifar-100-binary.tar.gz")
         assert len(md5) == 32
-        with tarfile.open(Path(folder) / "cifar-10-binary.tar.gz", "w:gz") as packed:
-            packed.addfile(tarfile.TarInfo("cifar-10-batches-bin/test_batch.bin"), io.BytesIO())
+        with tarfile.open(Path(folder) / url.rpartition("/")[2], "w:gz") as packed:
+            for name in ("cifar-100-binary/train.bin", "../test.bin", "/fine_label_names.txt", "../other.txt"):
+                member = tarfile.TarInfo(name)
+                member.size = 3
+                packed.addfile(member, io.BytesIO(b"abc"))
 
     monkeypatch.setattr(datasets.utils, "download_url", fetch)
-    assert download("cifar10", tmp_path) == tmp_path / "cifar10"
-    assert (tmp_path / "cifar10" / "cifar-10-batches-bin" / "test_batch.bin").is_file()
+    unpacked = [f"cifar-100-binary/{name}" for name in ("fine_label_names.txt", "test.bin", "train.bin")]
+    folder = tmp_path / "made"
+    folder.mkdir()
+    fetch_raw = DATA_SETS["cifar100"].fetch
+    assert fetch_raw is not None
+    fetch_raw(folder)
+    written = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert written == ["made/cifar-100-binary.tar.gz", *(f"made/{name}" for name in unpacked)]
+    assert download("cifar100", tmp_path) == tmp_path / "cifar100"
+    assert sorted(path.name for path in (tmp_path / "cifar100" / "cifar-100-binary").iterdir()) == [
+        name.rpartition("/")[2] for name in unpacked
+    ]
     with pytest.raises(ValueError, match=r"sop must be fetched by hand: get it from https://cvgl"):
         download("sop", tmp_path)
+
+
+def test_the_argument_then_the_variable_then_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIVET_DATA", "/from/variable")
+    monkeypatch.setenv("HOME", "/from/home")
+    assert find_root(Path("given")) == Path("given")
+    assert find_root(None) == Path("/from/variable")
+    monkeypatch.delenv("TRIVET_DATA")
+    assert find_root(None) == Path("/from/home/.cache/trivet")
 
 
 def test_names_that_need_no_download(tmp_path: Path) -> None:

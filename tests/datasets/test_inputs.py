@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from trivet.datasets.image_decoding import Frame
-from trivet.datasets.inputs import FileInputs, average_pool, in_memory
+from trivet.datasets.inputs import FileInputs, in_memory
 
 
 def test_pixels_become_floats_from_0_to_1_in_the_order_asked_for() -> None:
@@ -26,16 +26,6 @@ def test_grey_images_are_repeated_to_three_channels() -> None:
     batch = inputs.batch(np.array([0]))
     assert batch.is_contiguous()
     assert [channel.flatten().tolist() for channel in batch[0]] == [[10, 20, 30, 40]] * 3
-
-
-def test_pooling_is_the_exact_mean_of_patches() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8)
-    pooled = average_pool(images, 14)
-    assert pooled.shape == (3, 1, 14, 14)
-    for n, i, j in [(0, 0, 0), (1, 13, 13), (2, 4, 9)]:
-        corner = [int(images[n, 2 * i + a, 2 * j + b]) for a in (0, 1) for b in (0, 1)]
-        assert pooled[n, 0, i, j] == sum(corner) / 4
-    assert (average_pool(images, 28)[:, 0] == images).all()
 
 
 def test_thumbnails_show_the_pixels_and_are_at_most_64_a_side() -> None:

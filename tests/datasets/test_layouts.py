@@ -13,12 +13,10 @@ from tests import miniatures
 
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.archives import Tree, find_tree
-from trivet.datasets.cars196 import read_annotations
-from trivet.datasets.cuhk03 import read_protocol
-from trivet.datasets.flowers102 import read_subsets
+from trivet.datasets.fine_grained import cars_annotations, flower_subsets
 from trivet.datasets.image_decoding import decode_image
-from trivet.datasets.market1501 import parse_names
 from trivet.datasets.mat import Mat
+from trivet.datasets.people import parse_names
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -144,10 +142,10 @@ def test_in_shop_queries_retrieve_from_the_gallery(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda text: text[: len(text) // 2], "must hold|must list as many images as its first line says"),
-        (lambda text: text.replace(" train", "", 1), "must hold 3 values: got 'img/WOMEN"),
+        (lambda text: text.replace(" train", "", 1), "must hold 3 values: line 3 has 2, 'img/WOMEN"),
         (lambda text: text[text.index("\n") :], "must list as many images as its first line says: got ''"),
-        (lambda text: "[" * 500, "must list as many images as its first line says: got '"),
-        (lambda text: "", "must list as many images"),
+        (lambda text: "[" * 500, "must hold lines of 3 values: it has none"),
+        (lambda text: "", "must hold lines of 3 values: it has none"),
     ],
     ids=["cut", "a value gone", "no number", "one line", "empty"],
 )
@@ -216,7 +214,9 @@ def test_inaturalist_by_its_json(tmp_path: Path) -> None:
     miniatures.inaturalist(tmp_path / "inaturalist", ranks=False)
     assert list(read("inaturalist", tmp_path).train.names) == ["supercategory", "species"]
     (tmp_path / "inaturalist" / "val2018.json").write_text('{"images": [{"id": 1, "file_name": "x"}]}')
-    with pytest.raises(ValueError, match=r"val2018\.json must hold images, each with an annotation"):
+    with pytest.raises(
+        ValueError, match=r"val2018\.json must be a list of iNaturalist in json: annotations must be there"
+    ):
         read("inaturalist", tmp_path)
 
 
@@ -318,7 +318,7 @@ class TestRealLists:
         assert mat.texts("annotations.fname")[0] == "00001.jpg"
         assert len(Mat(Tree(REAL / "cars196-devkit"), "cars_meta.mat").texts("class_names")) == 196
         with pytest.raises(ValueError, match=r"cars_test_annos\.mat has none"):
-            read_annotations(Tree(REAL / "cars196-devkit"))
+            cars_annotations(Tree(REAL / "cars196-devkit"))
 
     def test_market1501(self) -> None:
         folder = REAL / "reid-lists" / "market1501"
@@ -334,23 +334,22 @@ class TestRealLists:
 
     @pytest.mark.parametrize(("people", "train", "gallery"), [("detected", 7365, 5332), ("labeled", 7368, 5328)])
     def test_cuhk03(self, people: str, train: int, gallery: int) -> None:
-        tree = Tree(REAL / "reid-lists" / "cuhk03")
-        protocol = read_protocol(tree, f"cuhk03_new_protocol_config_{people}.mat")
-        assert {part: len(index) for part, index in protocol.subsets.items()} == {
+        mat = Mat(Tree(REAL / "reid-lists" / "cuhk03"), f"cuhk03_new_protocol_config_{people}.mat")
+        files, identities, cameras = mat.texts("filelist"), mat.integers("labels"), mat.integers("camId")
+        parts = {part: mat.positions(f"{part}_idx", len(files)) for part in ("train", "query", "gallery")}
+        assert {part: len(index) for part, index in parts.items()} == {
             "train": train,
             "query": 1400,
             "gallery": gallery,
         }
-        identities = np.array(protocol.identities)
-        told = [name.split("_") for name in protocol.files]
         assert len(set(identities)) == 1467
-        assert not set(identities[protocol.subsets["train"]]) & set(identities[protocol.subsets["query"]])
-        assert set(protocol.cameras.tolist()) == {1, 2}
-        assert [int(camera) for _, _, camera, _ in told] == protocol.cameras.tolist()
+        assert not set(identities[parts["train"]]) & set(identities[parts["query"]])
+        assert set(cameras.tolist()) == {1, 2}
+        assert [int(name.split("_")[2]) for name in files] == cameras.tolist()
 
     def test_flowers102(self) -> None:
         tree = Tree(REAL / "oxford-flowers-102")
         assert np.unique(Mat(tree, "imagelabels.mat").integers("labels")).tolist() == list(range(1, 103))
-        parts = read_subsets(tree, 8189)
+        parts = flower_subsets(tree, 8189)
         assert {part: len(index) for part, index in parts.items()} == {"train": 1020, "test": 6149, "val": 1020}
         assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(8189))

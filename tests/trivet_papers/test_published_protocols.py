@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.datasets.test_mnist import write as write_mnist
-from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, omniglot, sop
+from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, mnist, omniglot, sop
 
 from trivet_papers.catalogue import experiments
 from trivet_papers.experiment import ResultTable
@@ -47,8 +46,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     in_shop(root / "in-shop")
     market1501(root / "market1501", people=18)
     flowers102(root / "flowers102", each=13)
-    write_mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
-    write_mnist(root / "mnist", "t10k", [*range(10)] * 2)
+    mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
+    mnist(root / "mnist", "t10k", [*range(10)] * 2)
     clean = cifar10(root / "cifar10", counts=(30, 20))
     levels = ("clean_label", "aggre_label", "random_label1", "worse_label")
     people = {f"c10_{level}": np.roll(clean, place) for place, level in enumerate(levels)}

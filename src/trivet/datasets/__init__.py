@@ -3,13 +3,12 @@
 from trivet.datasets.augment import Augment, augmentation
 from trivet.datasets.catalogue import load, load_file, settings_for
 from trivet.datasets.config import DATA_SETS, DataConfig
-from trivet.datasets.data_root import find_root
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
-from trivet.datasets.digits import DigitsConfig
-from trivet.datasets.download import download
+from trivet.datasets.download import download, find_root
 from trivet.datasets.folder import FolderConfig, labelled_images, list_images, load_images
 from trivet.datasets.inputs import FileInputs, in_memory
 from trivet.datasets.label_noise import NoiseConfig, noise_summary
+from trivet.datasets.small_images import DigitsConfig
 from trivet.datasets.text_inputs import TextInputs
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,14 +88,17 @@ class Tree:
         except UnicodeDecodeError:
             raise ValueError(f"{self.source(name)} must be a text in UTF-8: it is not; get it again.") from None
 
-    def rows(self, name: str, columns: int) -> list[list[str]]:
+    def rows(self, name: str, columns: int, *, skip: int = 0) -> list[list[str]]:
         """The lines of a text as words, `columns` of them; the last one may hold spaces. Empty lines are left out.
+
+        Args:
+            skip: lines of a header.
 
         Raises:
             ValueError: if a line has fewer, or there is none.
         """
         rows = []
-        for number, line in enumerate(self.text(name).splitlines(), start=1):
+        for number, line in enumerate(self.text(name).splitlines()[skip:], start=1 + skip):
             words = line.split(maxsplit=columns - 1)
             if words and len(words) < columns:
                 raise ValueError(
@@ -117,18 +120,16 @@ class Tree:
         check_inside(name, self.root)
         return self.root / name if self.members is None else ZipMember(self.root, self.prefix + name)
 
-    def names(self, under: str, suffixes: Iterable[str]) -> list[str]:
-        """Sorted names of the files in a folder, with one of the suffixes; hidden ones are left out."""
+    def names(self, under: str, suffixes: tuple[str, ...], *, deep: bool = False) -> list[str]:
+        """Sorted names of the files in a folder, or below it, with one of the suffixes; hidden ones are left out."""
         if self.members is None:
             folder = self.root / under
-            files = [entry.name for entry in os.scandir(folder) if entry.is_file()] if folder.is_dir() else []
+            files = [path.relative_to(folder).as_posix() for path in folder.glob("**/*" if deep else "*")]
         else:
             start = f"{self.prefix}{under}/"
             files = [name.removeprefix(start) for name in self.members if name.startswith(start)]
-        endings = tuple(suffixes)
-        return sorted(
-            name for name in files if "/" not in name and not name.startswith(".") and name.lower().endswith(endings)
-        )
+        known = [name for name in files if name.lower().endswith(suffixes) and (deep or "/" not in name)]
+        return sorted(name for name in known if not name.rpartition("/")[2].startswith("."))
 
 
 def check_inside(name: str, root: Path) -> None:
@@ -138,7 +139,7 @@ def check_inside(name: str, root: Path) -> None:
         raise ValueError(f"a path must lie below {root}: got {name!r}; correct it, or choose another root.")
 
 
-def find_tree(bases: Sequence[Path], matches: Callable[[Tree], bool]) -> Tree | None:
+def find_tree(bases: Sequence[Path], matches: Callable[[Tree], object]) -> Tree | None:
     """The first folder or zip file that holds what is wanted: a base, or what lies directly in it.
 
     In a zip file the wanted files may lie in a folder of up to two levels.

@@ -6,29 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trivet.datasets import (
-    cars196,
-    cifar,
-    cub,
-    cuhk03,
-    custom,
-    digits,
-    flowers102,
-    folder,
-    in_shop,
-    inaturalist,
-    market1501,
-    mnist,
-    omniglot,
-    sop,
-    table,
-    texts,
-    vectors,
-)
+from trivet.datasets import cifar, custom, fine_grained, folder, people, products, small_images, table, texts, vectors
 from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_validation_fold
-from trivet.datasets.data_root import find_root
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
+from trivet.datasets.download import find_root
 from trivet.datasets.duplicate_texts import duplicate_text_warnings
 from trivet.datasets.image_decoding import Frame, Progress
 from trivet.datasets.label_noise import add_noise
@@ -37,20 +19,11 @@ from trivet.models import Tokenize
 
 DATA_SETS.update(
     {
-        "digits": digits.ENTRY,
-        "mnist": mnist.MNIST,
-        "fashion-mnist": mnist.FASHION_MNIST,
-        "omniglot": omniglot.ENTRY,
-        "cifar10": cifar.CIFAR10_ENTRY,
-        "cifar100": cifar.CIFAR100_ENTRY,
-        "cub": cub.ENTRY,
-        "cars196": cars196.ENTRY,
-        "sop": sop.ENTRY,
-        "in-shop": in_shop.ENTRY,
-        "market1501": market1501.ENTRY,
-        "cuhk03": cuhk03.ENTRY,
-        "flowers102": flowers102.ENTRY,
-        "inaturalist": inaturalist.ENTRY,
+        **small_images.ENTRIES,
+        **cifar.ENTRIES,
+        **fine_grained.ENTRIES,
+        **products.ENTRIES,
+        **people.ENTRIES,
         "folder": folder.ENTRY,
         "table": table.ENTRY,
         "vectors": vectors.ENTRY,

@@ -18,19 +18,19 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry, Side
 from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
 from trivet.datasets.image_decoding import Progress, Source
-from trivet.datasets.published_layouts import (
+from trivet.datasets.published import (
     IMAGES,
     LEVEL,
     SPLIT,
     Levels,
     PublishedConfig,
     find_published,
+    halves,
     load_published,
 )
 from trivet.datasets.splitting import Split
 from trivet.io.npz_files import read_integers
 
-WHERE = "https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)"
 NAMES = ("coarse_label_names.txt", "fine_label_names.txt")  # of CIFAR-100
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {
@@ -50,14 +50,11 @@ HUMAN = "cifar_n_labels.npz"
 # level -> array of the labels that people gave, array of the published ones, and the level of these
 HUMAN_LEVELS = {
     "cifar10": {
-        level: (f"c10_{array}", "c10_clean_label", "class")
-        for level, array in {
-            "aggregate": "aggre_label",
-            "random1": "random_label1",
-            "random2": "random_label2",
-            "random3": "random_label3",
-            "worse": "worse_label",
-        }.items()
+        "aggregate": ("c10_aggre_label", "c10_clean_label", "class"),
+        "random1": ("c10_random_label1", "c10_clean_label", "class"),
+        "random2": ("c10_random_label2", "c10_clean_label", "class"),
+        "random3": ("c10_random_label3", "c10_clean_label", "class"),
+        "worse": ("c10_worse_label", "c10_clean_label", "class"),
     },
     "cifar100": {
         "noisy-coarse": ("c100_noisy_coarse_label", "c100_clean_coarse_label", "coarse"),
@@ -113,10 +110,10 @@ class Cifar100Config(CifarConfig):
 
 
 class _Images(NamedTuple):
-    """Training images first; `published` is the position among the 50,000 published ones, -1 if not known."""
+    """Training images first; `published` is the position of each of these among the 50,000, -1 if not known."""
 
     sources: Sequence[Source]
-    ids: tuple[str, ...]
+    ids: list[str]
     training: np.ndarray
     levels: Levels
     published: np.ndarray
@@ -134,14 +131,15 @@ def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) 
     def complete(tree: Tree) -> bool:
         return all(map(tree.has, (*train, test))) or (config.name == "cifar10" and _has_folders(tree))
 
-    tree = find_published(config, data_root, f"{folder}/ ({train[0]}, ..., {test})", complete)
+    files = [f"{folder}/ ({train[0]}, ..., {test})"]
+    tree = find_published(config.name, data_root, files, complete, root=config.root)
     images = _binary(tree, config.name) if tree.has(test) else _folders(tree)
     level = choose_level(config.level, LEVELS[config.name])
     human = HUMAN_LEVELS[config.name].get(level)
     levels = dict(images.levels)
     if human is not None:
         levels[level] = (_human_labels(config, data_root, tree, images, *human), levels[human[2]][1])
-    subsets = {"train": np.flatnonzero(images.training), "test": np.flatnonzero(~images.training)}
+    subsets = halves(images.training)
     splits = load_published(config, progress, tree, images.ids, levels, sources=images.sources, subsets=subsets)
     if not tree.has(test):
         splits = replace(splits, warnings=(*splits.warnings, ENCODED))
@@ -151,36 +149,28 @@ def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) 
 def _binary(tree: Tree, name: str) -> _Images:
     """The images of the binary version: one or two label bytes, then three planes of 32x32 pixels."""
     _, train, test = BATCHES[name]
-    count = 1 if name == "cifar10" else 2
-    rows = []
+    names: dict[str, tuple[str, ...]] = {"class": CLASSES}
+    if name == "cifar100":
+        names = {level: tuple(tree.text(f"{level}_label_names.txt").split()) for level in ("coarse", "fine")}
+    width, rows = len(names) + PIXELS, []
     for file in (*train, test):
         data = tree.read(file)
-        if not data or len(data) % (count + PIXELS):
+        if not data or len(data) % width:
             raise ValueError(
-                f"{tree.source(file)} must hold {count + PIXELS} bytes for each image: it has {len(data):,}; get it "
-                "again."
+                f"{tree.source(file)} must hold {width} bytes for each image: it has {len(data):,}; get it again."
             )
-        rows.append(np.frombuffer(data, np.uint8).reshape(-1, count + PIXELS))
-    training = np.arange(sum(map(len, rows))) < sum(map(len, rows[:-1]))
-    every = np.concatenate(rows)
-    pixels = np.ascontiguousarray(every[:, count:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-    if name == "cifar10":
-        names: dict[str, tuple[str, ...]] = {"class": CLASSES}
-    else:
-        names = {level: tuple(tree.text(f"{level}_label_names.txt").split()) for level in ("coarse", "fine")}
+        rows.append(np.frombuffer(data, np.uint8).reshape(-1, width))
+    every, tested = np.concatenate(rows), len(rows[-1])
     levels = {level: (every[:, i].astype(np.int64), classes) for i, (level, classes) in enumerate(names.items())}
     for labels, classes in levels.values():
         if labels.max() >= len(classes):
             raise ValueError(
                 f"{tree.root} must hold labels from 0 to {len(classes) - 1}: it has {labels.max()}; get it again."
             )
-    index = np.where(training, np.arange(len(training)), -1)
-    numbers = np.where(training, np.arange(len(training)), np.arange(len(training)) - int(training.sum()))
-    ids = tuple(
-        f"{'train' if is_train else 'test'}/{number:05d}"
-        for is_train, number in zip(training, numbers.tolist(), strict=True)
-    )
-    return _Images(list(pixels), ids, training, levels, index)
+    pixels = np.ascontiguousarray(every[:, len(names) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    index = np.arange(len(every) - tested)
+    ids = [f"train/{number:05d}" for number in index.tolist()] + [f"test/{number:05d}" for number in range(tested)]
+    return _Images(list(pixels), ids, np.arange(len(every)) < len(index), levels, index)
 
 
 def _has_folders(tree: Tree) -> bool:
@@ -204,8 +194,8 @@ def _folders(tree: Tree) -> _Images:
             indices[row.get("path")] = int(index)
     labels = np.array([CLASSES.index(path.split("/")[1]) for path in paths], np.int64)
     training = np.array([path.startswith("train/") for path in paths])
-    index = np.array([indices.get(path, -1) for path in paths], np.int64)
-    return _Images([tree.source(path) for path in paths], tuple(paths), training, {"class": (labels, CLASSES)}, index)
+    published = np.array([indices.get(path, -1) for path in paths], np.int64)[training]
+    return _Images([tree.source(path) for path in paths], paths, training, {"class": (labels, CLASSES)}, published)
 
 
 def _human_labels(
@@ -223,9 +213,8 @@ def _human_labels(
             "https://github.com/UCSC-REAL/cifar-10-100n, which are pickles and are not read."
         )
     people, published = read_integers(path, (array, clean))
-    published_labels, classes = images.levels[level]
-    labels = published_labels.copy()
-    index = images.published[images.training]
+    labels, classes = images.levels[level]
+    labels, index = labels.copy(), images.published
     if people.shape != published.shape or index.min(initial=0) < 0 or index.max(initial=-1) >= len(people):
         raise ValueError(
             f"{path} must have a label for each training image at its published place: {tree.root} has images whose "
@@ -246,9 +235,8 @@ def _as_noise(splits: Splits, human: str, level: str) -> Splits:
     """The labels of people as those of their level, and what they should have been, as of noise that was put in."""
 
     def with_human_labels(data: Dataset) -> Dataset:
-        levels = [kind for kind in data.labels if kind != human]
-        labels = {kind: data.labels[human if kind == level else kind] for kind in levels}
-        return replace(data, labels=labels, names={kind: data.names[kind] for kind in levels})
+        labels = {kind: data.labels[human if kind == level else kind] for kind in data.labels if kind != human}
+        return replace(data, labels=labels, names={kind: data.names[kind] for kind in labels})
 
     noise = TrainingNoise("human", topline=False, true_labels=splits.train.labels[level], dropped=0)
     evaluation = {name: with_human_labels(data) for name, data in splits.evaluation.items()}
@@ -270,25 +258,20 @@ def _fetch(name: str, folder: Path) -> Path:
     return folder
 
 
-CIFAR10_ENTRY = DatasetEntry(
-    Cifar10Config,
-    load_cifar,
-    description="60,000 images of 32x32 pixels in 10 classes, also with human labels",
-    levels=("class",),
-    published=WHERE,
-    folders=("cifar10", "cifar-n"),
-    counts={"": {"train": (50_000, 10), "test": (10_000, 10)}},
-    files=(BATCHES["cifar10"][0],),
-    fetch=partial(_fetch, "cifar10"),
-)
-CIFAR100_ENTRY = DatasetEntry(
-    Cifar100Config,
-    load_cifar,
-    description="60,000 images of 32x32 pixels in 100 classes, also with human labels",
-    levels=("coarse", "fine"),
-    published=WHERE,
-    folders=("cifar100",),
-    counts={"": {"train": (50_000, 100), "test": (10_000, 100)}},
-    files=(BATCHES["cifar100"][0],),
-    fetch=partial(_fetch, "cifar100"),
-)
+ENTRIES = {
+    name: DatasetEntry(
+        config,
+        load_cifar,
+        description=f"60,000 images of 32x32 pixels in {classes} classes, also with human labels",
+        levels=levels,
+        published="https://www.cs.toronto.edu/~kriz/cifar.html, the binary version (terms not stated)",
+        folders=folders,
+        counts={"": {"train": (50_000, classes), "test": (10_000, classes)}},
+        files=(BATCHES[name][0],),
+        fetch=partial(_fetch, name),
+    )
+    for name, config, classes, levels, folders in (
+        ("cifar10", Cifar10Config, 10, ("class",), ("cifar10", "cifar-n")),
+        ("cifar100", Cifar100Config, 100, ("coarse", "fine"), ("cifar100",)),
+    )
+}

@@ -190,21 +190,6 @@ class ImagesConfig(DataConfig):
         return (self.channels, self.image_size, self.image_size)
 
 
-class PooledConfig(ImagesConfig):
-    """Settings of images of one size that are average-pooled to a smaller one."""
-
-    side: ClassVar[int]
-
-    @model_validator(mode="after")
-    def _check_size(self) -> Self:
-        if self.side % self.image_size:
-            sizes = ", ".join(str(size) for size in range(2, self.side + 1) if self.side % size == 0)
-            raise ValueError(
-                f"image_size must divide {self.side} for {self.name}: got {self.image_size}; use one of {sizes}."
-            )
-        return self
-
-
 def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
     """The splits with the fold that is held out, if there is one.
 

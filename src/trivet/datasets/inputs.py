@@ -298,12 +298,3 @@ def image_file(path: Path, frame: Frame) -> FileInputs:
     if broken:
         raise ValueError(f"{path} must be an image that can be read: it cannot ({broken[0]}); repair or convert it.")
     return inputs
-
-
-def average_pool(images: np.ndarray, size: int) -> np.ndarray:
-    """Means of equal square patches: `(N, 1, size, size)` from `(N, H, H)` uint8; the same values if H is `size`."""
-    patch = images.shape[1] // size
-    if patch == 1:
-        return images[:, None]
-    patches = images.reshape(len(images), size, patch, size, patch)
-    return np.asarray(patches.mean(axis=(2, 4), dtype=np.float32))[:, None]

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets.test_mnist import write as write_mnist
-from tests.miniatures import cars196, cub, omniglot
+from tests.miniatures import cars196, cub, mnist, omniglot
 
 from trivet.reports.figure import style
 from trivet_papers.experiment import Arm, Drawing, Experiment, Results, ResultTable, Size, Verdict, judge
@@ -230,8 +229,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cub(root / "cub")
     cars196(root / "cars196", each=3)
     omniglot(root / "omniglot")
-    write_mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
-    write_mnist(root / "mnist", "t10k", [*range(10)] * 2)
+    mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
+    mnist(root / "mnist", "t10k", [*range(10)] * 2)
     return root
 
 

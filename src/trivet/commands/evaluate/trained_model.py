@@ -17,7 +17,7 @@ from trivet.commands.evaluate.baselines import FOLDER
 from trivet.commands.evaluate.measure_run import measure_splits, run_references
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits
-from trivet.datasets.data_root import find_root
+from trivet.datasets.download import find_root
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics.label_levels import void
 from trivet.models import Embedder, TextEmbedder

@@ -1,4 +1,4 @@
-"""Layouts of published data sets: settings, where files are looked for, and counts of what was published."""
+"""Published data sets: settings, where files are looked for, and counts of what was published."""
 
 from __future__ import annotations
 
@@ -55,22 +55,36 @@ class QueryGalleryConfig(PublishedConfig):
     split: Literal["auto"] = Field("auto", description="The published one; data.folds validates within its classes.")
 
 
-def find_published(config: PublishedConfig, data_root: Path, files: str, matches: Callable[[Tree], bool]) -> Tree:
+def find_published(
+    name: str,
+    data_root: Path,
+    files: Sequence[str],
+    matches: Callable[[Tree], object] | None = None,
+    *,
+    root: Path | None = None,
+) -> Tree:
     """The folder or zip file of a published set.
 
     Args:
-        files: the names of the files that `matches` looks for.
+        files: that it must hold; for errors alone where `matches` says what it must.
+        root: where it is; by default it is looked for in the folder of the data sets.
 
     Raises:
-        ValueError: if there is none, in a sentence that says where the set is published.
+        ValueError: if there is none, in a sentence that says where the set comes from.
     """
-    entry = DATA_SETS[config.name]
-    bases = [data_root / folder for folder in entry.folders] if config.root is None else [config.root]
-    tree = find_tree(bases, matches)
+    entry = DATA_SETS[name]
+    bases = [data_root / folder for folder in entry.folders] if root is None else [root]
+    tree = find_tree(bases, matches or (lambda tree: all(map(tree.has, files))))
     if tree is None:
+        fetch = (
+            f"run `trivet data download {name}`"
+            if entry.fetch
+            else f"get the set from {entry.published} and put its files there"
+        )
+        option = "data.root" if "root" in entry.config.model_fields else "--data-root"
         raise ValueError(
-            f"{config.name} needs {files}: not found in {' or '.join(map(str, bases))}; get the set from "
-            f"{entry.published} and put its files there, or say with data.root where they are."
+            f"{name} needs {' and '.join(files)}: not found in {' or '.join(map(str, bases))}; {fetch}, or say "
+            f"with {option} where they are."
         )
     return tree
 
@@ -82,6 +96,7 @@ def load_published(
     ids: Sequence[str],
     levels: Levels,
     *,
+    folder: str = "",
     sources: Sequence[Source] | None = None,
     subsets: Mapping[str, np.ndarray] | None = None,
     protocol: QueryGallery | None = None,
@@ -91,7 +106,8 @@ def load_published(
 
     Args:
         ids: of the N images.
-        sources: their files; None where the ids are their names in the tree.
+        folder: with the ids the names of their files in the tree, "images/".
+        sources: their files, where the ids are no names.
         subsets: "train", "test", "val" -> the positions of its images; used where the split is the published one.
         protocol: of the subset "test".
         boxes: `(N, 4)`, what each image is cut to.
@@ -100,7 +116,7 @@ def load_published(
     listing = Listing(
         name=config.name,
         location=tree.root,
-        sources=[tree.source(id) for id in ids] if sources is None else sources,
+        sources=[tree.source(folder + id) for id in ids] if sources is None else sources,
         ids=tuple(ids),
         labels={level: labels for level, (labels, _) in levels.items()},
         names={level: names for level, (_, names) in levels.items()},
@@ -134,12 +150,13 @@ def counts_text(counts: Mapping[str, tuple[int, int]]) -> str:
     )
 
 
-def by_id(rows: Iterable[Sequence[str]], ids: Sequence[str], file: str) -> list[Sequence[str]]:
-    """The values of each id, in the order of `ids`, from rows (id, value, ...).
+def halves(training: np.ndarray) -> dict[str, np.ndarray]:
+    """The positions of the images of a published split, from whether each `(N,)` is trained on."""
+    return {"train": np.flatnonzero(training), "test": np.flatnonzero(~training)}
 
-    Raises:
-        ValueError: if an id has none.
-    """
+
+def by_id(rows: Iterable[Sequence[str]], ids: Sequence[str], file: str) -> list[Sequence[str]]:
+    """The values of each id, in the order of `ids`, from rows (id, value, ...); ValueError if an id has none."""
     values = {row[0]: row[1:] for row in rows}
     missing = next((id for id in ids if id not in values), None)
     if missing is not None:
