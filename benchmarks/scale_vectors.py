@@ -162,7 +162,7 @@ def index(kind: str) -> Callable[[int, Path], Row]:
 
         made = make_index(folder / "shards", folder / kind, kind=kind)  # type: ignore[arg-type]  # a kind from the command line
         names = ("parameters", "recall", "recall_at", "bytes_per_item", "tried")
-        return {name: made[name] for name in names}
+        return {name: getattr(made, name) for name in names}
 
     return work
 

@@ -18,8 +18,11 @@ def blobs(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return (centres[labels] + 0.7 * generator.normal(size=(count, 16))).astype(np.float32), labels
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
-def test_close_to_the_exact_measures_and_states_its_recall(kind: Literal["hnsw", "ivf"]) -> None:
+@pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivf-pq"])
+def test_close_to_the_exact_measures_and_states_its_recall(
+    kind: Literal["hnsw", "ivf", "ivf-pq"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.knn.codes.LEAST_ROWS", 2000)
     points, labels = blobs(0, 2000, 60)
     levels = {"parity": labels % 2, "class": labels}
     found = retrieve_approximately(points, {"class": labels}, kind=kind, measures=NAMES)

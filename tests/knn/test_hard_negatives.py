@@ -235,7 +235,6 @@ def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path:
         ({"labels": LABELS, "anchors": ANCHORS[:, :2], "anchor_labels": ANCHOR_LABELS}, r"shape \(A, 3\)"),
         ({"pairs": np.array([[0, 60]])}, "positives of pairs must be row numbers from 0 to 59"),
         ({"pairs": np.array([[4, 4]])}, "holds row 4 twice"),
-        ({"labels": LABELS, "rows": np.array([1, 1])}, "one occurs twice"),
         ({"labels": LABELS, "rows": np.array([-1])}, "from 0 to 59"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from statistics import median
@@ -13,10 +12,8 @@ import pytest
 import torch
 
 from trivet.label_noise import by_transition, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.classifiers import class_scores
-from trivet.label_noise.estimate import _deep, _evenness, _reach, _verdict, _wilson
+from trivet.label_noise.estimate import _deep, _evenness, _first_fit, _reach, _verdict, _wilson
 from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
-from trivet.label_noise.posterior import fit_posterior
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -88,7 +85,7 @@ def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart
         of = np.repeat(np.arange(25), 20)
         points = apart * random.normal(size=(25, 4))[of] + random.normal(size=(500, 4))
         setting = LabelledPoints.of(points, of, folds=None, distance="euclidean")
-        first = fit_posterior(class_scores(setting, find_neighborhoods(setting, 50), np.ones(500), ()), of, 25, seed=0)
+        first = _first_fit(setting, 50, 0)[2]
         deepest = np.argsort(-first.depth, kind="stable")[:100]
         assert (first.best != of)[deepest].mean() > 0.1
         found = estimate_noise(points, of, distance="euclidean")
@@ -100,8 +97,7 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
     points, of = overlapping(300)
     labels = symmetric(of, 0.2, generator=0, exact=True).labels
     setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
-    views = class_scores(setting, find_neighborhoods(setting, 50), np.ones(len(labels)), ())
-    first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
+    _, views, first = _first_fit(setting, 50, 0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     disagrees = first.best != setting.classes
     deep, items = _deep(disagrees[order])
@@ -124,8 +120,7 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off() -> None:
 def evenness(points: Array, labels: Array) -> float:
     """By its definition: the mean place of each that disagrees among the others of its most probable class."""
     setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
-    views = class_scores(setting, find_neighborhoods(setting, 50), np.ones(len(labels)), ())
-    first = fit_posterior(views, setting.classes, len(setting.values), seed=0)
+    _, views, first = _first_fit(setting, 50, 0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     deepest = order[: _deep((first.best != setting.classes)[order])[1]]
 
@@ -245,7 +240,6 @@ def test_over_a_thousand_classes_no_transition_is_counted() -> None:
     assert found.transition is None
     assert found.interval is not None
     assert found.interval[0] < 0.1 < found.interval[1]
-    assert found.as_json()["largest"] == []
 
 
 def test_folds_are_never_compared() -> None:
@@ -277,18 +271,6 @@ def test_invariances() -> None:
 def test_equal_points_and_two_items_judge_nothing() -> None:
     assert estimate_noise(np.ones((40, 3)), np.arange(40) % 2).verdict == "uninformative"
     assert estimate_noise(np.eye(2), np.array([0, 1])).verdict == "uninformative"
-
-
-def test_json() -> None:
-    points, truth = clusters(3, 60)
-    found = estimate_noise(points, pair_flip(truth, 0.3, generator=0).labels)
-    read = json.loads(json.dumps(found.as_json(largest=2)))
-    assert read["rate"] == found.rate
-    assert np.array_equal(read["transition"], found.transition)
-    assert [(one["true"] + 1) % 3 for one in read["largest"]] == [one["observed"] for one in read["largest"]]
-    many = estimate_noise(*clusters(101, 4, apart=50)).as_json()
-    assert many["transition"] is None
-    assert len(many["largest"]) == 20
 
 
 @pytest.mark.parametrize(

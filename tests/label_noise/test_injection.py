@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
-from trivet.label_noise.theory import class_pair_noise_rates, pair_noise_rates, symmetric_transition
 
 TABLE = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]])
 SUPERCLASS = np.array([0, 1, 0, 1, 0, 2])  # of the classes 0 to 5; class 5 is alone
@@ -69,7 +68,7 @@ def test_exact_noise_has_the_rounded_number_of_wrong_labels(kind: str, count: in
 def test_symmetric_noise_goes_to_every_other_class_alike(exact: bool) -> None:
     truth = np.full(60_000, 2)
     counts = np.bincount(symmetric(truth, 0.4, num_classes=5, exact=exact, generator=0).labels, minlength=5)
-    expected = len(truth) * symmetric_transition(0.4, 5)[2]
+    expected = len(truth) * np.array([0.1, 0.1, 0.6, 0.1, 0.1])
     assert (abs(counts - expected) < 4 * np.sqrt(expected)).all()
 
 
@@ -83,8 +82,6 @@ def test_pairs_are_wrong_as_often_as_the_paper_says(
     )
     assert (one != same).mean() == pytest.approx(positive, abs=0.005)
     assert (one == other).mean() == pytest.approx(negative, abs=0.003)
-    known = pair_noise_rates(rate, classes)
-    assert (float(known.positive), float(known.negative)) == pytest.approx((positive, negative), abs=1e-6)
 
 
 def test_a_transition_is_met_in_every_cell() -> None:
@@ -95,13 +92,6 @@ def test_a_transition_is_met_in_every_cell() -> None:
         shares = np.bincount(noisy.labels[truth == c], minlength=3) / 20_000
         np.testing.assert_allclose(shares, TABLE[c], atol=4 * 0.5 / math.sqrt(20_000))
     assert not (noisy.labels[truth == 2] == 0).any()
-
-
-def test_pairs_under_a_transition_are_wrong_as_often_as_derived() -> None:
-    random, truth = np.random.default_rng(0), np.arange(300_000) % 3
-    one, two = (by_transition(truth, TABLE, generator=random).labels for _ in range(2))
-    assert (one != two).mean() == pytest.approx(0.405, abs=0.004)
-    assert float(class_pair_noise_rates(TABLE).positive) == pytest.approx(0.405)
 
 
 def test_an_exact_transition_has_the_rounded_number_in_each_class() -> None:
@@ -184,13 +174,6 @@ def test_boundary_noise_is_found_near_other_classes() -> None:
     assert wrong[abs(line) < 0.05].mean() > 5 * wrong[abs(line) > 0.5].mean()
 
 
-def test_well_separated_classes_can_have_boundary_noise_too() -> None:
-    labels = labels_of(400, 3)
-    for exact in (False, True):
-        noisy = boundary(labels, clouds(labels, spread=0.01), 0.8, generator=0, exact=exact)
-        assert noisy.wrong.mean() == pytest.approx(0.8, abs=0 if exact else 0.08)
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "transition", "topline"])
 def test_a_seed_gives_the_same_again(kind: str) -> None:
     labels = labels_of(300, 3)
@@ -233,13 +216,11 @@ def test_a_topline_keeps_the_clean_share(rate: float, left: int) -> None:
     assert sorted(set(kept.tolist())) == kept.tolist()
 
 
-def test_a_topline_draws_uniformly_or_from_each_class() -> None:
+def test_a_topline_draws_uniformly() -> None:
     labels = np.repeat([0, 1, 2], [20, 12, 8])
     counts = np.zeros(40)
     for seed in range(1000):
         counts[topline(labels, 0.4, generator=seed)] += 1
-        per_class = np.bincount(labels[topline(labels, 0.4, generator=seed, stratified=True)])
-        assert per_class.tolist() == [12, 7, 5]
     np.testing.assert_allclose(counts / 1000, 0.6, atol=4.5 * math.sqrt(0.24 / 1000))
     assert len({tuple(np.bincount(labels[topline(labels, 0.4, generator=seed)])) for seed in range(20)}) > 1
 

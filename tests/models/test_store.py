@@ -45,21 +45,6 @@ def test_a_pretrained_model_is_loaded_without_fetching_weights(tmp_path: Path, m
     assert torch.equal(load_model(tmp_path)(images), model.eval()(images))
 
 
-def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def fail(path: Path, content: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(content[: len(content) // 2])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(KeyboardInterrupt):
-        save(build(CONFIG, SHAPE, seed=4), CONFIG, SHAPE, tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -68,7 +53,7 @@ def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: p
         ("model.json", b"{", "must describe a Trivet model"),
         ("model.json", b"\xff", "must describe a Trivet model"),
         ("model.json", b"[]", "must describe a Trivet model"),
-        ("model.json", b'{"model": {}}', "must describe a Trivet model: KeyError: 'input_shape'"),
+        ("model.json", b'{"model": {}}', "must describe a Trivet model: input_shape must be there"),
         ("model.json", b'{"model": {}, "input_shape": [1, "x", 2]}', "must be a whole number"),
         ("model.json", b'{"model": {}, "input_shape": [1, 0, 2]}', "not sizes"),
         (

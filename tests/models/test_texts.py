@@ -77,7 +77,7 @@ def test_equal_texts_have_one_vector_and_blank_ones_none() -> None:
 
 def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ValueError, match=r"run pip install 'trivet\[text\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"run pip install 'trivet\[text\]'"):
         encoder_vectors(["a"], "small")
 
     class Encoder:

@@ -22,12 +22,7 @@ MOST_CANDIDATES = 640
 
 
 def code_bytes(dimension: int) -> int:
-    """Number of bytes in the code of a row.
-
-    Example:
-        >>> code_bytes(128), code_bytes(768), code_bytes(10)
-        (32, 96, 10)
-    """
+    """Number of bytes in the code of a row: 32 for 128 dimensions, 96 for 768, 10 for 10."""
     return math.ceil(dimension / _group(dimension))
 
 

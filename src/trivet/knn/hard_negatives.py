@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from trivet.metrics.points import Metric, spans
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
+Positives = Literal["easy", "hard", "random"]
+Negatives = Literal["hard", "random"]
 LISTED = 2**20  # neighbours that are listed at once: 16 MiB of row numbers and distances
 FURTHER = 4  # times as many are listed for anchors whose nearest items are nearly all of their class
 
@@ -45,8 +47,8 @@ class MiningRules:
     """
 
     k: int = 3
-    positives: Literal["easy", "hard", "random"] = "easy"
-    negatives: Literal["hard", "random"] = "hard"
+    positives: Positives = "easy"
+    negatives: Negatives = "hard"
     among: int = 100
     skip: int = 0
     margin: float | None = None
@@ -57,8 +59,8 @@ class MiningRules:
 
     def __post_init__(self) -> None:
         check_count(self.k, name="k")
-        check_name(self.positives, ("easy", "hard", "random"), name="positives")
-        check_name(self.negatives, ("hard", "random"), name="negatives")
+        check_name(self.positives, get_args(Positives), name="positives")
+        check_name(self.negatives, get_args(Negatives), name="negatives")
         for name in ("skip", "seed", "margin", "relative_margin", "min_distance", "max_distance"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(0, value, name=name)
@@ -150,11 +152,9 @@ def hard_negatives(
 
     A candidate is an item that is neither the anchor itself, nor of its class, nor listed with it as a pair. Candidates
     are ordered by distance, equal distances by row, and `rules` say which are taken. Distances, to the positive too,
-    are those of the index, see `Index`: those of equal rows are equal to the bit, and so are kept by a margin of 0. An
-    approximate index overlooks candidates, as its recall says, but invents none.
-
-    Every random choice depends on the seed and the rows of anchor and positive alone. So the triplets of some anchors
-    are the same whichever others are mined for in the same call.
+    are those of the index: those of equal rows are equal to the bit, and so are kept by a margin of 0. An approximate
+    index overlooks candidates, as its recall says, but invents none. Every random choice depends on the seed and the
+    rows of anchor and positive alone, not on the other anchors of the call.
 
     Args:
         labels: `(N,)` integer classes of the indexed items. They may be left out with `pairs`.
@@ -210,9 +210,7 @@ def hard_negatives(
     if listed is None:
         assert of_item is not None
         assert of_anchor is not None
-        at, positives = _by_class(
-            chosen, of_item, of_anchor, within_set=anchors is None, rules=rules, distances=distances
-        )
+        at, positives = _by_class(chosen, of_item, of_anchor, anchors is None, rules, distances)
     else:
         at, positives = _by_pair(chosen, listed)
     to_positive = distances(chosen[at], positives[:, None])[:, 0]
@@ -363,7 +361,6 @@ def _by_class(
     anchors: Integers,
     of_item: Integers,
     of_anchor: Integers,
-    *,
     within_set: bool,
     rules: MiningRules,
     distances: Callable[[Integers, Integers], Floats],
@@ -384,10 +381,8 @@ def _by_class(
         elif len(members) == 1:
             positives[position] = members[0]
         else:
-            class_distances = distances(anchors[position : position + 1], members[None])[0]
-            positives[position] = members[
-                class_distances.argmin() if rules.positives == "easy" else class_distances.argmax()
-            ]
+            far = distances(anchors[position : position + 1], members[None])[0]
+            positives[position] = members[far.argmin() if rules.positives == "easy" else far.argmax()]
     at = np.flatnonzero(positives >= 0)
     return at, positives[at]
 
@@ -436,20 +431,14 @@ def _numbers(values: Array, below: int, name: str) -> Integers:
     numbers = _integers(values, name, tuple(values.shape[:1]))
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < below:
         raise ValueError(f"{name} must be row numbers from 0 to {below - 1}: got {numbers.min()} to {numbers.max()}.")
-    if len(np.unique(numbers)) < len(numbers):
-        raise ValueError(f"{name} must be different: one occurs twice; remove it.")
     return numbers
 
 
 def _pairs(pairs: Array, anchors: int, items: int, *, within_set: bool) -> Integers:
     """The pairs `(P, 2)`, each once, where it first is."""
     both = _integers(pairs, "pairs", (len(pairs), 2))
-    for numbers, below, name in ((both[:, 0], anchors, "anchors"), (both[:, 1], items, "positives")):
-        if numbers.size and not 0 <= numbers.min() <= numbers.max() < below:
-            raise ValueError(
-                f"the {name} of pairs must be row numbers from 0 to {below - 1}: got {numbers.min()} to "
-                f"{numbers.max()}."
-            )
+    _numbers(both[:, 0], anchors, "the anchors of pairs")
+    _numbers(both[:, 1], items, "the positives of pairs")
     if within_set and (both[:, 0] == both[:, 1]).any():
         row = int(both[both[:, 0] == both[:, 1]][0, 0])
         raise ValueError(f"an anchor must have another item as its positive: a pair holds row {row} twice; remove it.")

@@ -6,9 +6,9 @@ import errno
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ from trivet.runtime.arguments import check_count, check_name
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import load
 from trivet.runtime.progress import report, work
-from trivet.runtime.safe_read import check_types, read_json
+from trivet.runtime.record import Record
+from trivet.runtime.safe_read import read_json
 
 Kind = Literal["exact", "hnsw", "ivf", "ivf-pq"]
-VECTORS, DESCRIPTION, FORMAT = "index.faiss", "index.json", 1
+VECTORS, DESCRIPTION = "index.faiss", "index.json"
 ROWS = "vectors.npy"  # what an index of codes is of
 EFFORT = {"hnsw": "efSearch", "ivf": "nprobe", "ivf-pq": "nprobe"}  # what is doubled until recall is enough
 
@@ -50,8 +51,7 @@ class Nearest:
     distances: Floats
 
 
-@dataclass(frozen=True)
-class IndexInfo:
+class IndexInfo(Record):
     """Description of an index.
 
     Attributes:
@@ -72,28 +72,18 @@ class IndexInfo:
     dimension: int
     items: int
     kind: Kind
-    parameters: Mapping[str, int]
-    seed: int
-    recall: float = 1.0
-    recall_at: int = NEAREST
-    recall_queries: int = 0
-    tried: tuple[Mapping[str, float], ...] = ()
-
-
-class IndexDescription(TypedDict):
-    """Contents of `index.json`: the fields of `IndexInfo`, and those of `Index` that are not in the other file."""
-
-    format: int
-    distance: Metric
-    dimension: int
-    items: int
-    kind: Kind
     parameters: dict[str, int]
     seed: int
     recall: float
     recall_at: int
     recall_queries: int
     tried: list[dict[str, float]]
+
+
+class IndexFile(IndexInfo):
+    """Contents of `index.json`: the description of an index, and what of it is not in the other file."""
+
+    format: Literal[1]
     scale: float
     centre: list[float]
     about: dict[str, Any]
@@ -104,8 +94,8 @@ class Index:
     """Embeddings that can be searched; made by `build_index` or `Index.load`.
 
     It holds (point - centre) / scale in float32, where the points are the embeddings, or for "cosine" their directions
-    as in `evaluation.inputs.Points`. The centre keeps the digits of a nearly collapsed embedding. Distances are
-    computed in float64 from these, by differences; their error is about 1e-7 of the largest distance from the centre.
+    as in `metrics.points.Points`. The centre keeps the digits of a nearly collapsed embedding. Distances are computed
+    in float64 from these, by differences; their error is about 1e-7 of the largest distance from the centre.
 
     Attributes:
         info: what it is.
@@ -156,7 +146,7 @@ class Index:
         queries = np.asarray(rows, dtype=np.int64)
         if queries.ndim != 1 or (queries.size and not (queries.min() >= 0 and queries.max() < len(self))):
             raise ValueError(f"rows must be a list of row numbers from 0 to {len(self) - 1}: got {queries.tolist()}.")
-        return self._measured(*self._nearest_to_rows(queries, k))
+        return self._measured(*self._nearest(self.rows(queries), k, queries))
 
     def distances(self, queries: Array, rows: Integers) -> Floats:
         """Distances `(Q, n)` from each query to rows `(Q, n)` of the index, as a search gives them; infinity for -1.
@@ -200,7 +190,7 @@ class Index:
                 f"{wanted}; index the embeddings again with --recall {wanted}."
             )
         parameters = {**info.parameters, **{name: int(value) for name, value in enough.items() if name != "recall"}}
-        return replace(self, info=replace(info, parameters=parameters, recall=enough["recall"]))
+        return replace(self, info=info.model_copy(update={"parameters": parameters, "recall": enough["recall"]}))
 
     def rows(self, numbers: Integers) -> npt.NDArray[np.float32]:
         """The rows `(n, width)` of row numbers `(n,)`, as they are in the index."""
@@ -229,9 +219,6 @@ class Index:
             )
         return np.ascontiguousarray(inside, dtype=np.float32)
 
-    def _nearest_to_rows(self, rows: Integers, k: int) -> tuple[Integers, Floats]:
-        return self._nearest(self.rows(rows), k, rows)
-
     def _nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
         """Rows and squared distances within the index, `(Q, k)` each; where there is none, -1 and infinity."""
         k = min(check_count(k, name="k"), len(self) - bool((without >= 0).all()))
@@ -255,9 +242,10 @@ class Index:
         if self.info.kind == "ivf-pq":
             count = max(count, codes.candidates(k, self.info.parameters["candidates"], NEAREST))
             queries = codes.coded(queries, self.info.dimension)
-        _set_effort(self.faiss, self.info.kind, self.info.parameters)  # each time: others may share what is inside
-        _, rows = self.faiss.search(queries, min(count, len(self)))
-        candidates: Integers = rows
+        if (kind := self.info.kind) != "exact":  # each time: others may share what is inside
+            inner = self.faiss.hnsw if kind == "hnsw" else self.faiss
+            setattr(inner, EFFORT[kind], self.info.parameters[EFFORT[kind]])
+        candidates: Integers = self.faiss.search(queries, min(count, len(self)))[1]
         return candidates
 
     def _measured(self, indices: Integers, squared: Floats) -> Nearest:
@@ -285,8 +273,13 @@ class Index:
         """
         faiss = load("faiss")
         if self.stored is not None:
-            self._save_rows(folder / ROWS, self.stored)
-        description = {"format": FORMAT, **asdict(self.info), "scale": self.scale, "centre": self.centre.tolist()}
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(self), len(self.centre))}
+            with atomic_file(folder / ROWS) as partial, partial.open("wb") as sink:
+                np.lib.format.write_array_header_1_0(sink, header)
+                for start, stop in spans(len(self), LINKED):
+                    self.stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)
+                    report(f"writing {ROWS}", stop, len(self))
+        description = {"format": 1, **self.info.as_json(), "scale": self.scale, "centre": self.centre.tolist()}
         with atomic_file(folder / VECTORS) as vectors, atomic_file(folder / DESCRIPTION) as text:
             try:
                 faiss.write_index(self.faiss, str(vectors))
@@ -294,31 +287,23 @@ class Index:
                 raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder / VECTORS)) from None
             text.write_text(json.dumps({**description, "about": self.about}, allow_nan=False, indent=1), "utf-8")
 
-    def _save_rows(self, path: Path, stored: Callable[[Integers], npt.NDArray[np.float32]]) -> None:
-        """Write all rows `(N, width)` as an npy file, some thousand at a time."""
-        header = {"descr": "<f4", "fortran_order": False, "shape": (len(self), len(self.centre))}
-        with atomic_file(path) as partial, partial.open("wb") as sink:
-            np.lib.format.write_array_header_1_0(sink, header)
-            for start, stop in spans(len(self), LINKED):
-                stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)
-                report(f"writing {ROWS}", stop, len(self))
-
     @classmethod
     def load(cls, folder: Path) -> Index:
         """The index that `save` wrote; its vectors stay on disk and are read where a search needs them.
 
         Raises:
-            ValueError: if the folder holds none, a broken one, or one of a newer format.
+            ValueError: if the folder holds none, or a broken one.
         """
         faiss = load("faiss")
-        info, description = _read_description(folder)
+        file = _read_description(folder)
+        info = IndexInfo(**{name: getattr(file, name) for name in IndexInfo.model_fields})
         # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
         lists = info.kind in ("ivf", "ivf-pq")
         mapped = faiss.IO_FLAG_MMAP if lists else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
         stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
         try:
             width = info.dimension + (info.distance == "cosine")  # as many as `Points` have
-            centre = np.array(description["centre"], dtype=np.float64)
+            centre = np.array(file.centre, dtype=np.float64)
             if centre.shape != (width,):
                 raise ValueError(f"its centre has {len(centre)} numbers where {width} belong")
             if info.kind == "ivf-pq":
@@ -331,14 +316,14 @@ class Index:
             else:
                 check_stored(folder / VECTORS, info.kind, info.items, width)
             inner = faiss.read_index(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
-            if not math.isfinite(scale := float(description["scale"])) or scale <= 0 or not np.isfinite(centre).all():
+            if not math.isfinite(file.scale) or file.scale <= 0 or not np.isfinite(centre).all():
                 raise ValueError("its centre or scale is not finite")
         except (OSError, RuntimeError, ValueError, OverflowError) as error:
             reason = str(error).rpartition(": ")[2]
             raise ValueError(
                 f"{folder / VECTORS} must hold the vectors that {DESCRIPTION} describes: {reason}; index them again."
             ) from None
-        return cls(info, centre, scale, inner, description["about"], stored)
+        return cls(info, centre, file.scale, inner, file.about, stored)
 
 
 def build_index(
@@ -355,13 +340,12 @@ def build_index(
     "auto" is exact up to 100,000 rows, hnsw up to 1,000,000, ivf beyond. hnsw: M = 32, efConstruction = 200, and
     efSearch from 128 up. ivf: nlist is 4 sqrt(N), but at most N / 39; k-means on 64 rows for each list, drawn by
     `numpy.random.default_rng(seed)`; nprobe from 8 up. efSearch or nprobe is doubled until recall@10 of up to 1,000
-    random rows reaches `recall` or every row is looked at. Recall@10 is the share of the 10 nearest rows found that lie
-    no farther than the 10th nearest.
+    random rows, the share of the 10 found that lie no farther than the 10th nearest, reaches `recall`, or every row is
+    looked at.
 
     ivf-pq, on request only: lists as for ivf, of codes of one byte for 4 dimensions (for 1 below 16, 2 below 32, 8 from
-    256 on), 20 candidates for each of 10 neighbours; these are doubled where all lists are not enough. It needs
-    `code_bytes(d) + 8` bytes a row for the codes. The rows themselves, float32, stay in `embeddings`, or once saved in
-    a file that is mapped.
+    256 on), 20 candidates for each of 10 neighbours, doubled where all lists are not enough. The rows themselves,
+    float32, stay in `embeddings`, or once saved in a file that is mapped.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 1, numpy (also memory-mapped) or torch; not normalized.
@@ -393,13 +377,25 @@ def build_index(
     points = Points(embeddings, distance=distance)
     if not len(points):
         raise ValueError("an index needs at least one row: got none; check the file that the embeddings come from.")
-    chosen: Kind = _by_number(len(points)) if kind == "auto" else kind
+    by_number: Kind = "exact" if len(points) <= EXACT_ROWS else "hnsw" if len(points) <= HNSW_ROWS else "ivf"
+    chosen: Kind = by_number if kind == "auto" else kind
     if chosen == "ivf-pq":
         codes.check_rows(len(points))
     centre, scale = _centre(points)
-    info = IndexInfo(distance, points.dimension, len(points), chosen, {}, seed, recall_at=min(NEAREST, len(points) - 1))
+    info = IndexInfo(
+        distance=distance,
+        dimension=points.dimension,
+        items=len(points),
+        kind=chosen,
+        parameters={},
+        seed=seed,
+        recall=1.0,
+        recall_at=min(NEAREST, len(points) - 1),
+        recall_queries=0,
+        tried=[],
+    )
     inner, parameters = _fill(Index(info, centre, scale, None), points)
-    index = Index(replace(info, parameters=parameters), centre, scale, inner, about or {})
+    index = Index(info.model_copy(update={"parameters": parameters}), centre, scale, inner, about or {})
     if chosen == "ivf-pq":
         index = replace(index, stored=lambda rows: index._inside(points.rows(torch.from_numpy(rows))))
     if chosen != "exact" and info.recall_at:
@@ -411,16 +407,6 @@ def _check_share(recall: float) -> float:
     if not 0 < recall <= 1:
         raise ValueError(f"recall must be a share above 0, at most 1: got {recall}.")
     return recall
-
-
-def _set_effort(inner: Any, kind: Kind, parameters: Mapping[str, int]) -> None:
-    """Tell faiss how much of the index a search looks at."""
-    if kind != "exact":
-        setattr(inner.hnsw if kind == "hnsw" else inner, EFFORT[kind], parameters[EFFORT[kind]])
-
-
-def _by_number(items: int) -> Kind:
-    return "exact" if items <= EXACT_ROWS else "hnsw" if items <= HNSW_ROWS else "ivf"
 
 
 def _sample(items: int, count: int, seed: int) -> Integers:
@@ -495,15 +481,15 @@ def _tune(index: Index, points: Points, wanted: float) -> IndexInfo:
     while True:
         effort = {name: info.parameters[name] for name in limits}
         with work(f"measuring recall at {', '.join(f'{name} {value}' for name, value in effort.items())}"):
-            _, squared = replace(index, info=info)._nearest_to_rows(sample, info.recall_at)
+            _, squared = replace(index, info=info)._nearest(index.rows(sample), info.recall_at, sample)
         recall = float((squared <= reach[:, None]).mean())
-        info = replace(
-            info, recall=recall, recall_queries=len(sample), tried=(*info.tried, {**effort, "recall": recall})
-        )
+        tried = [*info.tried, {**effort, "recall": recall}]
+        info = info.model_copy(update={"recall": recall, "recall_queries": len(sample), "tried": tried})
         name = next((name for name, limit in limits.items() if effort[name] < limit), None)
         if recall >= wanted or name is None:
             return info
-        info = replace(info, parameters={**info.parameters, name: min(2 * effort[name], limits[name])})
+        parameters = {**info.parameters, name: min(2 * effort[name], limits[name])}
+        info = info.model_copy(update={"parameters": parameters})
 
 
 def _reach(index: Index, points: Points, sample: Integers) -> Floats:
@@ -520,27 +506,13 @@ def _reach(index: Index, points: Points, sample: Integers) -> Floats:
     return best[:, -1]
 
 
-def _read_description(folder: Path) -> tuple[IndexInfo, dict[str, Any]]:
+def _read_description(folder: Path) -> IndexFile:
     path = folder / DESCRIPTION
-    newer = 0
     try:
-        description = read_json(path, "the description of an index")
-        newer = description.get("format", 0) if isinstance(description, dict) else 0
-        check_types(IndexDescription, description)
-        if newer <= FORMAT:
-            if lacking := IndexDescription.__annotations__.keys() - description.keys():
-                raise KeyError(min(lacking))
-            values = {name: description[name] for name in IndexInfo.__dataclass_fields__}
-            return IndexInfo(**{**values, "tried": tuple(description["tried"])}), description
+        return IndexFile.read(read_json(path, "the description of an index"))
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"an index folder must hold {DESCRIPTION}: {folder} does not; give the folder `trivet index` made."
         ) from None
-    except (KeyError, ValueError) as error:
-        if not isinstance(newer, int) or newer <= FORMAT:
-            raise ValueError(
-                f"{path} must describe an index: {type(error).__name__}: {error}; index the embeddings again."
-            ) from None
-    raise ValueError(
-        f"{path} must be of format {FORMAT} or older: got format {newer}; use the newer Trivet that wrote it."
-    )
+    except ValueError as error:
+        raise ValueError(f"{path} must describe an index: {error}; index the embeddings again.") from None

@@ -43,15 +43,15 @@ def class_scores(
     """The views, from items `(N,)` that count as much as their weights in [0, 1].
 
     Normal distributions: around the means of the classes, with one covariance, estimated from the items within their
-    classes and shrunk towards a multiple of the identity (linear discriminant analysis; Ledoit,
-    Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", Journal of Multivariate Analysis 88,
-    2004). An item is left out of the mean of its class and of the covariance when it is judged itself, exactly and
-    without a second fit (Sherman, Morrison): for the covariance S of n items, the mean m of a class of M and v = x - m,
-    without x they are S - (M / (M - 1)) v v' / n and m - v / (M - 1). The shrinkage is that of all items.
+    classes and shrunk towards a multiple of the identity (linear discriminant analysis; Ledoit, Wolf, "A
+    well-conditioned estimator for large-dimensional covariance matrices", Journal of Multivariate Analysis 88, 2004).
+    An item is left out of the mean of its class and of the covariance when it is judged itself, exactly (Sherman,
+    Morrison): for the covariance S of n items, the mean m of a class of M and v = x - m, without x they are
+    S - (M / (M - 1)) v v' / n and m - v / (M - 1). The shrinkage is that of all items.
 
     Neighbours: the shares of the classes among the nearest, a neighbour at distance D counting exp(-(D / D_5)^2), D_5
-    being the distance to the fifth, so that a small cluster is judged by its own items, however many neighbours are
-    looked at: rare modes of a class are not errors. Half an item of the shares of all items is added.
+    being the distance to the fifth, so that a small cluster is judged by its own items. Half an item of the shares of
+    all items is added.
 
     Logistic regression: see `logistics`; none where there is none.
     """

@@ -48,9 +48,9 @@ def find_duplicates(
         D <= t min(D_10(i), D_10(j))    and    D <= t M,
 
     D_10 being the distance of an item to its tenth neighbour (the last where there are fewer), M the median distance to
-    the first, and t = 0.3 or less: in a space of few dimensions points come that near by chance. Among points spread
-    evenly in m dimensions around an item, P(D_1 <= t D_10) = 1 - (1 - t^m)^9, which is to be 0.001 at most. The tenth
-    neighbour keeps the items of a dense cluster apart, the median those of an empty region.
+    the first, and t = 0.3 or less: among points spread evenly in m dimensions around an item,
+    P(D_1 <= t D_10) = 1 - (1 - t^m)^9, which is to be 0.001 at most. The tenth neighbour keeps the items of a dense
+    cluster apart, the median those of an empty region.
 
     Args:
         neighbours: `(N, k)` positions of the nearest others, nearest first.
@@ -63,9 +63,8 @@ def find_duplicates(
         No near duplicates where k < 3, or where M is 0, as in a collapsed embedding.
 
     Source:
-        Distance relative to the median of the nearest: near duplicates in cleanlab's Datalab (0.13 of it in cosine
-        distance, which between unit rows is 0.36 of it in Euclidean distance). m: see `intrinsic_dimension`. The
-        numbers and the tenth neighbour are chosen here.
+        Distance relative to the median of the nearest: cleanlab's Datalab (0.13 of it in cosine distance, which between
+        unit rows is 0.36 of it in Euclidean distance). m: see `intrinsic_dimension`. The rest is chosen here.
 
     Example:
         >>> line = np.array([0.0, 1.0, 2.0, 3.0, 3.0])

@@ -31,7 +31,6 @@ DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabil
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
 QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
-TABLES = 100  # classes; of more, as_json leaves the matrices out
 
 Answer = Literal["estimated", "cannot-tell", "uninformative"]
 
@@ -49,8 +48,7 @@ class NoiseEstimate:
         least: the share of labels that overlap does not explain: the lower end without its errors or, where that is 0,
             without those of overlap; the rate, if estimated.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
-        surest: a 95 % interval of the share of labels that disagree where the embedding is surest, for sampling only:
-            wrong ones and, where classes overlap even there, right ones.
+        surest: a 95 % interval of the share of labels that disagree where the embedding is surest, for sampling only.
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
         transition_low, transition_high: `(C, C)`, 95 % interval of each entry, for sampling only.
         priors: `(C,)` shares of the true classes.
@@ -77,38 +75,6 @@ class NoiseEstimate:
         """Return whether labels may be changed by their probability alone: some must be wrong, or a rate is told."""
         return self.rate is not None or (self.interval is not None and self.interval[0] > 0)
 
-    def as_json(self, *, largest: int = 20) -> dict[str, Any]:
-        """All of it as plain values; for more than 100 classes the matrices are None.
-
-        "largest" lists the entries off the diagonal by the share of all items they stand for, P(true) T, largest first,
-        with the positions of their classes; none if uninformative.
-        """
-        tables = ("transition", "transition_low", "transition_high")
-        record: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "surest"}
-        record |= {"interval": None if self.interval is None else list(self.interval), "priors": self.priors.tolist()}
-        record |= dict.fromkeys(tables) | {"largest": []}
-        matrix, low, high = self.transition, self.transition_low, self.transition_high
-        if matrix is None or low is None or high is None or self.verdict == "uninformative":
-            return record
-        share = self.priors[:, None] * matrix
-        np.fill_diagonal(share, -1.0)
-        entries = np.argsort(-share, axis=None, kind="stable")[: min(largest, len(share) * (len(share) - 1))]
-        rows, columns = np.unravel_index(entries, share.shape)
-        if len(share) <= TABLES:
-            record |= {name: table.tolist() for name, table in zip(tables, (matrix, low, high), strict=True)}
-        record["largest"] = [
-            {
-                "true": i,
-                "observed": j,
-                "probability": float(matrix[i, j]),
-                "low": float(low[i, j]),
-                "high": float(high[i, j]),
-                "share": float(share[i, j]),
-            }
-            for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
-        ]
-        return record
-
 
 def estimate_noise(
     embeddings: Array,
@@ -123,43 +89,40 @@ def estimate_noise(
 
     Views of each item leave its own label out: linear classifiers and its neighbours (`classifiers.class_scores`).
     They are combined into probabilities p(c | x) of its true class, weighted so that the labels are likeliest as drawn
-    from p T, T the transition of the noise (`posterior.fit_posterior`). Its rate is at least the lower end below.
-
-    Where classes overlap, p is spread over them, and a label that disagrees there may be right. It may be wrong as
-    well: people err where classes meet. Nothing in embeddings and labels tells the two apart, so there are two ends.
+    from p T, T the transition of the noise (`posterior.fit_posterior`), whose rate is at least the lower end below.
+    Where classes overlap, p is spread over them, and a label that disagrees there may be right or wrong: nothing in
+    embeddings and labels tells the two apart, so there are two ends.
 
     The lower one is read where least overlaps: of the fifth of the items whose most probable class is furthest
-    ahead of the next, the share whose label is another one, less the share that p expects there. An item's own
-    label has no part in that choice. If of a larger share (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the
-    smaller ones, beyond a standard error of the difference, that is taken, for its sampling error is smaller. It is
-    0 where these items tell of nothing but overlap: where p expects more than a tenth of them to disagree; or where
-    half of them do, or a share larger than that of all labels that agree, for then the embedding is to be doubted;
-    where they lie 1.5 times as far from the mean of their most probable class as all items do, for then their
-    rows are long, as those of random length are; or where those that disagree lie towards the class of their label.
-    A wrong label falls on any item of a class, an item where classes overlap is given the label of the class next
-    to it: of the deepest items of the same most probable class, those that have this class as their label are
-    ranked by how much less probable the other one's is. The mean place of those that disagree, 0 next to the class
-    of their label and 1 farthest from it, is about 0.5 for wrong labels, and must be 0.4. The upper end is the
-    share of all items whose label is not the most probable class, as if nothing were overlap. Sampling error is
-    added to both (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less then counts as
-    0, for embeddings put as many right labels deep into another class. `least` is then what is left with sampling
-    error, for a few labels deep in another class may be there by chance.
+    ahead of the next, the share whose label is another one, less the share that p expects there. If of a larger share
+    (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond a standard error of the difference, that
+    is taken, for its sampling error is smaller. It is 0 where these items tell of nothing but overlap:
 
-    Of fewer than 500 items, classifiers are surer than they should be, and right labels lie among the deepest. There
-    the lower end is 0 unless mistakes lie as overlap does not, evenly: about as many of the deepest disagree as of all,
-    or four fifths as many. And judges of half of the items must name the same classes of the deepest, in nine of ten
-    cases. The upper end is that of three standard deviations. With two or three classes and fewer items than dimensions
-    both the rate and the upper end may still be too low, for classifiers then follow wrong labels.
+    * p expects more than a tenth of them to disagree;
+    * half of them do, or a share larger than that of all labels that agree: the embedding is to be doubted;
+    * they lie 1.5 times as far from the mean of their most probable class as all items do, as rows of random length;
+    * those that disagree lie towards the class of their label. A wrong label falls on any item of a class, an item
+      where classes overlap has the label of the class next to it: of the deepest items of the same most probable
+      class, those that have it as their label are ranked by how much less probable the other one's is. The mean place
+      of those that disagree, 0 next to the class of their label and 1 farthest from it, must be 0.4.
+
+    The upper end is the share of all items whose label is not the most probable class, as if nothing were overlap.
+    Sampling error is added to both (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less
+    then counts as 0, for embeddings put as many right labels deep into another class.
+
+    Of fewer than 500 items, classifiers are surer than they should be. There the lower end is 0 unless about as many
+    of the deepest disagree as of all, or four fifths as many, and judges of half of the items name the same classes of
+    the deepest in nine of ten cases; the upper end is that of three standard deviations. With two or three classes and
+    fewer items than dimensions both the rate and the upper end may still be too low.
 
     If as many of the deepest items disagree as of all, within 3 points, their share is told as the rate; else the
-    verdict is "cannot-tell".
-    It is "uninformative" if the most probable class agrees with the labels hardly more often than the largest class
-    would: by less than a tenth of the way to full agreement, or within three standard deviations.
+    verdict is "cannot-tell". It is "uninformative" if the most probable class agrees with the labels hardly more often
+    than the largest class would: by less than a tenth of the way to full agreement, or within three standard
+    deviations.
 
-    The fifth is taken of all classes together, for classes that the embedding knows badly are nowhere sure. Mistakes
-    that are rarer in the classes it knows best are thus above the lower end, as are those made where classes meet.
-    Not seen at all: mistakes in whole groups of like items, and those a network was trained on and has memorised.
-    Measured in studies/label_noise.py.
+    Mistakes that are rarer in the classes the embedding knows best are above the lower end, as are those made where
+    classes meet. Not seen at all: mistakes in whole groups of like items, and those a network was trained on and has
+    memorised. Measured in studies/label_noise.py.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2, best of a network that was not trained on these labels, or
@@ -188,26 +151,27 @@ def estimate_noise(
         >>> estimate.verdict, round(estimate.rate, 2)
         ('estimated', 0.1)
     """
-    k = None if neighbours is None else check_count(neighbours, name="neighbours")
-    setting = LabelledPoints.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
-    return judge(setting, k, seed).noise
+    return judge(embeddings, labels, neighbours, folds, seed, distance).noise
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """Intermediate results of an estimate."""
+    """An estimate, and what it rests on."""
 
+    setting: LabelledPoints
     around: Neighborhoods
     views: ClassScores
     model: Posterior
     noise: NoiseEstimate
 
 
-def judge(setting: LabelledPoints, k: int | None, seed: int) -> NoiseAnalysis:
+def judge(
+    embeddings: Array, labels: Array, neighbours: int | None, folds: Array | None, seed: int, distance: Metric
+) -> NoiseAnalysis:
     """The steps of `estimate_noise`."""
-    around = find_neighborhoods(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
-    unweighted = class_scores(setting, around, np.ones(len(setting.classes)), ())
-    first = fit_posterior(unweighted, setting.classes, len(setting.values), seed=seed)
+    k = None if neighbours is None else check_count(neighbours, name="neighbours")
+    setting = LabelledPoints.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
+    around, unweighted, first = _first_fit(setting, k, seed)
     # Once more, with logistic regression, an item counting by the probability that its label is right. The estimate
     # rests on the first time: an item's label has a part in the weights of the others, and so in the second views of
     # itself.
@@ -215,7 +179,14 @@ def judge(setting: LabelledPoints, k: int | None, seed: int) -> NoiseAnalysis:
     views = class_scores(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
     noise = _verdict(setting, unweighted, first, views, model, around.indices.shape[1], seed)
-    return NoiseAnalysis(around, views, model, noise)
+    return NoiseAnalysis(setting, around, views, model, noise)
+
+
+def _first_fit(setting: LabelledPoints, k: int | None, seed: int) -> tuple[Neighborhoods, ClassScores, Posterior]:
+    """The neighbours, the views from items that all count alike, and the model fitted to them."""
+    around = find_neighborhoods(setting, max(1, min(NEIGHBOURS, setting.comparable)) if k is None else k)
+    views = class_scores(setting, around, np.ones(len(setting.classes)), ())
+    return around, views, fit_posterior(views, setting.classes, len(setting.values), seed=seed)
 
 
 def _verdict(
@@ -249,10 +220,8 @@ def _verdict(
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
     if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
         least = max(0.0, float(_wilson(deep, anchors)[0]) - overlap)
-    interval: tuple[float, float] | None = (
-        low if low > FLOOR else 0.0,
-        float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1]),
-    )
+    high = float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1])
+    interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, high)
     verdict: Answer = "estimated"
     reason = ""
     if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
@@ -343,9 +312,7 @@ def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: 
             half = setting.subset(rows)
             if half is None:
                 return 1.0
-            around = find_neighborhoods(half, max(1, min(NEIGHBOURS, half.comparable)))
-            views = class_scores(half, around, np.ones(len(rows)), ())
-            best = half.values[fit_posterior(views, half.classes, len(half.values), seed=seed).best]
+            best = half.values[_first_fit(half, None, seed)[2].best]
             deep = np.isin(rows, deepest)
             wavering.append((best != setting.values[first.best[rows]])[deep])
     return float(np.concatenate(wavering).mean())

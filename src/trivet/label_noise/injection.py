@@ -1,9 +1,9 @@
 """Artificial label noise: makes some labels of N items in C classes wrong, and records which.
 
-`noise_rate` is p, the expected share of wrong labels; a wrong label is always another class than the true one. Each
-item is wrong independently of the others, or with `exact` a fixed number is, round(p N) (halves to the even number),
-each choice of items equally likely unless stated. A generator, or its seed, decides everything: the same seed gives the
-same labels.
+`labels` are `(N,)` integers of at least 0, and `noise_rate` is p in [0, 1), the expected share of wrong ones; a wrong
+label is always another class than the true one. Each item is wrong independently of the others, or with `exact` a fixed
+number is, round(p N) unless stated, each choice of items equally likely. A generator, or its seed, decides everything.
+Shapes and numbers out of range, and one class where some must be wrong, are a ValueError.
 """
 
 from __future__ import annotations
@@ -45,14 +45,7 @@ def symmetric(
     Where a rate r counts labels drawn anew from all C classes, the true one among them, p = r (C - 1) / C.
 
     Args:
-        labels: `(N,)` true labels, integers in 0 .. C - 1.
-        noise_rate: p in [0, 1).
-        generator: a generator, or its seed.
         num_classes: C; None for the largest label plus 1.
-        exact: make exactly round(p N) labels wrong.
-
-    Raises:
-        ValueError: if a shape or number is out of range, or C is 1 and p above 0.
 
     Source:
         Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 6.
@@ -73,12 +66,6 @@ def pair_flip(
 ) -> Noisy:
     """A wrong label is the next class: class c is taken for (c + 1) mod C.
 
-    Args:
-        labels, noise_rate, generator, num_classes, exact: as in `symmetric`; exactly so many of all classes together.
-
-    Raises:
-        ValueError: as `symmetric`.
-
     Source:
         Han et al., "Co-teaching", NeurIPS 2018, there called pair flipping.
 
@@ -95,16 +82,10 @@ def pair_flip(
 def by_transition(labels: npt.ArrayLike, transition: npt.ArrayLike, *, generator: Seed, exact: bool = False) -> Noisy:
     """The observed label is drawn from the row of the true one: class-conditional noise.
 
-    `trivet.label_noise.theory.class_pair_noise_rates` takes the same matrix, `symmetric_transition` makes one.
-
     Args:
-        labels, generator: as in `symmetric`.
         transition: T `(C, C)` of probabilities of the observed labels (columns) given the true ones (rows); rows add up
             to 1 within 1e-8.
         exact: in each class c, of n items, make exactly round(n (1 - T_cc)) labels wrong.
-
-    Raises:
-        ValueError: if a shape or number is out of range, or a label has no row.
 
     Source:
         Le, Odobez, 2018, eq. 5.
@@ -139,14 +120,9 @@ def within_superclass(
     A class that is alone in its superclass keeps its labels, and p is the rate among the items of the other classes.
 
     Args:
-        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
         superclass: `(N,)` integers, the superclass of each item; from a table of the superclass of each class,
             `table[labels]`.
         exact: make exactly round(p M) labels wrong, where M items are of classes that are not alone.
-
-    Raises:
-        ValueError: if a shape or number is out of range, a class lies in two superclasses, or all are alone and p is
-            above 0.
 
     Source:
         Patrini et al., "Making Deep Neural Networks Robust to Label Noise", CVPR 2017, flip within the superclasses
@@ -198,14 +174,9 @@ def boundary(
     equally near (in float32) the one of lowest index is met first. Time grows with N^2 d.
 
     Args:
-        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
         embeddings: `(N, d)` floating point: of a network that is not to be tested on these labels, or the inputs.
         k: from 1 to the number of items outside of the largest class.
-        exact: make exactly round(p N) labels wrong, drawn one after the other with probability proportional to s_i of
-            those left.
-
-    Raises:
-        ValueError: if a shape or number is out of range, or there is one class and p above 0.
+        exact: items are drawn one after the other with probability proportional to s_i of those left.
 
     Source:
         The rule is chosen here, after the assumption of Menon, van Rooyen, Natarajan, "Learning from Binary Labels with
@@ -239,20 +210,13 @@ def boundary(
     return Noisy(np.where(wrong, drawn, truth), wrong)
 
 
-def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed, stratified: bool = False) -> Integers:
+def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed) -> Integers:
     """Draw the items that a topline trains on: as many clean ones as noise at this rate leaves, drawn uniformly.
 
     The ratio of a noisy run to its topline says what the wrong labels did beyond the loss of right ones.
 
-    Args:
-        labels, noise_rate, generator: as in `symmetric`, for labels of at least 0.
-        stratified: draw round((1 - p) n) of the n items of each class, instead of round((1 - p) N) of all.
-
     Returns:
         Positions in ascending order, `(M,)`.
-
-    Raises:
-        ValueError: if a shape or number is out of range.
 
     Source:
         Le, Odobez, 2018, the comparison called topline there.
@@ -263,8 +227,7 @@ def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed, strati
     """
     truth, random = _labels(labels), np.random.default_rng(generator)
     _check_rate(noise_rate, 2)
-    groups = [np.flatnonzero(truth == c) for c in np.unique(truth)] if stratified else [np.arange(len(truth))]
-    return np.sort(np.concatenate([random.permutation(g)[: round((1 - noise_rate) * len(g))] for g in groups]))
+    return np.sort(random.permutation(len(truth))[: round((1 - noise_rate) * len(truth))])
 
 
 def _chosen(count: int, rate: float, exact: bool, random: np.random.Generator) -> Booleans:

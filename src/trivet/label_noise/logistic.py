@@ -18,21 +18,11 @@ ITERATIONS = 20  # of L-BFGS; to stop early keeps the classifier smooth as well
 
 
 class Logistic:
-    """Classifiers of the items of one fold of networks, each fitted to four fifths of them.
+    """Classifiers of the items `(N, d)` of one fold of networks, each fitted to four fifths of them, at most 20,000.
 
     Where classes are not normally distributed, as counts of n-grams are not, it separates them better than linear
-    discriminant analysis; where they are and items are few, it is worse.
-
-    Args:
-        points: `(N, d)` float64.
-        classes: `(N,)` in [0, C).
-        weights: `(N,)` in [0, 1], what the items count.
-        count: C, at most 1,000.
-        seed: of the fifths, stratified by class, and of the items that are fitted to: at most 20,000, and fewer where
-            there are many classes.
-
-    Attributes:
-        fold: `(N,)` the fifth of each item, from 0 to 4.
+    discriminant analysis; where they are and items are few, it is worse. Items count by their weights in [0, 1], and
+    `fold (N,)` is the fifth of each, stratified by class.
     """
 
     def __init__(self, points: torch.Tensor, classes: Integers, weights: Floats, count: int, *, seed: int) -> None:

@@ -23,7 +23,7 @@ def find_outliers(neighbours: Integers, distances: Floats, *, folds: Integers | 
     Q1 and Q3 being the quartiles of D_5 over all items, d_5 the median of D_5 among the five neighbours, and m the
     dimension in which neighbours spread out (`intrinsic_dimension`), so that the density around the item is less than a
     twentieth of that around them. Of normally distributed distances the first names 1 in 8,000. The second spares the
-    items of a class that is merely spread out, and the edges of all classes. Six items of a rare kind have each other.
+    items of a class that is merely spread out, and the edges of all classes.
 
     Args:
         neighbours: `(N, k)` positions of the nearest others, nearest first; k >= 1.

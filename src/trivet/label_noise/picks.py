@@ -52,8 +52,7 @@ def loss_picks(
 
     Args:
         loss: evaluated on this batch alone, without references, and not since.
-        embeddings: `(N, d)`, as the loss got them.
-        labels: `(N,)` integer.
+        embeddings, labels: as the loss got them.
         true_labels: `(N,)`, where they are known.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,14 +90,7 @@ class _Items:
     count: int
 
     def some(self, rows: Integers) -> _Items:
-        return _Items(
-            self.candidates[rows],
-            self.scores[rows],
-            self.blocked[rows],
-            self.labels[rows],
-            self.fold[rows],
-            self.count,
-        )
+        return replace(self, **{name: values[rows] for name, values in vars(self).items() if name != "count"})
 
     def logs(self, powers: Floats) -> Floats:
         """Logarithm of p(c | x) `(N, M)`, up to a number for each item."""
@@ -143,7 +136,8 @@ class _Counts:
         """Shares of the labels of each class `(C, C)`, shrunk towards even noise; in all at least the rate is wrong."""
         counts = self.others(fold)
         sizes = counts.sum(axis=1)
-        table = (counts + pseudo * _even(rate, len(counts))) / (sizes[:, None] + pseudo)
+        even = np.full(counts.shape, rate / (len(counts) - 1))  # symmetric noise; the diagonal is set below
+        table = (counts + pseudo * even) / (sizes[:, None] + pseudo)
         np.fill_diagonal(table, 0.0)
         wrong = table.sum(axis=1)
         factor = rate * sizes.sum() / max(float(sizes @ wrong), 1e-300)
@@ -180,14 +174,17 @@ class _State:
             likelihood[rows] = table[items.candidates[rows], items.labels[rows, None]]
         return likelihood
 
+    def joint(self, items: _Items) -> tuple[Floats, Floats]:
+        """P(true class is the candidate, label | x) `(N, M)`, and its sums over the candidates `(N,)`."""
+        joint = items.features(self.powers) * self.explained(items)
+        return joint, np.maximum(joint.sum(axis=1), 1e-300)
+
 
 def _fit(items: _Items, state: _State) -> _State:
     """EM: given classes, then powers (Newton), rate, and counts if there are."""
     before = -math.inf
     for turn in steps(range(ROUNDS), "fitting the label noise, rounds at most"):
-        features = items.features(state.powers)
-        joint = features * state.explained(items)
-        total = np.maximum(joint.sum(axis=1), 1e-300)
+        joint, total = state.joint(items)
         gained = float(np.log(total).mean())
         if turn > 4 and abs(gained - before) < SETTLED:
             break
@@ -201,7 +198,9 @@ def _fit(items: _Items, state: _State) -> _State:
             counts = _Counts.of(items.candidates, posterior, items.labels, items.fold, items.count)
             pseudo = state.pseudo
             if turn % 5 == 1:
-                pseudo = max(PSEUDO, key=lambda value: _likelihood(items, _State(powers, rate, counts, value)))
+                pseudo = max(
+                    PSEUDO, key=lambda value: np.log(_State(powers, rate, counts, value).joint(items)[1]).mean()
+                )
         state = _State(powers, rate, counts, pseudo)
     return state
 
@@ -222,9 +221,7 @@ def _rate(items: _Items, powers: Floats) -> float:
 def _of_deepest(items: _Items, state: _State) -> _State:
     """The same with T counted on the deepest fifth, of the most probable classes against the labels.
 
-    Where classes overlap, labels that are right look like ones that went from one class to the other, and T has counted
-    them. By that T the right labels of classes that overlap would be more doubtful than a single wrong label between
-    two classes that do not.
+    The other T counts labels that are right where classes overlap as if they went from one class to the other.
     """
     if state.counts is None:
         return state
@@ -251,11 +248,8 @@ def _copied(items: _Items, state: _State) -> float:
 
         P(y | c, x) = T[c, y] + b (l(y) - [c = y]),    P(y | x) = sum over c of p(c | x) T[c, y] + b (l(y) - p(y | x)),
 
-    the logarithm of which is concave in b. Where neighbours foretell labels better than the true classes do, b is
-    large: a label that the other views contradict is then the more doubtful the more neighbours have it.
-
-    b is at most half of what T leaves right. It is at least 0.01, or the rate of T where that is less: T says little of
-    pairs of classes that it has seen few items of.
+    the logarithm of which is concave in b. b is at most half of what T leaves right, and at least 0.01, or the rate of
+    T where that is less: T says little of pairs of classes that it has seen few items of.
     """
     nearby, features, explained = items.nearby()[:, 0], items.features(state.powers), state.explained(items)
     without, more = np.maximum((features * explained).sum(axis=1), 1e-300), nearby - features[:, 0]
@@ -265,11 +259,6 @@ def _copied(items: _Items, state: _State) -> float:
         rises = float((more / np.maximum(without + middle * more, 1e-300)).sum()) > 0
         low, high = (middle, high) if rises else (low, middle)
     return max(low, min(COPIED, state.rate))
-
-
-def _likelihood(items: _Items, state: _State) -> float:
-    joint = items.features(state.powers) * state.explained(items)
-    return float(np.log(np.maximum(joint.sum(axis=1), 1e-300)).mean())
 
 
 def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
@@ -297,8 +286,7 @@ def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
 
 
 def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
-    features = items.features(state.powers)
-    joint = features * state.explained(items)
+    features, (joint, total) = items.features(state.powers), state.joint(items)
     copied, nearby = _copied(items, deepest), items.nearby()
     explained = deepest.explained(items)
     explained[:, 0] -= copied * (1 - nearby[:, 0])
@@ -306,7 +294,7 @@ def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
     logs = items.logs(state.powers) + np.log(np.maximum(explained, 1e-12))
     highest = logs[:, 1:].max(axis=1)
     rest = highest + np.log(np.exp(logs[:, 1:] - highest[:, None]).sum(axis=1))
-    posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    posterior = joint / total[:, None]
     return Posterior(
         powers=state.powers,
         transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
@@ -327,15 +315,10 @@ def _other(items: _Items, posterior: Floats, features: Floats, prior: float) -> 
 
     It is the c of the largest p(c | x) (n_cy + k_y) / (n_c + k_y / m_y), n_c being how many of the other items have the
     true class c, and n_cy how many of these the label y, by `posterior`. n_cy is taken for drawn by Poisson with the
-    mean
-    n_c t, and the share t of each class by a gamma distribution of mean m_y and shape k_y: the fraction is the mean of
-    t given the counts. m_y and k_y are estimated by moments from the column, k_y being at least the prior of the
-    transition, which was chosen by likelihood. Where the wrong labels of y come from one class, k_y is small, and that
-    class is proposed; where single items alone speak for this one or that, k_y is large, and p(c | x) decides.
-
-    Args:
-        features: `(N, M)` p(c | x).
-        prior: items of even noise in an entry of the transition.
+    mean n_c t, and the share t of each class by a gamma distribution of mean m_y and shape k_y: the fraction is the
+    mean of t given the counts. m_y and k_y are estimated by moments from the column, k_y being at least the prior of
+    the transition. Where the wrong labels of y come from one class, k_y is small, and that class is proposed; where
+    single items alone speak for this one or that, k_y is large, and p(c | x) decides.
 
     Source:
         Gamma and Poisson, by moments: Clayton, Kaldor, "Empirical Bayes estimates of age-standardized relative risks
@@ -373,10 +356,3 @@ def _sure(items: _Items) -> Floats:
         sure = items.features(math.exp(middle) / np.array(gaps)).max(axis=1).mean()
         low, high = (middle, high) if sure < SURE else (low, middle)
     return np.asarray(math.exp(low) / np.array(gaps))
-
-
-def _even(rate: float, count: int) -> Floats:
-    """The transition of symmetric noise."""
-    even = np.full((count, count), rate / (count - 1))
-    np.fill_diagonal(even, 1 - rate)
-    return even

@@ -1,15 +1,13 @@
 """Skew of a strategy, how unevenly it picks its negatives: counted in each batch, and estimated from many.
 
-The tolerance of a strategy to wrong labels falls with its skew eta, how much more often it picks some negatives than
-uniform picking would (Le, Odobez, 2018, section 4.2). The paper says that eta cannot be computed. The estimators here
-are proposals: what they measure is written beside each.
+Le, Odobez, 2018, section 4.2, say that their eta cannot be computed; the estimators here are proposals.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,10 +46,6 @@ class PickCounts:
     wrong: Floats | None = None
     distances: Floats | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """The counts as plain values, each number to its last digit."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PickCounts:
         """Read what `as_json` gave; other keys are passed over."""
@@ -65,11 +59,6 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-
-    def as_json(self) -> dict[str, Any]:
-        """{"value", "interval"}; None where a number is not finite."""
-        value, *ends = (number if math.isfinite(number) else None for number in self)
-        return {"value": value, "interval": ends}
 
 
 @dataclass(frozen=True)
@@ -103,14 +92,17 @@ class SkewEstimate:
     positive_bins: int
     negative_bins: int
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields; None where a number is not finite or a part not defined."""
-        counted = {name: estimate.as_json() for name, estimate in vars(self).items() if isinstance(estimate, Estimate)}
-        return (
-            asdict(self)
-            | counted
-            | {"relative": [number if math.isfinite(number) else None for number in self.relative]}
-        )
+
+def json_values(value: Any) -> Any:
+    """Counts, estimates and tolerances as JSON values: an `Estimate` as {"value", "interval"}, None if not finite."""
+    if isinstance(value, Estimate):
+        number, *ends = map(json_values, value)
+        return {"value": number, "interval": ends}
+    if is_dataclass(value):
+        return {name: json_values(part) for name, part in vars(value).items()}
+    if isinstance(value, np.ndarray | tuple):
+        return [json_values(part) for part in np.asarray(value).tolist()]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @torch.no_grad()
@@ -252,8 +244,7 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
 
     Args:
         batches: at least one; all with the same parts.
-        resamples: of the batches, for the intervals.
-        seed: of the resamples.
+        resamples, seed: of the batches, for the intervals.
 
     Raises:
         ValueError: if there is no batch.
@@ -284,17 +275,17 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
         positive, used_positive = _relative_bins(bins[:, 1], bins[:, 0])
         negative, used_negative = _relative_bins(bins[:, 3], bins[:, 2])
         upper, lower = _largest(positive), -_largest(-negative)
-        gamma = [_estimate(upper), _estimate(lower), _estimate(np.minimum(1, lower / upper))]
+        gamma = [bootstrapped(upper), bootstrapped(lower), bootstrapped(np.minimum(1, lower / upper))]
         counts = int(used_positive[0].sum()), int(used_negative[0].sum())
     return SkewEstimate(
         batches=len(batches),
         picks=round(float(number[0])),
         active=round(float(active[0])),
         relative=tuple(relative[0].tolist()),
-        skew=_estimate(np.where(number > 0, _largest(relative), np.nan)),
-        easy_skew=_estimate(np.where(number > 0, _inverse(-_largest(-relative)), np.nan)),
-        wrong_skew=None if wrong is None else _estimate(_ratio(wrong[:, 0], wrong[:, 1])),
-        active_wrong_skew=None if wrong is None else _estimate(_ratio(wrong[:, 2] * number, wrong[:, 1] * active)),
+        skew=bootstrapped(np.where(number > 0, _largest(relative), np.nan)),
+        easy_skew=bootstrapped(np.where(number > 0, _inverse(-_largest(-relative)), np.nan)),
+        wrong_skew=None if wrong is None else bootstrapped(_ratio(wrong[:, 0], wrong[:, 1])),
+        active_wrong_skew=None if wrong is None else bootstrapped(_ratio(wrong[:, 2] * number, wrong[:, 1] * active)),
         positive_skew=gamma[0],
         negative_skew=gamma[1],
         gamma=gamma[2],
@@ -324,7 +315,7 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
 
 
-def _estimate(values: Floats) -> Estimate | None:
+def bootstrapped(values: Floats) -> Estimate | None:
     """Estimate of a sample, the first, and its resamples; None where it is not defined for the sample."""
     if np.isnan(values[0]):
         return None

@@ -11,7 +11,6 @@ from trivet.distances import Array
 from trivet.label_noise.estimate import NoiseAnalysis, NoiseEstimate, judge
 from trivet.label_noise.neighbourhoods import LabelledPoints, Neighborhoods
 from trivet.metrics.points import Metric
-from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Floats, Integers
 
 LINKS = 10  # nearest items of the own class
@@ -36,8 +35,7 @@ class Suspects:
             where there is no other item of the label, or none of another.
         mode_share: `(N,)` in (0, 1], share of the items of that label in the same mode of the class. Items of a class
             belong to one mode where links join them, between two items of which each is among the other's 10 nearest
-            of that label, or one is the other's nearest; both among the k nearest at all. Small with high agreement: a
-            rare mode. Small with low agreement: lost among others.
+            of that label, or one is the other's nearest; both among the k nearest at all.
         neighbours: `(N, k)` positions of the nearest others, nearest first.
         neighbour_distances: `(N, k)` how far they are, Euclidean between the unit rows for "cosine".
         noise: the estimate that the probabilities rest on.
@@ -72,19 +70,15 @@ def find_suspects(
 
         P(true = c | x, label y) proportional to p(c | x) T[c, y],    probability_wrong = 1 - P(true = y | x, y),
 
-    T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`). Besides, a label may
-    be that of a neighbour, for people name what an item resembles: how often is fitted (`posterior._copied`). The odds
-    of being wrong are multiplied by one number for all items, so that the mean is the estimated rate.
-    Where the verdict is "cannot-tell" the mean is the lower end, `noise.least`: what overlapping classes may explain is
-    held against no label. The order of the items knows no such difference. An item that is the only one of its label
-    (in its fold) has the mean.
+    T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`), and a label being
+    that of a neighbour as often as `posterior._copied` says. The odds of being wrong are multiplied by one number for
+    all items, so that the mean is the estimated rate, or where the verdict is "cannot-tell" the lower end,
+    `noise.least`: what overlapping classes may explain is held against no label. The order of the items knows no such
+    difference. An item that is the only one of its label (in its fold) has the mean.
 
-    Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label. A
-    count that rests on an item or two is shrunk to that of the other classes (`posterior._other`), so that it does not
-    outweigh what the item itself looks like.
-
-    A small cluster of a class is judged by its own items, through the weights of the neighbours: rare modes of a class
-    are not errors.
+    Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label
+    (`posterior._other`). A small cluster of a class is judged by its own items, through the weights of the neighbours:
+    rare modes of a class are not errors.
 
     Args:
         embeddings, labels, neighbours, folds, seed, distance: as in `estimate_noise`; modes are those of a fold.
@@ -107,61 +101,49 @@ def find_suspects(
         >>> sorted(suspects.order[:5].tolist()), int(suspects.proposed[4]), bool(suspects.probability_wrong[4] > 0.5)
         ([0, 1, 2, 3, 4], 3, True)
     """
-    k = None if neighbours is None else check_count(neighbours, name="neighbours")
     if not 0 <= least < 1:
         raise ValueError(f"least must lie in [0, 1): got {least}; give a share of the labels, not %.")
-    setting = LabelledPoints.of(embeddings, labels, folds=folds, distance=distance, neighbours=k, seed=seed)
-    judgement = judge(setting, k, seed)
-    judged = _probabilities(setting, judgement, least)
-    indices = judgement.around.indices
+    analysis = judge(embeddings, labels, neighbours, folds, seed, distance)
+    setting, indices = analysis.setting, analysis.around.indices
+    wrong, not_separable, proposed, of_proposed, doubt = _probabilities(analysis, least)
     same = setting.classes[indices] == setting.classes[:, None]
     return Suspects(
-        probability_wrong=judged.wrong,
-        probability_not_separable=judged.not_separable,
-        probability_proposed=judged.of_proposed,
-        proposed=setting.values[judged.proposed].astype(np.int64),
-        order=np.argsort(-judged.doubt, kind="stable"),
+        probability_wrong=wrong,
+        probability_not_separable=not_separable,
+        probability_proposed=of_proposed,
+        proposed=setting.values[proposed].astype(np.int64),
+        order=np.argsort(-doubt, kind="stable"),
         neighbour_agreement=same.mean(axis=1),
-        positive_margin=_margin(judgement.around, distance),
+        positive_margin=_margin(analysis.around, distance),
         mode_share=_mode_share(indices, same, setting),
         neighbours=indices,
-        neighbour_distances=judgement.around.distances,
-        noise=judgement.noise,
+        neighbour_distances=analysis.around.distances,
+        noise=analysis.noise,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Judged:
-    """Probabilities of N items, the most probable classes, and what the items are ordered by."""
-
-    wrong: Floats
-    not_separable: Floats
-    proposed: Integers
-    of_proposed: Floats
-    doubt: Floats
-
-
-def _probabilities(setting: LabelledPoints, judgement: NoiseAnalysis, least: float) -> _Judged:
-    noise, lone = judgement.noise, setting.lone
+def _probabilities(analysis: NoiseAnalysis, least: float) -> tuple[Floats, Floats, Integers, Floats, Floats]:
+    """Wrong, wrong or not separable, the proposed classes, those being right, and what items are ordered by `(N,)`."""
+    noise, lone, classes = analysis.noise, analysis.setting.lone, analysis.setting.classes
     mean = max(least, noise.least if noise.rate is None else noise.rate)
-    doubt = np.where(lone, -np.inf, judgement.model.doubt)
+    doubt = np.where(lone, -np.inf, analysis.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
         nothing = np.full(len(lone), np.nan)
-        return _Judged(nothing, nothing, setting.classes.copy(), nothing, np.zeros(len(lone)))
+        return nothing, nothing, classes.copy(), nothing, np.zeros(len(lone))
     shift, most = _shift(doubt[~lone], mean), max(mean, 1 - noise.agreement)
     wrong = np.where(lone, mean, _sigmoid(doubt + shift))
     disagrees = np.where(lone, most, _sigmoid(doubt + _shift(doubt[~lone], most)))
-    posterior, rows = judgement.model.posterior, np.arange(len(lone))
-    other = judgement.views.candidates[rows, judgement.model.other]
+    posterior, rows = analysis.model.posterior, np.arange(len(lone))
+    other = analysis.views.candidates[rows, analysis.model.other]
     with np.errstate(divide="ignore"):
-        share = np.log(posterior[rows, judgement.model.other]) - np.log(np.maximum(1 - posterior[:, 0], 1e-300))
+        share = np.log(posterior[rows, analysis.model.other]) - np.log(np.maximum(1 - posterior[:, 0], 1e-300))
     share = np.minimum(share, 0.0)
     beyond = ~lone & (doubt + shift + share > 0)  # the other class alone outweighs the own one
     of_proposed = np.where(beyond, wrong * np.exp(share), 1 - wrong)
     if lone.any():
         rate = min(max(mean, 1e-12), 1 - 1e-12)
         doubt = np.where(lone, math.log(rate) - math.log1p(-rate) - shift, doubt)
-    return _Judged(wrong, disagrees, np.where(beyond, other, setting.classes), of_proposed, doubt)
+    return wrong, disagrees, np.where(beyond, other, classes), of_proposed, doubt
 
 
 def _sigmoid(logits: Floats) -> Floats:

@@ -1,17 +1,84 @@
-"""Tolerance of a strategy to wrong labels: by its skew, or by where its scores drop."""
+"""Tolerance of a strategy to wrong labels: by its skew, or by where its scores drop.
+
+Source:
+    Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018; equations by its numbers.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trivet.label_noise.skew import LEVELS, RESAMPLES, Estimate, SkewEstimate
-from trivet.label_noise.theory import implied_skew, negative_weight, noise_rate_bound, tolerated_noise_rate
+from trivet.label_noise.skew import RESAMPLES, Estimate, SkewEstimate, bootstrapped
 from trivet.runtime.arrays import Floats
+
+
+def negative_weight(num_classes: npt.ArrayLike, samples_per_class: npt.ArrayLike) -> Floats:
+    """w_{-1} / w_{+1}: how often a negative pair is used for each time a positive one is, with classes of equal size.
+
+    (s - 1) / ((K - 1) s), whether each positive pair meets one negative of its anchor, drawn uniformly (the paper's
+    1-1 sampling), or all of them. The paper takes 1 / K; for classes without end it is 1 / (K - 1).
+
+    Source:
+        Section 4.1 (N^ij) and eq. 15, corrected.
+    """
+    return (1 - 1 / np.asarray(samples_per_class, np.float64)) / (np.asarray(num_classes, np.float64) - 1)
+
+
+def tolerated_noise_rate(num_classes: npt.ArrayLike, weight: npt.ArrayLike) -> Floats:
+    """The largest p such that no symmetric noise up to p makes the risk factor of a pair negative; 1 if none does.
+
+    The factors are at least 0 for a share of wrong positive pairs up to 1 / (1 + w) and up to (K - 1) w / (1 + w).
+
+    Args:
+        weight: w = w_{-1} / w_{+1} > 0; the paper's is 1 / K.
+
+    Source:
+        Eq. 24 and 25, which are solved here for every K; the paper's limit of many classes is 1.
+
+    Example:
+        >>> round(float(tolerated_noise_rate(10, 1 / 10)), 8)
+        0.62863979
+    """
+    classes, w = np.asarray(num_classes, np.float64), np.asarray(weight, np.float64)
+    limit = np.minimum(1, (classes - 1) * w) / (1 + w)
+    highest = 1 - 1 / classes
+    always = limit >= highest * (1 - 1e-14)  # at w = 1 / (K - 1) the two agree but for rounding
+    return np.where(always, 1.0, smaller_root(np.minimum(limit, highest), highest))
+
+
+def smaller_root(rate: Floats, highest: Floats) -> Floats:
+    """The smaller p with 2 p - p^2 / highest = rate, for rate <= highest, without loss of digits near 0."""
+    return np.asarray(rate / (1 + np.sqrt(1 - rate / highest)))
+
+
+def noise_rate_bound(skew: npt.ArrayLike, *, least: float = 0.0) -> Floats:
+    """The noise rate below which Q = 1 - (2 p - p^2) skew stays at or above `least`, for many classes.
+
+        p < 1 - sqrt(1 - (1 - least) / skew).
+
+    Args:
+        skew: at least 1, infinite allowed: eta, how much more often the hard negatives are drawn than uniformly
+            (triplets), or 1 / gamma = eta^+ / eta^- (margin loss).
+        least: in [0, 1); the paper derives its bounds with 0, and asks for 0.5 in the text of section 5.3.
+
+    Source:
+        Eq. 26 (where 2p + q^2 must be 2p - p^2), 27, 37 and 46.
+    """
+    return smaller_root((1 - least) / np.asarray(skew, np.float64), np.ones(()))
+
+
+def implied_skew(noise_rate: npt.ArrayLike, *, least: float = 0.0) -> Floats:
+    """The skew whose `noise_rate_bound` is this noise rate: (1 - least) / (2 p - p^2); infinite at p = 0.
+
+    Above `noise_rate_bound(1)` no skew has such a bound, and the result is below 1.
+    """
+    p = np.asarray(noise_rate, np.float64)
+    wrong = p * (2 - p)
+    return np.divide(1 - least, wrong, out=np.full_like(wrong, np.inf), where=wrong > 0)
 
 
 @dataclass(frozen=True)
@@ -30,21 +97,11 @@ class Tolerance:
     rate: Estimate
     uniform: float
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields; None where a number is not finite."""
-        return {
-            "by": self.by,
-            "skew": self.skew.as_json(),
-            "rate": self.rate.as_json(),
-            "uniform": self.uniform,
-        }
-
 
 def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_class: int) -> Tolerance | None:
     """The noise rate p up to which 1 - (2 p - p^2) eta stays at or above 0, but at most that of uniform picking.
 
-    Of the margin loss, eta is 1 / gamma where it is defined. A worst case in the words of the authors, not a theorem:
-    a skew makes the weight of a pair depend on more than its label, and the loss is taken for the unhinged one.
+    Of the margin loss, eta is 1 / gamma where it is defined. A worst case in the words of the authors, not a theorem.
 
     Args:
         estimate: of the strategy, on the labels as they are; wrong ones lower it, see docs/label_noise.md.
@@ -58,8 +115,7 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
         ValueError: if a number is out of range.
 
     Source:
-        Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 26 and 27, and 37;
-        for uniform picking eq. 24, 25 with exact weights.
+        Eq. 26, 27 and 37; for uniform picking eq. 24, 25 with exact weights.
 
     Example:
         >>> import torch
@@ -72,6 +128,10 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
         >>> round(tolerance.skew.value, 2), round(tolerance.rate.value, 4)
         (9.5, 0.0541)
     """
+    if num_classes < 2 or samples_per_class < 2:
+        raise ValueError(
+            f"num_classes and samples_per_class must be at least 2: got {num_classes} and {samples_per_class}."
+        )
     uniform = float(tolerated_noise_rate(num_classes, negative_weight(num_classes, samples_per_class)))
 
     def rate(skew: float) -> float:
@@ -126,14 +186,13 @@ def implied_tolerance(
         scores: `(P,)`, or `(S, P)` of S runs: a measure after training on labels with noise.
         toplines: of the same shape: after training on as many right labels as the noise leaves.
         share: of the topline, above 0.
-        resamples: of the runs, for the intervals; with one run they are just the number.
-        seed: of the resamples.
+        resamples, seed: of the runs, for the intervals; with one run they are just the number.
 
     Raises:
         ValueError: if shapes disagree, rates do not increase, or a topline is not above 0.
 
     Source:
-        Proposed here; the inverse of Le, Odobez, 2018, eq. 27.
+        Proposed here; the inverse of eq. 27.
 
     Example:
         >>> tolerance = implied_tolerance([0.0, 0.2, 0.4], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9])
@@ -156,8 +215,10 @@ def implied_tolerance(
     broken = np.array(
         [_breaks(rates, tables[0][run].mean(axis=0) / tables[1][run].mean(axis=0), share) for run in rows]
     )
-    skews = implied_skew(broken)
-    return ImpliedTolerance(_interval(broken), _interval(skews), bool(broken[0] == rates[-1]))
+    rate, skew = bootstrapped(broken), bootstrapped(implied_skew(broken))
+    assert rate is not None
+    assert skew is not None
+    return ImpliedTolerance(rate, skew, bool(broken[0] == rates[-1]))
 
 
 def _breaks(rates: Floats, ratios: Floats, share: float) -> float:
@@ -169,9 +230,3 @@ def _breaks(rates: Floats, ratios: Floats, share: float) -> float:
         return float(rates[-1])
     drop = ratios[last] - ratios[last + 1]
     return float(rates[last] + (ratios[last] - share) / drop * (rates[last + 1] - rates[last]))
-
-
-def _interval(values: Floats) -> Estimate:
-    drawn = np.sort(values[1:])
-    low, high = (float(drawn[round(level * (len(drawn) - 1))]) for level in LEVELS)
-    return Estimate(float(values[0]), low, high)

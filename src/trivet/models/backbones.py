@@ -20,7 +20,6 @@ from trivet.models.weights import fill, load_weights, reach_hub
 
 # Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
 LISTS = {"features", "encoder", "layers", "blocks", "stages", "trunk_output"}
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the mean and deviation of its colours
 HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
 GEM_POWER, GEM_FLOOR = 3.0, 1e-6
@@ -235,7 +234,7 @@ def _timm_network(config: BackboneConfig, channels: int) -> _Network:
     import timm  # here: it takes seconds to load
 
     name = config.name.removeprefix(TIMM)
-    pooling: dict[str, Any] = {} if config.pooling is None else {"global_pool": ""}
+    pooling: Any = {} if config.pooling is None else {"global_pool": ""}
     if config.pretrained:
         try:
             network = _with_published_weights(name, channels, pooling)
@@ -249,7 +248,7 @@ def _timm_network(config: BackboneConfig, channels: int) -> _Network:
                 raise
             raise _pooling_error(config, str(error)) from None
     note = None if config.weights is None else load_weights(network, config.weights)
-    cfg = cast("dict[str, Any]", network.pretrained_cfg)
+    cfg: Any = network.pretrained_cfg
     return _Network(network, (cfg.get("mean"), cfg.get("std")), cfg.get("input_size", (3, 224, 224))[-1], note)
 
 
@@ -307,14 +306,8 @@ def _replace_first_layer(network: nn.Module, channels: int) -> None:
     """Let the first layer of a network take images of so many channels."""
     path, first = next((path, module) for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
     holder, _, name = path.rpartition(".")
-    made = nn.Conv2d(
-        channels,
-        first.out_channels,
-        cast("tuple[int, int]", first.kernel_size),
-        cast("tuple[int, int]", first.stride),
-        cast("tuple[int, int]", first.padding),
-        bias=first.bias is not None,
-    )
+    kernel, stride, padding = cast("list[tuple[int, int]]", [first.kernel_size, first.stride, first.padding])
+    made = nn.Conv2d(channels, first.out_channels, kernel, stride, padding, bias=first.bias is not None)
     setattr(network.get_submodule(holder), name, made)
 
 
@@ -343,7 +336,7 @@ def _num_features(name: str) -> int:
     import timm
 
     network = timm.create_model(name.removeprefix(TIMM), num_classes=0).eval()
-    cfg = cast("dict[str, Any]", network.pretrained_cfg)
+    cfg: Any = network.pretrained_cfg
     with torch.no_grad():
         features = network(torch.zeros(1, *cfg.get("input_size", (3, 224, 224))))
     if features.ndim != 2:
@@ -411,7 +404,7 @@ def _frozen(network: nn.Module, config: BackboneConfig) -> list[nn.Module | nn.P
     return [*(module for stage in known[: count + 1] for module in stage), *alone]
 
 
-def _with_published_weights(name: str, channels: int, pooling: dict[str, Any]) -> nn.Module:
+def _with_published_weights(name: str, channels: int, pooling: Any) -> nn.Module:
     """The backbone with its weights; unlike the hub's client alone, a missing network is met once, without warnings."""
     import huggingface_hub as hub
     import timm

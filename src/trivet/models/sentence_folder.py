@@ -41,15 +41,8 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
     for layer, activation in _layers(model):
         path = f"{len(modules)}_Dense"
         out_features, in_features = layer["linear.weight"].shape
-        _json(
-            folder / path / "config.json",
-            {
-                "in_features": in_features,
-                "out_features": out_features,
-                "bias": "linear.bias" in layer,
-                "activation_function": activation,
-            },
-        )
+        sizes = {"in_features": in_features, "out_features": out_features, "bias": "linear.bias" in layer}
+        _json(folder / path / "config.json", {**sizes, "activation_function": activation})
         (folder / path / "model.safetensors").write_bytes(serialised(layer))
         modules.append((path, "Dense"))
     if model.normalize:
@@ -73,13 +66,11 @@ def _layers(model: TextEmbedder) -> list[tuple[dict[str, torch.Tensor], str]]:
         return [({"linear.weight": (base + change).contiguous()}, IDENTITY)]
     linear = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
     functions = [*[RELU] * (len(linear) - 1), IDENTITY]
-    return [
-        (
-            {f"linear.{name}": value.detach().clone().contiguous() for name, value in layer.state_dict().items()},
-            function,
-        )
-        for layer, function in zip(linear, functions, strict=True)
+    states = [
+        {f"linear.{name}": value.detach().clone().contiguous() for name, value in layer.state_dict().items()}
+        for layer in linear
     ]
+    return list(zip(states, functions, strict=True))
 
 
 def _write_tokenizer(model: TextEmbedder, folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,19 +27,20 @@ from trivet.models.text_network import (
     text_files,
 )
 from trivet.models.text_settings import TextNetworkConfig
-from trivet.runtime.safe_read import check_types, read_json
+from trivet.runtime.record import Record
+from trivet.runtime.safe_read import read_json
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 MODEL = "model"  # its folder in that of a run
 LARGEST, MOST_PIXELS = 2**28, 65536  # numbers of an input; of a side of an image
 
 
-class Description(TypedDict):
+class ModelFile(Record):
     """The content of `model.json`."""
 
-    trivet: str
+    trivet: str = ""
     input_shape: list[int]
-    resize: int | None
+    resize: int | None = None
     model: dict[str, Any]
 
 
@@ -53,19 +54,19 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
         assert isinstance(config, TextNetworkConfig)
         model, config = merged(model), stored_config(config, model)
         files = text_files(model)
-    description = {
-        "trivet": version("trivet"),
-        "input_shape": list(input_shape),
-        "resize": model.resize,
-        "model": config.stored().model_dump(mode="json"),
-    }
+    description = ModelFile(
+        trivet=version("trivet"),
+        input_shape=list(input_shape),
+        resize=model.resize,
+        model=config.stored().model_dump(mode="json"),
+    )
     # Copies, because safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}
     for name, content in files.items():
         write_atomic(folder / name, content.encode())
     with atomic_file(folder / WEIGHTS) as weights, atomic_file(folder / DESCRIPTION) as text:
         weights.write_bytes(serialised(state))  # save_file writes beside it first, and a kill would leave that
-        text.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        text.write_text(json.dumps(description.as_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def load_model(run: Path | str) -> Embedder:
@@ -88,19 +89,15 @@ def load_model(run: Path | str) -> Embedder:
         if not (folder / name).is_file():
             raise ValueError(f"a model folder must hold {DESCRIPTION} and {WEIGHTS}: {folder} has no {name}.")
     try:
-        description = read_json(folder / DESCRIPTION, "the description of a model")
-        check_types(Description, description)
-        values, shape = description["model"], tuple(description["input_shape"])
+        file = ModelFile.read(read_json(folder / DESCRIPTION, "the description of a model"))
+        shape, resize = tuple(file.input_shape), file.resize
         if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
             raise ValueError(f"input_shape is {list(shape)[:9]}, not sizes")
-        resize = description["resize"]
         if resize is not None and not (len(shape) == 3 and min(shape[1:]) <= resize <= MOST_PIXELS):
             raise ValueError(f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
-    except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"{folder / DESCRIPTION} must describe a Trivet model: {type(error).__name__}: {error}; save it again."
-        ) from None
-    config = ModelConfig.parse(values, source=str(folder / DESCRIPTION)).stored()
+    except ValueError as error:
+        raise ValueError(f"{folder / DESCRIPTION} must describe a Trivet model: {error}; save it again.") from None
+    config = ModelConfig.parse(file.model, source=str(folder / DESCRIPTION)).stored()
     for name in (ARCHITECTURE, TOKENIZER) if isinstance(config, TextNetworkConfig) else ():
         if not (folder / name).is_file():
             raise ValueError(f"the folder of a text network must hold {name}: {folder} does not; save it again.")
@@ -124,10 +121,8 @@ def _new(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> Embedder:
 
 def _check_sizes(config: ModelConfig, shape: tuple[int, ...], folder: Path) -> None:
     """RuntimeError unless the tensors of a file are of the shapes of the model, before these are given their memory."""
-    if config.name not in NAMES and not isinstance(
-        config, TextNetworkConfig
-    ):  # what is outside Trivet may not be made without memory
-        return
+    if config.name not in NAMES and not isinstance(config, TextNetworkConfig):
+        return  # what is outside Trivet may not be made without memory
     with torch.device("meta"):
         expected = {name: list(value.shape) for name, value in _new(config, shape, folder).state_dict().items()}
     with safe_open(folder / WEIGHTS, framework="pt") as file:

@@ -116,10 +116,7 @@ def _pooling(name: str, config: Mapping[str, Any]) -> Pooling:
 
 
 def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: str) -> Tokenizer:
-    """The tokenizer of a folder.
-
-    Args:
-        max_tokens: None for what the tokenizer takes, but at most 512.
+    """The tokenizer of a folder, for texts of `max_tokens`: None for what it takes, but at most 512.
 
     Raises:
         ValueError: if there is none that Trivet can use.
@@ -130,9 +127,8 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
             tokenizer = library.AutoTokenizer.from_pretrained(
                 str(folder.transformer), local_files_only=True, trust_remote_code=False
             )
-            rules = load("tokenizers").Tokenizer.from_str(
-                tokenizer.backend_tokenizer.to_str()
-            )  # a copy, which is changed
+            # A copy, which is changed.
+            rules = load("tokenizers").Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         except Exception as error:  # the library raises many kinds
             raise _broken(folder, "tokenizer", error) from None
     if folder.lower:
@@ -144,16 +140,10 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
 
 
 def read_architecture(folder: TextFolder) -> Any:
-    """The `transformers` configuration of a folder.
-
-    Raises:
-        ValueError: if it cannot be read, or it is no encoder of texts that `transformers` itself knows.
-    """
-    library = load("transformers")
-    file = folder.transformer / "config.json"
-    with quiet(library):
+    """The `architecture` of a folder; ValueError if it cannot be read, or used."""
+    with quiet(load("transformers")):
         try:
-            return architecture(_json(file))
+            return architecture(_json(folder.transformer / "config.json"))
         except (ValueError, TypeError) as error:
             raise _broken(folder, "configuration", error) from None
 
@@ -169,11 +159,8 @@ def architecture(values: Mapping[str, Any]) -> Any:
         raise ValueError("it is no table of settings")
     settings = {key: value for key, value in values.items() if key not in UNSAFE}
     wrong = [key for key, value in settings.items() if isinstance(value, int) and value > LARGEST]
-    if (
-        wrong
-        or not isinstance(settings.get("num_hidden_layers", 1), int)
-        or settings.get("num_hidden_layers", 1) > MOST_LAYERS
-    ):
+    layers = settings.get("num_hidden_layers", 1)
+    if wrong or not isinstance(layers, int) or layers > MOST_LAYERS:
         raise ValueError(f"its {(wrong or ['num_hidden_layers'])[0]} is no number of a network")
     kind = settings.pop("model_type", None)
     if not isinstance(kind, str):
@@ -190,10 +177,7 @@ def architecture(values: Mapping[str, Any]) -> Any:
 
 
 def read_network(folder: TextFolder, config: Any) -> nn.Module:
-    """The transformer with its weights, in float32, without a pooler; weights are taken from safetensors only.
-
-    Args:
-        config: its `read_architecture`.
+    """The transformer of an `architecture`, with its weights in float32, from safetensors only; without a pooler.
 
     Raises:
         ValueError: if weights are missing, or do not fit.
@@ -230,14 +214,24 @@ def without_pooler(network: Any) -> nn.Module:
     return made
 
 
-def resolved_text(config: TextNetworkConfig) -> TextNetworkConfig:
-    """The settings with what the folder decides written out, so that the run no longer depends on it for them.
+class TextSource(NamedTuple):
+    """A pretrained text network, read as the settings say; its weights are still on disk."""
+
+    folder: TextFolder
+    config: TextNetworkConfig  # resolved
+    tokenizer: Tokenizer
+    architecture: Any
+
+
+def open_text(config: TextNetworkConfig) -> TextSource:
+    """The network of the settings, which get what its folder decides, so that a run no longer depends on it for them.
 
     Raises:
         ValueError: if the network cannot be found, or `embedding_dim` does not fit it.
     """
     folder = find_text_folder(config.name)
-    width = int(read_architecture(folder).hidden_size)
+    shape = read_architecture(folder)
+    width = int(shape.hidden_size)
     prefix = folder.prefix if config.prefix is None else config.prefix
     tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
     here = Path(folder.name).expanduser()
@@ -253,7 +247,12 @@ def resolved_text(config: TextNetworkConfig) -> TextNetworkConfig:
             f'model.embedding_dim must be that of the network, {width}, with head = "none": got '
             f'{config.embedding_dim}; leave it out, or set model.head = "linear".'
         )
-    return config.model_copy(update=resolved)
+    return TextSource(folder, config.model_copy(update=resolved), tokenizer, shape)
+
+
+def resolved_text(config: TextNetworkConfig) -> TextNetworkConfig:
+    """The settings of `open_text`."""
+    return open_text(config).config
 
 
 def _json(file: Path) -> Any:

@@ -17,16 +17,7 @@ from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
 from trivet.models.inputs import Items
-from trivet.models.text_folder import (
-    architecture,
-    briefly,
-    find_text_folder,
-    read_architecture,
-    read_network,
-    read_text_tokenizer,
-    resolved_text,
-    without_pooler,
-)
+from trivet.models.text_folder import architecture, briefly, open_text, read_network, without_pooler
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import Tokenize, Tokenizer, read_tokenizer
 from trivet.runtime.extras import load
@@ -102,12 +93,7 @@ class TextEmbedder(Embedder):
 
     L is at most `max_tokens`, the only number of its `input_shape`. Where no gradient is asked for, texts of a like
     length are embedded together, so that little time goes to what is not there.
-
-    Args:
-        body: the encoder, and a last layer where there is one.
-        tokenizer: what makes token ids of texts.
-        normalize: scale each embedding to length 1.
-        still: the parts of the body that stay in evaluation mode, so without dropout.
+    Its `body` is the encoder and a last layer.
     """
 
     def __init__(
@@ -162,13 +148,9 @@ def tokenize_of(config: ModelConfig) -> Tokenize | None:
     """The tokenizer of the network of the settings; None for one that takes no tokens.
 
     Raises:
-        ValueError: if the tokenizer cannot be had.
+        ValueError: if it cannot be had.
     """
-    if not isinstance(config, TextNetworkConfig):
-        return None
-    folder = find_text_folder(config.name)
-    prefix = folder.prefix if config.prefix is None else config.prefix
-    return read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
+    return open_text(config).tokenizer if isinstance(config, TextNetworkConfig) else None
 
 
 def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> TextEmbedder:
@@ -179,10 +161,7 @@ def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> 
     Raises:
         ValueError: if it cannot be had, or the settings do not fit it.
     """
-    config = resolved_text(config)
-    folder = find_text_folder(config.name)
-    tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens, prefix=config.prefix or "")
-    shape = read_architecture(folder)
+    folder, config, tokenizer, shape = open_text(config)
     if not config.dropout:
         _without_dropout(shape)
     network = read_network(folder, shape)
@@ -237,17 +216,12 @@ def _add_lora(network: nn.Module, rank: int) -> None:
     """Give the projections of the attention low-rank changes, at first 0, and let nothing else learn.
 
     Raises:
-        ValueError: if peft is not installed, or there are no such projections.
+        ModuleNotFoundError, ValueError: if peft is not installed, or there are no such projections.
 
     Source:
         Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
     """
-    try:
-        peft = load("peft")
-    except ModuleNotFoundError:
-        raise ValueError(
-            "model.lora needs peft, which is not installed: run pip install 'trivet[lora]', or set model.lora = 0."
-        ) from None
+    peft = load("peft")
     linear = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     wanted = sorted(linear & {*ATTENTION})
     if not wanted:

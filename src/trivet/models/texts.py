@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from trivet.runtime.extras import load
 
 DIMENSIONS = 256
 AT_ONCE = 256  # texts that are given to an encoder
@@ -82,12 +83,7 @@ def encoder_vectors(
 
 def load_encoder(name: str) -> Any:
     """The sentence-transformers model; weights are taken from safetensors only."""
-    try:
-        library = importlib.import_module("sentence_transformers")  # the extra `text`, which need not be installed
-    except ImportError:
-        raise ValueError(
-            "a text model needs sentence-transformers, which is not installed: run pip install 'trivet[text]'."
-        ) from None
+    library = load("sentence_transformers")
     try:
         return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
     except Exception as error:  # hub, files and transformers raise many kinds; all are raised again, in one sentence

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -40,36 +39,23 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         what = "is none" if path.exists() else "does not exist"
         raise ValueError(f"model.weights must be a file of weights: got {path}, which {what}; check the path.")
     try:
-        content: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
-    except SafetensorError as error:
-        raise _unreadable(path, error) from None
-    except Exception as error:  # torch and its unpickler raise many kinds
-        raise _unreadable(path, error) from None
-    while isinstance(content, Mapping) and (inner := next((key for key in WRAPPED if _is_mapping(content, key)), None)):
+        safe = path.suffix == ".safetensors"
+        content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # safetensors, torch and its unpickler raise many kinds
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"weights must be a safetensors file, or a torch file that holds tensors only: {path} cannot be read "
+            f"({type(error).__name__}: {reason}); save a state_dict again."
+        ) from None
+    while isinstance(content, Mapping) and (
+        inner := next((key for key in WRAPPED if isinstance(content.get(key), Mapping)), None)
+    ):
         content = content[inner]
-    tensors = (
-        {key: value for key, value in content.items() if isinstance(value, Tensor)} if _is_mapping(content) else {}
-    )
+    named = content.items() if isinstance(content, Mapping) else ()
+    tensors = {key: value for key, value in named if isinstance(value, Tensor)}
     if not tensors:
         raise ValueError(f"a file of weights must hold tensors by name: {path} holds none; save a state_dict.")
     return tensors
-
-
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    reason = str(error).strip().partition("\n")[0].rstrip(".")
-    return ValueError(
-        f"weights must be a safetensors file, or a torch file that holds tensors only: {path} cannot be read "
-        f"({type(error).__name__}: {reason}); save a state_dict again."
-    )
-
-
-def _is_mapping(content: Any, key: str | None = None) -> bool:
-    value = content if key is None else content.get(key)
-    return isinstance(value, Mapping)
 
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> str | None:

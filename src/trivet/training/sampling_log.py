@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from trivet.datasets import Splits
 from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
+from trivet.label_noise.skew import json_values
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
@@ -65,7 +66,7 @@ class SamplingLog:
             if done % self._spacing == 0:
                 embeddings, labels = inputs
                 counts = loss_picks(of_batch(loss), embeddings, labels, true_labels=truth(done))
-                self.checks.append({"step": done} | counts.as_json())
+                self.checks.append({"step": done} | json_values(counts))
 
         loss.register_forward_hook(record)
 
@@ -96,4 +97,4 @@ class SamplingLog:
     def _estimate(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         skew = estimate_skew([PickCounts.from_json(check) for check in checks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
-        return {"skew": skew.as_json(), "tolerance": None if tolerance is None else tolerance.as_json()}
+        return {"skew": json_values(skew), "tolerance": json_values(tolerance)}

@@ -1,7 +1,7 @@
 """`trivet simulate noise`: Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise" (2018).
 
-The paper prints no figure of its theory; these draw its equations, as corrected in `trivet.label_noise.theory`, beside
-what is printed where that is wrong.
+The paper prints no figure of its theory; these draw its equations, as corrected in `theory`, beside what is printed
+where that is wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from matplotlib.lines import Line2D
 
-from trivet.label_noise import theory
 from trivet.reports.figure import (
     BLACK,
     BLUE,
@@ -35,6 +34,7 @@ from trivet.reports.figure import (
 )
 from trivet.runtime.arguments import check_at_least, check_count
 from trivet.runtime.arrays import Floats
+from trivet_papers.le2018 import theory
 from trivet_papers.le2018.claims.pairs import printed_pair_rates
 from trivet_papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual
 

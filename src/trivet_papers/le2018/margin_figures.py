@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from trivet.label_noise import theory
 from trivet.reports.figure import (
     BLACK,
     BLUE,
@@ -25,6 +24,7 @@ from trivet.reports.figure import (
     style,
     tidy,
 )
+from trivet_papers.le2018 import theory
 
 SAMPLE_STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 NOISE_RATE = "noise rate $p$ of the labels (%)"

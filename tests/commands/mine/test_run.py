@@ -58,10 +58,10 @@ def test_a_file_by_its_only_label_column() -> None:
     for role in ("anchor", "positive", "negative"):
         assert table[role] == [f"item {row}" for row in table[f"{role}_row"]]
         assert table[f"{role}_text"] == [f"words of {row}" for row in table[f"{role}_row"]]
-    assert made["counts"] == mined.counts._asdict()
-    assert (made["chunks"], made["reused"], made["triplets"]) == (5, 0, len(mined))
-    assert made["nearer"] == (mined.to_negative < mined.to_positive).mean()
-    assert made["to_negative"] == pytest.approx(mined.to_negative.mean())
+    assert made.counts == mined.counts._asdict()
+    assert (made.chunks, made.reused, made.triplets) == (5, 0, len(mined))
+    assert made.nearer == (mined.to_negative < mined.to_positive).mean()
+    assert made.to_negative == pytest.approx(mined.to_negative.mean())
     written = json.loads(pq.read_schema("mined.parquet").metadata[b"trivet.mined"])
     assert written == {name: value for name, value in made.items() if name not in ("output", "chunks", "reused")}
     assert sorted(path.name for path in Path().iterdir()) == ["items.npz", "mined.parquet", "others.npz"]
@@ -91,7 +91,7 @@ def test_a_corpus_by_labels_and_by_pairs() -> None:
         pairs=Path("pairs.csv"),
     )
     same(read("pairs.parquet"), hard_negatives(index, anchors=ITEMS, pairs=pairs, rules=MiningRules(margin=0.1)))
-    assert (made["counts"]["anchors"], made["counts"]["pairs"]) == (3, 4)
+    assert (made.counts["anchors"], made.counts["pairs"]) == (3, 4)
 
 
 @pytest.mark.parametrize("kind", ["exact", "ivf"])
@@ -119,7 +119,7 @@ def test_goes_on_after_a_stop_from_the_chunks_that_are_there(kind: Any, monkeypa
     assert asked == [32, 48]
     monkeypatch.setattr(module, "hard_negatives", hard_negatives)
     made = mine_file(Path("items.npz"), Path("mined.parquet"), **arguments)
-    assert made["reused"] == 4
+    assert made.reused == 4
     assert pq.read_table("mined.parquet").equals(pq.read_table("whole.parquet"), check_metadata=True)
     assert not list(Path().glob(".mined*"))
 
@@ -158,7 +158,7 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
             moved[-1] += 1e-3
             np.savez("items.npz", embeddings=moved, kind=KIND)
         made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": MiningRules(), **(change or {})})
-        assert made["reused"] == kept
+        assert made.reused == kept
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_the_folder_of_a_run(run: Path, index: Path) -> None:
     assert table.to_pylist() == [
         {key: row[key] for key in ("id", "split", "parity", "digit")} for row in rows_of(run, "seen", "unseen")
     ]
-    assert make_index(run, index.with_name("part"), split="unseen", distance="cosine")["items"] == 714
+    assert make_index(run, index.with_name("part"), split="unseen", distance="cosine").items == 714
 
 
 def test_by_id_finds_what_a_plain_loop_finds(run: Path, index: Path) -> None:
@@ -176,7 +176,7 @@ def test_text(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("small", "gone", "wide"):
         make_index(file, tmp_path / name, text_model=name)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ValueError, match=r"run pip install 'trivet\[text\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"run pip install 'trivet\[text\]'"):
         search_folder(tmp_path / "small", text="a tool")
     library = types.ModuleType("sentence_transformers")
     library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a module made here
@@ -387,8 +387,8 @@ def test_a_file_that_a_run_embedded_is_searched_by_an_image(run: Path, tmp_path:
         rows[:, : 2 * shade + 1] = 255
         Image.fromarray(rows).save(photos / str(shade % 2) / f"{shade}.png")
     embed_data(run, str(photos), made)
-    about = make_index(made, tmp_path / "index", run=run)["about"]
-    assert (about["run"], len(about["model"])) == (str(run.resolve()), 64)
+    about = make_index(made, tmp_path / "index", run=run).about
+    assert (about.run, len(about.model or "")) == (str(run.resolve()), 64)
     folder = IndexFolder(tmp_path / "index")
     (query,) = folder.search(str(photos / "1" / "3.png"), 2)
     assert (query.kind, query.neighbours[0].id, query.neighbours[0].distance) == (

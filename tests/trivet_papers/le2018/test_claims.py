@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import trivet
-from trivet.label_noise import theory
 from trivet.metrics.clustering import nmi
 from trivet_papers.checks import Check
-from trivet_papers.le2018 import claims, skews
+from trivet_papers.le2018 import claims, skews, theory
 from trivet_papers.le2018.claims import pairs, risk, sampling
 
 # K, p, q_{-1}, q_{+1}, (1 - kappa p)^2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.embed.shards import Job, check_folder, data_fingerprint, embed_shards
+from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
 from trivet.commands.index.run import model_hash
 from trivet.config.plugins import absolute, is_reference
 from trivet.datasets import (
@@ -26,12 +26,8 @@ from trivet.io.overwrite_guard import in_shards, sharded
 from trivet.io.parquet_files import write_embeddings
 from trivet.models import TextEmbedder
 from trivet.runtime.progress import reporter, work
-from trivet.training.embed_dataset import check_embedded, embed, item_columns
-from trivet.training.run_folder import (
-    RunFolder,
-    Which,
-    trained_model,
-)
+from trivet.training.embed_dataset import check_embedded, embed
+from trivet.training.run_folder import RunFolder, Which, trained_model
 
 
 def embed_data(
@@ -48,12 +44,6 @@ def embed_data(
 
     Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
     label levels; a folder has the levels its nesting gives, if any, and a file its columns.
-
-    Args:
-        output: a file; or a folder, as a name without an ending is, and what is one.
-        which: the model of the last step, or the best; the one that was measured, if not given.
-        rows_per_shard: of a folder; None for 65,536, or that of the shards that are there.
-        force: replace other shards that the folder holds.
 
     Raises:
         ValueError, OSError: if the run, the data or the output cannot be used.
@@ -130,27 +120,17 @@ def embed_data(
         with work("embedding"):
             made = embed_shards(job, output, rows_per_shard=rows_per_shard, force=force)
         return {"run": str(path), "output": str(output), "dimension": job.dimension, **made}
-    embeddings = [embed(model, dataset.inputs, reporter("embedding")) for dataset in datasets.values()]
+    rows = np.concatenate([embed(model, dataset.inputs, reporter("embedding")) for dataset in datasets.values()])
     ids = tuple(id for dataset in datasets.values() for id in dataset.ids)
-    rows = np.concatenate(embeddings)
     check_embedded(rows, ids)
-    columns = item_columns(list(datasets.values()))
-    if "" not in datasets:
-        columns["split"] = np.array([name for name, dataset in datasets.items() for _ in range(len(dataset))])
-    write_embeddings(
-        output,
-        rows,
-        ids,
-        columns,
-        levels=next(iter(datasets.values())).labels,
-        model=model_hash(run, which),
-    )
-    skipped = [{"id": skip.id, "reason": skip.reason} for dataset in datasets.values() for skip in dataset.skipped]
+    columns = columns_of(datasets)
+    levels = next(iter(datasets.values())).labels
+    write_embeddings(output, rows, ids, columns, levels=levels, model=model_hash(run, which))
     return {
         "run": str(path),
         "output": str(output),
         "items": len(ids),
         "dimension": int(rows.shape[1]),
         "columns": ["id", *columns, "embedding"],
-        "skipped": skipped,
+        "skipped": skipped_of(datasets),
     }

@@ -65,17 +65,20 @@ class Job:
         """Number of items."""
         return sum(map(len, self.datasets.values()))
 
-    def columns(self, spans: Sequence[slice]) -> dict[str, np.ndarray]:
-        """The columns of some items, by their places in each part."""
-        columns = item_columns(list(self.datasets.values()), spans)
-        if "" not in self.datasets:
-            names = [
-                name
-                for (name, dataset), span in zip(self.datasets.items(), spans, strict=True)
-                for _ in range(*span.indices(len(dataset)))
-            ]
-            columns["split"] = np.array(names, np.str_)
-        return columns
+
+def columns_of(datasets: dict[str, Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
+    """The columns of the items, or of some of them by their places in each part."""
+    columns = item_columns(list(datasets.values()), spans)
+    if "" not in datasets:
+        places = [slice(None)] * len(datasets) if spans is None else spans
+        sizes = [len(range(*span.indices(len(data)))) for data, span in zip(datasets.values(), places, strict=True)]
+        columns["split"] = np.repeat(np.array([*datasets], np.str_), sizes)
+    return columns
+
+
+def skipped_of(datasets: dict[str, Dataset]) -> list[Skip]:
+    """The images that were left out when the data were read."""
+    return [Skip(id=skip.id, reason=skip.reason) for dataset in datasets.values() for skip in dataset.skipped]
 
 
 def check_folder(folder: Path) -> None:
@@ -94,7 +97,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
     """Write the shards that are not there yet and that no other process is writing; and `vectors.npy` after the last.
 
     Each shard is written by one process, which has locked it. What is there of the same model, data and size of shards
-    is kept.
+    stays.
 
     Args:
         rows_per_shard: None for that of the shards that are there, or 65,536.
@@ -147,7 +150,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
 
 def _manifest(job: Job, rows_per_shard: int) -> Manifest:
     spans = [slice(0, 0)] * len(job.datasets)
-    columns = list(job.columns(spans))
+    columns = list(columns_of(job.datasets, spans))
     identity = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
     return Manifest(
         format=FORMAT,
@@ -206,7 +209,7 @@ def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
         first += len(dataset)
     embeddings, selected_rows = np.concatenate(rows), np.concatenate(selected)
     check_embedded(embeddings, ids)
-    columns = {name: values[selected_rows] for name, values in job.columns(spans).items()}
+    columns = {name: values[selected_rows] for name, values in columns_of(job.datasets, spans).items()}
     write_shard(folder, manifest, number, embeddings, ids, columns, skipped)
 
 
@@ -246,12 +249,11 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
     absent = set(missing(folder, manifest))
     there = [number for number in range(count_shards(manifest)) if number not in absent]
     files = open_shards(folder, manifest, there)
-    skipped = [{"id": skip.id, "reason": skip.reason} for dataset in job.datasets.values() for skip in dataset.skipped]
     marks = [mark_of(shard_path(folder, number), file) for number, file in zip(there, files, strict=True)]
     return {
         "items": sum(file.metadata.num_rows for file in files),
         "columns": ["id", *manifest["columns"], "embedding"],
-        "skipped": skipped + [dict(skip) for mark in marks for skip in mark["skipped"]],
+        "skipped": skipped_of(job.datasets) + [skip for mark in marks for skip in mark["skipped"]],
         "shards": {
             "count": count_shards(manifest),
             "rows": manifest["rows_per_shard"],

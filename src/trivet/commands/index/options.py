@@ -72,17 +72,17 @@ def index(
             force=force,
         )
     if json:
-        print_json({"index": str(output), **made})
+        print_json({"index": str(output), **made.as_json(unset=False)})
         return 0
-    echo(f"{made['items']} items of dimension {made['dimension']} in {output}, {made['distance']} distance")
-    chosen = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
-    if made["kind"] == "exact":
+    echo(f"{made.items} items of dimension {made.dimension} in {output}, {made.distance} distance")
+    if made.kind == "exact":
         echo("exact search")
     else:
+        chosen = ", ".join(f"{name} = {value}" for name, value in made.parameters.items())
         echo(
-            f"{made['kind']}: {chosen}; recall@{made['recall_at']} {100 * made['recall']:.1f} % relative to exact "
-            f"search, measured on {made['recall_queries']} items"
+            f"{made.kind}: {chosen}; recall@{made.recall_at} {100 * made.recall:.1f} % relative to exact search, "
+            f"measured on {made.recall_queries} items"
         )
-    if made["kind"] == "ivf-pq":
-        echo(f"{made['bytes_per_item']} bytes per item in memory, {4 * made['dimension']} more on disk")
+    if made.kind == "ivf-pq":
+        echo(f"{made.bytes_per_item} bytes per item in memory, {4 * made.dimension} more on disk")
     return 0

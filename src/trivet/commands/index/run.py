@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +17,45 @@ from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.shards import read_manifest
-from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, Index, build_index
+from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, IndexInfo, build_index
 from trivet.metrics.points import Metric
 from trivet.models.store import WEIGHTS
 from trivet.runtime.fingerprint import file_fingerprint
+from trivet.runtime.record import Record
 from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
 
 ITEMS = "items.parquet"
 NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
+
+
+class IndexAbout(Record):
+    """Metadata of an index.
+
+    Attributes:
+        source: the file or run that was indexed.
+        run, model: the run whose model made the embeddings, and the hash of its weights.
+        text_model: of a file, what embeds texts.
+        data, splits, level: of a run, its data set, the splits that were indexed, and the level that it is measured at.
+    """
+
+    trivet: str = ""
+    created: str = ""
+    source: str
+    run: str | None = None
+    model: str | None = None
+    text_model: str | None = None
+    data: str | None = None
+    splits: list[str] | None = None
+    level: str | None = None
+    levels: list[str]
+
+
+class IndexResult(IndexInfo):
+    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
+
+    bytes_per_item: int
+    about: IndexAbout
 
 
 def make_index(
@@ -42,72 +71,57 @@ def make_index(
     table: Path | None = None,
     text_model: str | None = None,
     force: bool = False,
-) -> dict[str, Any]:
-    """Index a file or folder of embeddings, or those of all evaluation splits of a run; returns what it is, see
-    `description`.
+) -> IndexResult:
+    """Index a file or folder of embeddings, or those of all evaluation splits of a run, as the options say.
 
-    Args:
-        source: what `read_vectors` reads.
-        output: the folder to make: `index.faiss`, `index.json`, `items.parquet` (row by row: id, split where there is
-            one, a text column for each label level).
-        run: of a file: the run folder whose model made the embeddings, and will embed image queries.
-        distance: by default that of the run's evaluation, and "cosine" for a file of no run.
-        split: index the items of this split only.
-        kind, recall, seed: as in `build_index`.
-        table: as in `read_vectors`.
-        text_model: of a file: the sentence-transformers model, by name or folder, that made the embeddings.
+    Writes `index.faiss`, `index.json` and `items.parquet` (row by row: id, split where there is one, a text column for
+    each label level) into the folder `output`.
 
     Raises:
         ValueError: if the source or the output cannot be used, or an option does not fit the source.
         OSError: if the folder cannot be written.
     """
-    about: dict[str, Any] = {
-        "trivet": trivet.__version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "source": str(source.resolve()),
-    }
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
     distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
-    if maker is not None:
-        about |= {"run": str(maker.path.resolve()), "model": model_hash(maker)}
-        if text_model is not None:
-            raise ValueError(
-                f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; "
-                "leave it out."
-            )
+    if maker is not None and text_model is not None:
+        raise ValueError(
+            f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; leave it "
+            "out."
+        )
     if is_run_folder(source):
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
         splits = _splits(maker) if split is None else [split]
         sets = [read_vectors(source, split=name, table=table) for name in splits]
-        record = maker.record()
-        about |= {
-            "data": maker.config().data.name,
-            "splits": splits,
-            "level": (record and record["level"]) or maker.config().data.level or next(iter(sets[0].labels), None),
-        }
+        record, data = maker.record(), maker.config().data
+        level = (record and record["level"]) or data.level or next(iter(sets[0].labels), None)
+        about = IndexAbout(source="", levels=[], data=data.name, splits=splits, level=level)
     else:
         sets = [read_vectors(source, split=split, table=table)]
         if maker is not None:
             _check_made_by(maker, source, sets[0].embeddings.shape[1])
-        about["text_model"] = _absolute(text_model) if text_model else None
-    about["levels"] = list(sets[0].labels)
+        model = str(Path(text_model).resolve()) if text_model and Path(text_model).is_dir() else text_model
+        about = IndexAbout(source="", levels=[], text_model=model)
+    made_by = {} if maker is None else {"run": str(maker.path.resolve()), "model": model_hash(maker)}
+    general = {
+        "trivet": trivet.__version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "source": str(source.resolve()),
+        "levels": list(sets[0].labels),
+    }
+    about = about.model_copy(update=general | made_by)
     items = _items(splits, sets)
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
-        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=about)
+        described = about.as_json(unset=False)
+        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=described)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
         index.save(folder)
-    return description(index)
-
-
-def description(index: Index) -> dict[str, Any]:
-    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
-    return {**asdict(index.info), "bytes_per_item": index.bytes_per_item, "about": dict(index.about)}
+    return IndexResult(**index.info.as_json(), bytes_per_item=index.bytes_per_item, about=about)
 
 
 def _splits(run: RunFolder) -> list[str]:
@@ -143,10 +157,6 @@ def _model_of(source: Path) -> str | None:
     metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
     model = metadata.get(EMBEDDED.encode())
     return None if model is None else model.decode(errors="replace")
-
-
-def _absolute(model: str) -> str:
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def model_hash(run: RunFolder, which: Which | None = None) -> str:

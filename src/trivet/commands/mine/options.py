@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +21,9 @@ from trivet.commands.shared_options import (
 from trivet.io.overwrite_guard import triplets
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
+
+if TYPE_CHECKING:
+    from trivet.commands.mine.run import MiningResult
 
 LEFT_OUT = {  # names of `trivet.knn.hard_negatives.MiningCounts` -> what became of these candidates
     "taken": "taken",
@@ -138,7 +140,7 @@ def mine(
             recall=recall,
         )
     if json:
-        print_json(mined)
+        print_json(mined.as_json())
     else:
         print_mined(
             mined, written_options(context, "skip", "margin", "relative_margin", "min_distance", "max_distance")
@@ -146,16 +148,16 @@ def mine(
     return 0
 
 
-def print_mined(mined: Mapping[str, Any], filters: list[str]) -> None:
+def print_mined(mined: MiningResult, filters: list[str]) -> None:
     """Print the number of triplets, and how many candidates were left out and why."""
-    counts, index = mined["counts"], mined["index"]
-    recall_text = "" if index["kind"] == "exact" else f", recall {per_cent(index['recall'])} %"
+    counts, index = mined.counts, mined.index
+    recall_text = "" if index.kind == "exact" else f", recall {per_cent(index.recall)} %"
     echo(
-        f"{counted(counts['taken'], 'triplet')} of {counted(counts['pairs'], 'pair')} in {mined['output']}, "
-        f"{mined['distance']} distance, {index['kind']} index{recall_text}"
+        f"{counted(counts['taken'], 'triplet')} of {counted(counts['pairs'], 'pair')} in {mined.output}, "
+        f"{mined.distance} distance, {index.kind} index{recall_text}"
     )
-    if mined["reused"]:
-        echo(f"{mined['reused']} of {counted(mined['chunks'], 'chunk')} were there")
+    if mined.reused:
+        echo(f"{mined.reused} of {counted(mined.chunks, 'chunk')} were there")
     rows = [
         (text, str(counts[name]), per_cent(counts[name] / counts["candidates"] if counts["candidates"] else None))
         for name, text in LEFT_OUT.items()
@@ -166,12 +168,12 @@ def print_mined(mined: Mapping[str, Any], filters: list[str]) -> None:
     for name, text in (
         ("without_positive", "anchor without another item of its class"),
         ("without_negative", "pair without any negative left"),
-        ("fewer", f"pair with fewer than {mined['rules']['k']}"),
+        ("fewer", f"pair with fewer than {mined.rules['k']}"),
     ):
         if counts[name]:
             echo(f"{counts[name]} {text if counts[name] == 1 else text.replace(' ', 's ', 1)}")
-    if mined["triplets"]:
+    if mined.triplets:
         echo(
-            f"mean distance to the positive {mined['to_positive']:.4g}, to the negative {mined['to_negative']:.4g}; "
-            f"the negative is nearer in {per_cent(mined['nearer'])} % of the triplets"
+            f"mean distance to the positive {mined.to_positive:.4g}, to the negative {mined.to_negative:.4g}; "
+            f"the negative is nearer in {per_cent(mined.nearer)} % of the triplets"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from trivet.runtime.record import Number, Record
 
@@ -36,11 +36,11 @@ class SearchQuery(Record):
     text: str | None = None
     neighbours: list[SearchNeighbour] = []
 
-    def result(self) -> dict[str, Any]:
-        """The entry of the JSON output."""
-        keys = ("row", "id", "distance", "labels")
-        neighbours = [{key: getattr(item, key) for key in keys} for item in self.neighbours]
-        return {"query": self.name, "kind": self.kind, "labels": self.labels, "neighbours": neighbours}
+    def mark(self, neighbour: SearchNeighbour, level: str | None) -> str:
+        """ "right" or "wrong", or "" where the query's class at the level is not known."""
+        if level not in self.labels or level not in neighbour.labels:
+            return ""
+        return "right" if self.labels[level] == neighbour.labels[level] else "wrong"
 
 
 class SearchRecord(Record):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 import trivet
-from trivet.commands.index.run import ITEMS, model_hash
-from trivet.commands.search.page import write_sheet
+from trivet.commands.index.run import ITEMS, IndexAbout, model_hash
 from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
@@ -25,31 +23,17 @@ from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import open_parquet
 from trivet.io.read_embeddings import read_vectors
-from trivet.knn.index import DESCRIPTION, Index
+from trivet.knn.index import DESCRIPTION, Index, Nearest
 from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
-from trivet.models.texts import load_encoder
+from trivet.models.texts import encoder_vectors
+from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
-from trivet.runtime.safe_read import check_types
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
 
 VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
+ANSWER = {"row", "id", "distance", "labels"}  # what the JSON says of a neighbour
 SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
-
-
-class About(TypedDict, total=False):
-    """Metadata of an index; see `trivet.commands.index.run.make_index`."""
-
-    trivet: str
-    created: str
-    source: str
-    run: str
-    model: str
-    data: str
-    splits: list[str]
-    level: str | None
-    levels: list[str]
-    text_model: str | None
 
 
 class IndexFolder:
@@ -73,14 +57,13 @@ class IndexFolder:
         self.index = Index.load(path)
         if recall is not None:
             self.index = self.index.with_recall(recall)
-        about = self.index.about
         try:
-            check_types(About, about)
-            if lacking := {"levels", "source", *(["model"] if "run" in about else [])} - about.keys():
-                raise ValueError(f"it has no {min(lacking)!r}")
+            self.about = IndexAbout.read(self.index.about)
+            if self.about.run is not None and self.about.model is None:
+                raise ValueError("it has no 'model'")
         except ValueError as error:
             raise ValueError(f"{path / DESCRIPTION} must describe an index: {error}; index them again.") from None
-        columns = {"id", *about["levels"], *(["split"] if "data" in about else [])}
+        columns = {"id", *self.about.levels, *(["split"] if self.about.data is not None else [])}
         try:
             self._table = open_parquet(path / ITEMS)
             rows = self._table.metadata.num_rows
@@ -96,18 +79,13 @@ class IndexFolder:
             )
 
     @property
-    def levels(self) -> tuple[str, ...]:
-        """The label levels of the items, coarse first."""
-        return tuple(self.index.about["levels"])
-
-    @property
     def run(self) -> RunFolder | None:
         """The run that the index was made from; None for an index of a file.
 
         Raises:
             ValueError: if the run is gone.
         """
-        path = self.index.about.get("run")
+        path = self.about.run
         if path is not None and not (Path(path) / CONFIG).is_file():
             raise ValueError(
                 f"the run that {self.path} indexes must exist: {path} is missing; restore it, or index again."
@@ -131,11 +109,8 @@ class IndexFolder:
         row = self.row_of(id)
         if row is None:
             raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
-        item = self._read_items([row])[row]
-        nearest = self.index.search_rows([row], k)
-        return self._answers(
-            [SearchQuery(name=id, kind="id", labels=self._labels(item), row=row)], nearest.indices, nearest.distances
-        )
+        query = SearchQuery(name=id, kind="id", labels=self._labels(self._read_items([row])[row]), row=row)
+        return self._answers([query], self.index.search_rows([row], k))
 
     def search_image(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to an image file, embedded by the model of the run."""
@@ -143,32 +118,28 @@ class IndexFolder:
         if isinstance(model, TextEmbedder):
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
-        nearest = self.index.search(embed(model, inputs), k)
-        return self._answers([SearchQuery(name=str(path), kind="image")], nearest.indices, nearest.distances)
+        return self._answers([SearchQuery(name=str(path), kind="image")], self.index.search(embed(model, inputs), k))
 
     def search_text(self, text: str, k: int) -> list[SearchQuery]:
         """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
+        query = SearchQuery(name=text, kind="text")
         if self.run is not None and isinstance(self.run.config().model, TextNetworkConfig):
             network = self._model("a text")
             assert isinstance(network, TextEmbedder)
-            with torch.no_grad():
-                embedding = network(network.tokens([text])).numpy()
-            nearest = self.index.search(embedding, k)
-            return self._answers([SearchQuery(name=text, kind="text")], nearest.indices, nearest.distances)
-        name = self.index.about.get("text_model")
+            return self._answers([query], self.index.search(network.embed([text]), k))
+        name = self.about.text_model
         if name is None:
             raise ValueError(
                 f"a text query needs an index that names its text model: {self.path} does not; "
                 "index the embeddings with --text-model."
             )
-        vector = np.asarray(load_encoder(name).encode([text], show_progress_bar=False), dtype=np.float32)
+        vector = encoder_vectors([text], name)
         if vector.shape != (1, self.index.info.dimension):
             raise ValueError(
                 f"the text model must give vectors of the {self.index.info.dimension} dimensions of the index: {name} "
                 f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
             )
-        nearest = self.index.search(vector, k)
-        return self._answers([SearchQuery(name=text, kind="text")], nearest.indices, nearest.distances)
+        return self._answers([query], self.index.search(vector, k))
 
     def search_vectors(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -180,16 +151,15 @@ class IndexFolder:
         else:
             read = read_vectors(path)
             vectors, labels, ids = read.embeddings, read.labels, read.ids
-        nearest = self.index.search(vectors, k)
         queries = [
             SearchQuery(
                 name=f"{path.name} row {row}" if ids is None else str(ids[row]),
                 kind="vector",
-                labels={level: str(labels[level][row]) for level in self.levels if level in labels},
+                labels={level: str(labels[level][row]) for level in self.about.levels if level in labels},
             )
             for row in range(len(vectors))
         ]
-        return self._answers(queries, nearest.indices, nearest.distances)
+        return self._answers(queries, self.index.search(vectors, k))
 
     def search(self, query: str, k: int) -> list[SearchQuery]:
         """Search for the id of an item, an image file, or a file of vectors, whichever `query` is.
@@ -211,14 +181,13 @@ class IndexFolder:
                 f"a query must be the id of an item, such as {self._some_ids()}, or a file: {query!r} is neither; use "
                 "--text for words."
             )
-        return (self.search_vectors if path.suffix.lower() in VECTOR_SUFFIXES or sharded(path) else self.search_image)(
-            path, k
-        )
+        holds_vectors = path.suffix.lower() in VECTOR_SUFFIXES or sharded(path)
+        return self.search_vectors(path, k) if holds_vectors else self.search_image(path, k)
 
     def _model(self, what: str) -> Embedder:
         """The model of the run, which must still be the one that made the index."""
         run = self._run_for(what)
-        if model_hash(run) != self.index.about["model"]:
+        if model_hash(run) != self.about.model:
             raise ValueError(
                 f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
             )
@@ -228,29 +197,29 @@ class IndexFolder:
         if self.run is None:
             raise ValueError(
                 f"{what} can be embedded for an index of a run only: {self.path} indexes the file "
-                f"{self.index.about['source']}; index it with --run RUN if a run made it, or give a vector."
+                f"{self.about.source}; index it with --run RUN if a run made it, or give a vector."
             )
         return self.run
 
-    def _answers(self, queries: Sequence[SearchQuery], rows: np.ndarray, distances: np.ndarray) -> list[SearchQuery]:
+    def _answers(self, queries: list[SearchQuery], nearest: Nearest) -> list[SearchQuery]:
         """The queries with their neighbours, of which rows below 0 are none."""
-        items = self._read_items(np.unique(rows[rows >= 0]).tolist())
-        for query, near, fars in zip(queries, rows.tolist(), distances.tolist(), strict=True):
+        items = self._read_items(np.unique(nearest.indices[nearest.indices >= 0]).tolist())
+        for query, rows, distances in zip(queries, nearest.indices.tolist(), nearest.distances.tolist(), strict=True):
             query.neighbours = [
                 SearchNeighbour(
                     row=row,
                     id=items[row]["id"],
-                    distance=far,
+                    distance=distance,
                     labels=self._labels(items[row]),
                     split=items[row].get("split"),
                 )
-                for row, far in zip(near, fars, strict=True)
+                for row, distance in zip(rows, distances, strict=True)
                 if row >= 0
             ]
-        return list(queries)
+        return queries
 
     def _labels(self, item: Mapping[str, str]) -> dict[str, str]:
-        return {level: item[level] for level in self.levels}
+        return {level: item[level] for level in self.about.levels}
 
     def _read_items(self, rows: Sequence[int]) -> dict[int, dict[str, str]]:
         """The items of sorted row numbers; only the row groups that hold them are read."""
@@ -273,7 +242,7 @@ class IndexFolder:
         return ", ".join(repr(item["id"]) for item in items.values())
 
     def sheet(
-        self, queries: Sequence[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
+        self, queries: list[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
     ) -> None:
         """Write a page of the queries and what was found, with pictures if the index is of a run.
 
@@ -285,7 +254,7 @@ class IndexFolder:
             OSError: if the page cannot be written.
         """
         # Of a file only the run that made it is known, not where its images lie.
-        pictures = _Pictures(self, data_root) if "data" in self.index.about and self.run is not None else None
+        pictures = _Pictures(self, data_root) if self.about.data is not None and self.run is not None else None
         if pictures is not None:
             for query in queries:
                 query.thumbnail, query.text = preview_record(pictures.of_query(query)).values()
@@ -298,15 +267,15 @@ class IndexFolder:
             recall=self.index.info.recall,
             distance=self.index.info.distance,
             k=k,
-            level=self.index.about.get("level") or (self.levels[-1] if self.levels else None),
+            level=self.about.level or next(reversed(self.about.levels), None),
             images=pictures is not None,
             pixels=pictures is not None and pictures.side <= SHARP_PIXELS,
-            queries=list(queries),
+            queries=queries,
             command=command,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             trivet=trivet.__version__,
         )
-        write_sheet(record, path)
+        write_page("sheet.html", path, {"record": record})
 
 
 class _Pictures:
@@ -384,6 +353,14 @@ def search_folder(
         "k": k,
         "distance": folder.index.info.distance,
         "recall": folder.index.info.recall,
-        "queries": [query.result() for query in queries],
+        "queries": [
+            {
+                "query": query.name,
+                "kind": query.kind,
+                "labels": query.labels,
+                "neighbours": [item.model_dump(include=ANSWER) for item in query.neighbours],
+            }
+            for query in queries
+        ],
         **({} if sheet is None else {"sheet": str(sheet)}),
     }

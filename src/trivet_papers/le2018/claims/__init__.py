@@ -1,7 +1,7 @@
 """Le, Odobez: Theoretical Guarantees of Deep Embedding Losses Under Label Noise (2018).
 
 The statements of sections 3 to 5 and 7 and of the supplement that a computation can decide. The theory is in
-`trivet.label_noise.theory`; here it meets simulation, enumeration and the mining that training uses, and the
+`trivet_papers.le2018.theory`; here it meets simulation, enumeration and the mining that training uses, and the
 equations that are misprinted meet what they must be.
 """
 

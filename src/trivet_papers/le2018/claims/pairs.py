@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trivet.label_noise import theory
-from trivet.label_noise.theory import PairRates
 from trivet.mining import mine
 from trivet.runtime.arrays import Floats
 from trivet_papers.checks import Check, Checker
+from trivet_papers.le2018 import theory
 from trivet_papers.le2018.skews import BETA, MARGIN, distances_of, observed_labels, pairs_of, unit_points
+from trivet_papers.le2018.theory import PairRates
 
 check = Checker("le2018")
 DRAWS, TOLERANCE = 2_000_000, 0.0012  # pairs simulated; over three standard errors of a rate

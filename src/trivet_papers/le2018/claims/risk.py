@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import minimize
 
-from trivet.label_noise import theory
-from trivet.label_noise.theory import PairRates
 from trivet.runtime.arrays import Floats, Integers
 from trivet_papers.checks import Check
+from trivet_papers.le2018 import theory
 from trivet_papers.le2018.claims.pairs import SETTINGS, check, printed_pair_rates
 from trivet_papers.le2018.skews import BETA, MARGIN, distances_of, pairs_of, unit_points
+from trivet_papers.le2018.theory import PairRates
 
 
 def bound_checks() -> Iterator[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -13,8 +13,7 @@ import torch
 from tests import reference
 
 import trivet
-from trivet.label_noise import theory
-from trivet.label_noise.theory import tolerance
+from trivet_papers.le2018 import theory
 
 PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
 
@@ -42,8 +41,6 @@ PAIR_RATES = [
     (100, 0.5, 0.00755025, 0.747474747, 0.244975003),
 ]
 
-
-# K, p, C_+ with the printed equation 8, C_+, C_-, (1 - kappa p)^2, (1 - p)^2; weight 1 / K
 
 # K, s, p, c of the sum, c of the mean, (1 - kappa p)^2
 COEFFICIENTS = [
@@ -88,10 +85,6 @@ def rates_by_counting(table: Sequence[Sequence[float]], priors: Sequence[float])
             if (seen_y == seen_z) != (y == z):
                 wrong[y == z] += priors[y] * priors[z] * table[y][seen_y] * table[z][seen_z]
     return wrong[True] / weight[True], wrong[False] / weight[False]
-
-
-def simulated(p: float, classes: object, draws: int = 10) -> object:
-    return theory.simulated_pair_rates(p, classes, draws=draws, generator=np.random.default_rng(0))
 
 
 def coefficients(truth: list[int], table: Sequence[Sequence[float]], mean: bool) -> list[list[float]]:
@@ -314,7 +307,7 @@ def test_coefficients_of_the_table(
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("chunk", [tolerance.CHUNK, 7])
+@pytest.mark.parametrize("chunk", [theory.CHUNK, 7])
 @pytest.mark.parametrize(
     ("truth", "table"),
     [([0, 1, 0, 2], T3), ([2, 2, 2], T3), ([0, 0, 1, 1, 1], [[0.9, 0.1], [0.4, 0.6]])],
@@ -323,7 +316,7 @@ def test_coefficients_of_the_table(
 def test_coefficients_equal_the_definition(
     truth: list[int], table: list[list[float]], chunk: int, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tolerance, "CHUNK", chunk)
+    monkeypatch.setattr(theory, "CHUNK", chunk)
     found = theory.single_negative_coefficients(truth, table, reduction=reduction)
     np.testing.assert_allclose(found, coefficients(truth, table, reduction == "mean"), rtol=0, atol=1e-14)
 
@@ -346,52 +339,12 @@ def test_factor_of_many_items() -> None:
 
 
 def test_labelings() -> None:
-    found = theory.labelings([1, 0, 2], T3)
+    observed, probability = theory.labelings([1, 0, 2], T3)
     expected = list(product(range(3), repeat=3))
-    assert [tuple(row) for row in found.observed.tolist()] == expected
+    assert [tuple(row) for row in observed.tolist()] == expected
     chances = [T3[1][a] * T3[0][b] * T3[2][c] for a, b, c in expected]
-    assert found.probability.tolist() == close(chances)
-    assert found.probability.sum() == close(1.0)
-
-
-FIXED = {
-    (0, 1): 7, (0, 3): 4, (1, 0): 2, (1, 3): 7, (2, 4): 0, (2, 5): 7, (3, 0): 5, (3, 1): 4, (4, 2): 1, (4, 5): 3,
-    (5, 2): 1, (5, 4): 6, (6, 0): 2, (6, 3): 2,
-}  # fmt: skip
-
-RANDOM = {
-    (0, 3): [2, 7], (0, 6): [2, 4, 5, 7], (1, 0): [2], (1, 3): [2], (1, 6): [2, 4, 5, 7], (2, 4): [0, 1, 3],
-    (2, 5): [0, 1, 3, 7], (3, 0): [2, 4], (3, 1): [2, 4], (3, 6): [2, 4, 5, 7], (4, 2): [3], (4, 5): [3],
-    (5, 2): [3, 6], (6, 0): [2, 4, 5, 7], (6, 1): [2, 4, 5, 7], (6, 3): [2, 4, 5, 7],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("distance", "of_fixed", "of_random"),
-    [
-        ("euclidean", 0.072667823421, 0.575915706867),
-        ("squared_euclidean", 0.053007487069, 1.127439250116),
-    ],
-)
-def test_semihard_sampling_of_the_vectors(distance: str, of_fixed: float, of_random: float) -> None:
-    options = {"distance": distance, "positives": "all", "margin": 0.2}
-    fixed = trivet.mine(ROWS, LABELS, negatives="semihard-hardest", **options)
-    assert {(a, p): n for a, p, n in zip(*(index.tolist() for index in fixed), strict=True)} == FIXED
-    loss = trivet.TripletLoss(negatives="semihard-hardest", reduction="mean", **options)
-    assert loss(ROWS, LABELS).item() == close(of_fixed)
-    plain = reference.batch(reference.V8, reference.V8_LABELS, distance)
-    candidates = RANDOM if distance == "euclidean" else RANDOM | {(2, 5): [0, 1, 3]}
-    drawn: dict[tuple[int, int], set[int]] = {}
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        found = trivet.mine(ROWS, LABELS, negatives="violating", generator=generator, **options)
-        for a, p, n in zip(*(index.tolist() for index in found), strict=True):
-            drawn.setdefault((a, p), set()).add(n)
-    assert {pair: sorted(items) for pair, items in drawn.items()} == candidates
-    means = [
-        sum(plain.d(a, p) - plain.d(a, n) + 0.2 for n in items) / len(items) for (a, p), items in candidates.items()
-    ]
-    assert sum(means) / len(means) == close(of_random)
+    assert probability.tolist() == close(chances)
+    assert probability.sum() == close(1.0)
 
 
 def test_partition_of_the_vectors() -> None:
@@ -421,59 +374,3 @@ def test_residual_multipliers() -> None:
     assert found.noisy_only_positive.tolist() == close([q * eta / classes for eta in as_negative])
     assert found.noisy_only_negative.tolist() == close([q * eta / classes for eta in as_positive])
     assert theory.residual_ratio([0.4, 1.0]).tolist() == close([1 / (1 / 0.4 - 1), math.inf])
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: theory.pair_noise_rates(1.2, 3), r"noise_rate must lie in \[0, 1\]: got 1.2"),
-        (lambda: theory.pair_noise_rates(np.nan, 3), r"noise_rate must lie in \[0, 1\]: got nan"),
-        (lambda: theory.pair_noise_rates(0.2, [3, 1]), "num_classes must be whole .* at least 2: got 1"),
-        (lambda: theory.pair_noise_rates(0.2, 2.5), "num_classes must be whole .* at least 2: got 2.5"),
-        (lambda: theory.negative_weight(np.inf, 5), "num_classes must be whole and at least 2: got inf"),
-        (lambda: theory.negative_weight(5, 1), "samples_per_class must be whole .* at least 2: got 1"),
-        (lambda: theory.noise_rate_of_pairs(0.7, 3), "positive_rate must not exceed 1 - 1 / num_classes"),
-        (lambda: theory.class_pair_noise_rates([[0.5, 0.6], [0, 1]]), "rows add up to 1 within 1e-8"),
-        (lambda: theory.class_pair_noise_rates([[-0.1, 1.1], [0, 1]]), "probabilities in"),
-        (lambda: theory.class_pair_noise_rates([[0.5, 0.5]]), r"shape \(K, K\) with K >= 2: got \(1, 2\)"),
-        (lambda: theory.class_pair_noise_rates(T3, [0.5, 0.5]), "priors must be 3 shares"),
-        (lambda: theory.class_pair_noise_rates(T3, [0.5, 0.4, 0.2]), "priors must be 3 shares"),
-        (lambda: theory.class_pair_noise_rates(T3, [0, 1, 0]), "above 0 for at least two classes"),
-        (lambda: theory.auxiliary_loss(2.1, True), r"distances must lie in \[0, 2\].*got 2.1"),
-        (lambda: theory.auxiliary_loss(1.0, 1), "positive must be bool"),
-        (lambda: theory.unhinged_triplet_loss(1.0, 1.0, margin=-1), "margin must be a finite number of at least 0"),
-        (lambda: theory.unhinged_margin_loss(1.0, True, beta=math.nan), "beta must be a finite number of at least 0"),
-        (lambda: theory.risk_factors(theory.pair_noise_rates(0.1, 3), 0), "weight must be finite and above 0: got 0"),
-        (lambda: theory.tolerated_noise_rate(3, -1), "weight must be finite and above 0: got -1"),
-        (lambda: theory.noise_rate_bound(0.5), "skew must be at least 1.*got 0.5"),
-        (lambda: theory.noise_rate_bound(2, least=1), r"least must lie in \[0, 1\): got 1"),
-        (lambda: theory.implied_skew(-0.1), "noise_rate must lie in"),
-        (lambda: theory.skewed_risk_factor(1.1, 2), r"noise_rate must lie in \[0, 1\]: got 1.1"),
-        (lambda: theory.skewed_risk_factor(0.1, [2, 0.9]), "skew must be at least 1.*got 0.9"),
-        (lambda: theory.skewed_risk_factor(0.1, np.inf), "skew must be finite and above 0: got inf"),
-        (lambda: simulated(1.2, 3), r"noise_rate must lie in \[0, 1\]: got 1.2"),
-        (lambda: simulated(0.2, 1), "num_classes must be whole and at least 2: got 1"),
-        (lambda: simulated(0.2, 2.0), "num_classes must be a whole number"),
-        (lambda: simulated(0.2, 3, draws=0), "draws must be a whole number of at least 1: got 0"),
-        (lambda: theory.labelings([0, 3], T3), "labels must be integers from 0 to 2"),
-        (lambda: theory.labelings([0.0, 1.0], T3), "labels must be integers from 0 to 2"),
-        (lambda: theory.labelings([0] * 12, T3), r"must not exceed 262144: got 3 \*\* 12"),
-        (lambda: theory.single_negative_coefficients([0, 1], T3, reduction="max"), "reduction = 'max' is not known"),
-        (
-            lambda: theory.single_negative_factor(0.1, num_classes=3, samples_per_class=1),
-            "samples_per_class must be whole",
-        ),
-        (
-            lambda: theory.single_negative_factor(0.1, num_classes=2.0, samples_per_class=2),
-            "num_classes must be a whole",
-        ),
-        (lambda: theory.margin_partition(1.0, True, margin=0), "margin must be above 0: got 0"),
-        (lambda: theory.margin_partition(1.0, True, margin=math.inf), "margin must be a finite number"),
-        (lambda: theory.residual_multipliers(0.1, 5, positive_skew=1, negative_skew=2), "must not exceed the largest"),
-        (lambda: theory.residual_ratio(0), "gamma must be finite and above 0"),
-        (lambda: theory.residual_ratio(1.5), r"gamma must lie in \[0, 1\]: got 1.5"),
-    ],
-)
-def test_numbers_out_of_range(call: Callable[[], object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        call()
