@@ -63,7 +63,9 @@ def test_a_file_by_its_only_label_column() -> None:
     assert made.nearer == (mined.to_negative < mined.to_positive).mean()
     assert made.to_negative == pytest.approx(mined.to_negative.mean())
     written = json.loads(pq.read_schema("mined.parquet").metadata[b"trivet.mined"])
-    assert written == {name: value for name, value in made.items() if name not in ("output", "chunks", "reused")}
+    assert written == {
+        name: value for name, value in made.as_json().items() if name not in ("output", "chunks", "reused")
+    }
     assert sorted(path.name for path in Path().iterdir()) == ["items.npz", "mined.parquet", "others.npz"]
 
 

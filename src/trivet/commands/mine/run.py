@@ -130,8 +130,11 @@ def mine_file(
         numbers = (*numbers, *(() if listed_pairs is None else (listed_pairs,)))
         settings = {"distance": distance, "kind": kind, "recall": recall, **asdict(rules)}
         key = fingerprint([trivet.__version__, CHUNK, settings, *blocks, *numbers])
-        build = partial(build_index, items.embeddings, distance=distance, kind=kind, recall=recall, seed=rules.seed)
-        index = _index(folder, key, build)
+        index = _index(
+            folder,
+            key,
+            lambda: build_index(items.embeddings, distance=distance, kind=kind, recall=recall, seed=rules.seed),
+        )
         chunks = list(enumerate(spans(len(rows), CHUNK)))
         chunk_files = [folder / f"part-{number:05d}.parquet" for number, _ in chunks]
         reused = sum(item.is_file() for item in chunk_files)
