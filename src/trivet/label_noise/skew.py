@@ -99,9 +99,9 @@ def json_values(value: Any) -> Any:
         number, *ends = map(json_values, value)
         return {"value": number, "interval": ends}
     if is_dataclass(value):
-        return {name: json_values(part) for name, part in vars(value).items()}
+        return {name: json_values(item) for name, item in vars(value).items()}
     if isinstance(value, np.ndarray | tuple):
-        return [json_values(part) for part in np.asarray(value).tolist()]
+        return [json_values(item) for item in np.asarray(value).tolist()]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

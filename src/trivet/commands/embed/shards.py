@@ -70,8 +70,8 @@ def columns_of(datasets: dict[str, Dataset], spans: Sequence[slice] | None = Non
     """The columns of the items, or of some of them by their places in each part."""
     columns = item_columns(list(datasets.values()), spans)
     if "" not in datasets:
-        places = [slice(None)] * len(datasets) if spans is None else spans
-        sizes = [len(range(*span.indices(len(data)))) for data, span in zip(datasets.values(), places, strict=True)]
+        slices = [slice(None)] * len(datasets) if spans is None else spans
+        sizes = [len(range(*span.indices(len(data)))) for data, span in zip(datasets.values(), slices, strict=True)]
         columns["split"] = np.repeat(np.array([*datasets], np.str_), sizes)
     return columns
 

@@ -47,7 +47,7 @@ class MiningIndex(Record):
 
 
 class MiningResult(Record):
-    """What was mined and how; means over the triplets are None where there is none.
+    """Settings and counts of a mining; means over the triplets are None where there is none.
 
     Attributes:
         rules, counts: `MiningRules` and `MiningCounts`.
