@@ -35,7 +35,6 @@ from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.batch_norm import SharedBatchNorm, normalises_batches
 from trivet.training.distributed.process_group import ProcessGroup, lost_peers, process_slices
-from trivet.training.distributed.shared_batches import BatchMemory, SharedBatch, SharedBuffers
 from trivet.training.optimizer import make_optimizer, move_optimizer
 from trivet.training.precision import Precision, device_of
 from trivet.training.schedule import rate_factor
@@ -45,11 +44,10 @@ AGAIN = 2.0  # seconds within which a second signal is the first one once more: 
 RANK_STREAM = 4  # of the random numbers of a step, from which on each process but the main one has a stream
 
 
-class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
+class Batches(IterableDataset[tuple[Tensor, ...]]):
     """Images and labels of step after step, from `start` on; a batch is a pure function of the seed and the step.
 
     Images are decoded one batch ahead, by threads of the process that iterates, which end with the iteration.
-    A worker of a DataLoader sends them as parcels, which arrive as the same tuples.
 
     Args:
         fine: a level inside the classes of `level`; its labels then follow as a third tensor.
@@ -74,21 +72,19 @@ class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
-        self.arrivals = SharedBuffers()
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...] | SharedBatch]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        memory = None if worker is None else BatchMemory(self.arrivals.name)
         with Decoders() as decoders:
             begun: deque[Callable[[], tuple[Tensor, ...]]] = deque()
             for step in range(self.start + first, self.steps, stride):
                 # Before the last one is waited for: threads that find nothing left of it go on with this one.
                 begun.append(self._begin(step, decoders))
                 if len(begun) == 2:
-                    yield _sent(begun.popleft()(), memory)
+                    yield begun.popleft()()
             if begun:
-                yield _sent(begun.popleft()(), memory)
+                yield begun.popleft()()
 
     def _begin(self, step: int, decoders: Decoders) -> Callable[[], tuple[Tensor, ...]]:
         """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
@@ -103,10 +99,6 @@ class Batches(IterableDataset[tuple[Tensor, ...] | SharedBatch]):
         else:
             images = partial(inputs.batch, index[rows])
         return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
-
-
-def _sent(batch: tuple[Tensor, ...], memory: BatchMemory | None) -> tuple[Tensor, ...] | SharedBatch:
-    return batch if memory is None else memory.pack(batch[0], batch[1:])
 
 
 class NotFiniteError(ValueError):
