@@ -29,7 +29,7 @@ from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, SURPLUS, Outcome, open_study
 from trivet.commands.train.run import train
 from trivet.runtime.safe_read import parse_toml
-from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import load_splits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.small_sweep import write_vectors

@@ -50,8 +50,7 @@ from trivet.collapse.significance import compare, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits, find_root
 from trivet.distances import as_classes
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import NotFiniteError, fit

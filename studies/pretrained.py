@@ -16,8 +16,7 @@ from pathlib import Path
 from trivet.metrics import retrieve
 from trivet.models import Embedder
 from trivet.training import RunConfig
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import first_task
+from trivet.training.components import first_task, load_splits
 from trivet.training.embed_dataset import embed
 from trivet.training.loop import fit
 

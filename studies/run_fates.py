@@ -59,10 +59,9 @@ from trivet.datasets.download import find_root
 from trivet.datasets.folder import load_images
 from trivet.metrics import retrieve
 from trivet.reports.run_record import RunRecord
-from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import load_splits, untrained
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
-from trivet.training.initial_network import untrained
 from trivet.training.run_folder import RunFolder, trained_model
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -28,8 +28,7 @@ from trivet.datasets.label_noise import add_noise
 from trivet.io.atomic_files import claimed, write_json
 from trivet.models import TextNetworkConfig
 from trivet.runtime.progress import reporter, show_progress, work
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model

@@ -419,15 +419,16 @@ def test_processes_agree_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def all_reduce(value: Tensor) -> None:
         sums.append(value.item())
-        value += others
+        value += others[-1]
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    others = 0.0
-    watch = LossWatch(monitor(), Pull(), lambda: 0)
-    assert [watch.agree(step == 2, torch.device("cpu")) for step in range(1, 6)] == [False] * 4 + [True]
-    assert sums == [1.0]
-    others = 1.0
-    watch = LossWatch(monitor(), Pull(), lambda: 0)
-    assert [watch.agree(False, torch.device("cpu")) for _ in range(5)] == [False] * 4 + [True]
+    others: list[float] = []
+    for elsewhere, mine in ((0.0, 2), (1.0, None)):
+        others.append(elsewhere)
+        watch: LossWatch[nn.Module] = LossWatch(monitor())
+        watch.begin(Pull(), lambda: 0)
+        agreed = [watch.agree(step == mine, torch.device("cpu")) for step in range(1, 6)]
+        assert agreed == [False] * 4 + [True]
+    assert sums == [1.0, 0.0]

@@ -97,7 +97,8 @@ def test_a_copy_of_a_watched_loss_is_not_watched(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_callback_holds_during_training_can_be_copied(way: str) -> None:
     monitor, loss = CollapseMonitor(every=1), make("contrastive")
-    watch = LossWatch(monitor, loss, lambda: 0)
+    watch: LossWatch[Any] = LossWatch(monitor)
+    watch.begin(loss, lambda: 0)
     called(loss)
     assert WAYS[way](watch).checks() == watch.checks() != []
     watch.end(warn=False)

@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from trivet.models import ModelConfig, build
 from trivet.training import RunConfig
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.run_folder import RunFolder
 from trivet.training.trainer import Trainer
 

@@ -24,9 +24,8 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import retrieve_levels
 from trivet.models import Embedder
 from trivet.training import RunConfig
-from trivet.training.checkpoint import fingerprint
-from trivet.training.checkpoint_selection import CheckpointSelection, Scores, load_splits, lower_end, patience_end
-from trivet.training.components import Components
+from trivet.training.checkpoint_selection import CheckpointSelection, Scores, lower_end, patience_end
+from trivet.training.components import Components, load_splits, run_fingerprint
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
 from trivet.training.trainer import Trainer
@@ -278,7 +277,7 @@ def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
     splits = load_splits(config, None)
 
     def known(*changes: str) -> str:
-        return fingerprint(settings(file, *changes), splits)
+        return run_fingerprint(settings(file, *changes), splits)
 
     assert known() == known("choosing.patience=9", 'training.loggers=["wandb"]')
     assert known() != known("choosing.measure=recall@1")

@@ -4,8 +4,7 @@ import pytest
 
 from trivet.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.dimension_check import check_width, too_narrow
 

@@ -14,8 +14,8 @@ from trivet.datasets import DigitsConfig, load
 from trivet.distances import unit_rows
 from trivet.models import ModelConfig, build
 from trivet.training import RunConfig
+from trivet.training.components import untrained
 from trivet.training.embed_dataset import embed
-from trivet.training.initial_network import untrained
 
 NAME = "timm:resnet10t"
 

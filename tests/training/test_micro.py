@@ -15,8 +15,7 @@ from torch import Tensor
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.training import RunConfig
-from trivet.training.checkpoint import fingerprint
-from trivet.training.components import Components, first_task
+from trivet.training.components import Components, first_task, run_fingerprint
 from trivet.training.loop import Learner, fit
 from trivet.training.run_folder import RunFolder
 
@@ -127,5 +126,5 @@ def test_the_settings_are_checked_and_a_run_without_them_is_the_same_as_ever() -
     assert [config(batch={"micro": micro}).batch.piece_size for micro, _ in shapes] == [size for _, size in shapes]
     settings = config(batch={"micro": None})
     splits = load(settings.data, None)
-    assert fingerprint(settings, splits) != fingerprint(config(), splits)
+    assert run_fingerprint(settings, splits) != run_fingerprint(config(), splits)
     assert "micro" not in settings.model_dump(mode="json", exclude_none=True)["batch"]

@@ -19,8 +19,7 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
 from trivet.knn.hard_negatives import MiningRules
 from trivet.training import RunConfig
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components, make_batches
+from trivet.training.components import Components, load_splits, make_batches
 
 DRAW = np.random.default_rng(0)
 KIND = np.arange(96) % 8

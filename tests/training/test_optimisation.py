@@ -21,8 +21,8 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.models import Embedder, ModelConfig, build
 from trivet.training import RunConfig, TrainingConfig
-from trivet.training.checkpoint_selection import load_splits, make_selection
-from trivet.training.components import Components, check_before_data, first_task, in_steps
+from trivet.training.checkpoint_selection import make_selection
+from trivet.training.components import Components, check_before_data, first_task, in_steps, load_splits
 from trivet.training.config import ChoosingConfig
 from trivet.training.loop import fit
 from trivet.training.optimizer import make_optimizer, parameter_groups

@@ -27,8 +27,7 @@ from trivet.losses import MatryoshkaLoss
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics import retrieve
 from trivet.training import RunConfig
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components, make_loss
+from trivet.training.components import Components, load_splits, make_loss
 from trivet.training.dimension_check import check_width
 from trivet.training.run_folder import RunFolder
 

@@ -15,8 +15,7 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits, load
 from trivet.models import load_model
 from trivet.training import RunConfig
-from trivet.training.checkpoint import fingerprint
-from trivet.training.components import Components
+from trivet.training.components import Components, run_fingerprint
 from trivet.training.probe import ProbeItems, probe_items
 from trivet.training.run_folder import RunFolder
 from trivet.training.trainer import Trainer
@@ -80,7 +79,7 @@ def test_training_items_are_left_out_where_the_settings_say_so(
     parts = Components(config(guard=guard), splits)
     assert set(parts.items.ids) == set(splits.train.ids) - set(found.items.ids)
     assert f"left out of training, so that {left_out} fewer are trained on" in parts.notes[-1]
-    assert fingerprint(config(guard=guard), splits) != fingerprint(config(), splits)
+    assert run_fingerprint(config(guard=guard), splits) != run_fingerprint(config(), splits)
 
 
 def test_the_validation_part_is_asked_where_there_is_one() -> None:
@@ -90,7 +89,9 @@ def test_the_validation_part_is_asked_where_there_is_one() -> None:
     assert found is not None
     assert (found.split, len(found.rows)) == ("validation", 0)
     assert set(found.items.ids) <= set(splits.evaluation["validation"].ids)
-    assert fingerprint(settings, splits) == fingerprint(settings.model_copy(update={"guard": config().guard}), splits)
+    assert run_fingerprint(settings, splits) == run_fingerprint(
+        settings.model_copy(update={"guard": config().guard}), splits
+    )
 
 
 @pytest.mark.parametrize("validation", [False, True], ids=["left out", "validation"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trivet.io.atomic_files import claimed
-from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import load_splits
 from trivet.training.loop import NotFiniteError
 from trivet_papers import runs
 from trivet_papers.experiment import Arm, Experiment, Recipe, arms

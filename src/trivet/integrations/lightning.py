@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import lightning
@@ -14,16 +12,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
-from trivet.integrations.watch import (
-    LOGGED,
-    Action,
-    HoldoutProbe,
-    LossWatch,
-    check_action,
-    check_measures,
-    summary,
-    warn_of,
-)
+from trivet.integrations.watch import LOGGED, Action, LossWatch
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import recall_at_k
@@ -105,22 +94,15 @@ class MonitorCallback(lightning.Callback):
     what was found, which the logger "trivet" also gets, at level INFO. A checkpoint holds the state of
     the monitor, and `trainer.fit(..., ckpt_path=...)` goes on from it.
 
-    With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
-    called with. Warnings, loggers and checkpoints are those of the first process; with "stop", an event of any process
-    ends the training of all within `monitor.every` batches.
+    With several processes loggers and checkpoints are those of the first one.
 
     Args:
-        monitor: of this training alone.
+        monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the module.
         loss: name of the submodule of the LightningModule that is called as loss(embeddings, labels), such as "loss"
             or "criterion.triplet".
-        action: what an event does: "warn", or "stop" to end the training after the step, too.
-        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
-        probe: gives, of the LightningModule, the embeddings and labels of some hundred held-out items, and finer labels
-            if there are any: the same items each time, of which nothing is trained on. The module is in evaluation mode
-            meanwhile, without gradients. See `CollapseMonitor.update`. With several processes each asks its own.
 
     Raises:
-        ValueError: if `action` or a measure is not known; when the training begins, if there is no such submodule.
+        ValueError: as `LossWatch`; when the training begins, if there is no such submodule.
 
     Example:
         >>> monitor = CollapseMonitor()
@@ -136,11 +118,8 @@ class MonitorCallback(lightning.Callback):
         measures: Sequence[str] = LOGGED,
         probe: Callable[[lightning.LightningModule], Sequence[Array]] | None = None,
     ) -> None:
-        check_action(action)
-        check_measures(measures)
-        self.probe = probe
-        self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
-        self._watch: LossWatch | None = None
+        self.monitor, self.loss = monitor, loss
+        self._watch = LossWatch(monitor, action, measures, probe)
 
     @property
     def state_key(self) -> str:
@@ -149,54 +128,40 @@ class MonitorCallback(lightning.Callback):
 
     def summary(self) -> str:
         """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
-        return summary(self.monitor)
+        return self._watch.summary()
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         _submodule(pl_module, self.loss)
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
-        loss = _submodule(pl_module, self.loss)
-        holdout = None if self.probe is None else HoldoutProbe(pl_module, partial(self.probe, pl_module))
-        self._watch = LossWatch(self.monitor, loss, lambda: trainer.global_step, self.measures, holdout)
+        self._watch.begin(_submodule(pl_module, self.loss), lambda: trainer.global_step, pl_module)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._watch is None:
+        if not self._watch.active:
             return
         for row in (*self._watch.calls(), *self._watch.checks()):
             step = int(row.pop("step"))
             for logger in trainer.loggers:
                 logger.log_metrics({f"collapse/{name}": value for name, value in row.items()}, step=step)
-        stopping = self.action == "stop"
-        events = self._watch.events()
-        if trainer.is_global_zero:
-            for event in events:
-                warn_of(event, stopping=stopping)
-        if stopping and self._watch.agree(bool(events), pl_module.device):
-            if trainer.is_global_zero and not self.monitor.events:
-                warnings.warn("Training stops: another process reported an event.", stacklevel=1)
+        if self._watch.stops(main=trainer.is_global_zero, device=pl_module.device):
             trainer.should_stop = True
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        self._end(warn=False)
+        self._watch.end(warn=False)
 
     def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        self._end(warn=trainer.is_global_zero)
+        self._watch.end(warn=trainer.is_global_zero)
 
     def state_dict(self) -> dict[str, Any]:
         return self.monitor.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.monitor.load_state_dict(state_dict)
-
-    def _end(self, *, warn: bool) -> None:
-        if self._watch is not None:
-            self._watch.end(warn=warn)
-            self._watch = None
 
 
 def _submodule(module: nn.Module, name: str) -> nn.Module:

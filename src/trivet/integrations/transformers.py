@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.distances import Array
-from trivet.integrations.watch import (
-    LOGGED,
-    Action,
-    HoldoutProbe,
-    LossWatch,
-    check_action,
-    check_measures,
-    summary,
-    warn_of,
-)
+from trivet.integrations.watch import LOGGED, Action, LossWatch
 from trivet.io.atomic_files import clear_left, write_atomic
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
@@ -49,25 +39,16 @@ class MonitorTrainerCallback(TrainerCallback):
     `collapse_monitor-0.json`, and a resumed training goes on from it; that of a second callback of this kind is
     `collapse_monitor2-0.json`, in the order in which the trainer calls them.
 
-    With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
-    called with, and keeps its own state. Warnings are those of the first process; with "stop", an event of any process
-    ends the training of all within `monitor.every` steps.
-
-    The checkpoint that is resumed is sought in `output_dir`. The Trainer tells callbacks nothing of an exception: after
-    one, the loss is watched until the next training.
+    The checkpoint that is resumed is sought in `output_dir`. With several processes each one keeps its own state. The
+    Trainer tells callbacks nothing of an exception: after one, the loss is watched until the next training.
 
     Args:
-        monitor: of this training alone.
+        monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the model.
         loss: the module that is called as loss(embeddings, labels), in the model or outside of it.
-        action: what an event does: "warn", or "stop" to end the training after the step, too.
-        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
-        probe: gives, of the model of the Trainer, the embeddings and labels of some hundred held-out items, and finer
-            labels if there are any: the same items each time, of which nothing is trained on. The model is in
-            evaluation mode meanwhile, without gradients. See `CollapseMonitor.update`.
 
     Raises:
-        ValueError: if `action` or a measure is not known; when the training begins, if the loss has parameters that are
-            neither in the model nor in the optimiser, and so would stay as they are: see `LossTrainerCallback`.
+        ValueError: as `LossWatch`; when the training begins, if the loss has parameters that are neither in the model
+            nor in the optimiser, and so would stay as they are: see `LossTrainerCallback`.
 
     Example:
         >>> MonitorTrainerCallback(CollapseMonitor(), model.loss).add_to(trainer)  # doctest: +SKIP
@@ -82,16 +63,13 @@ class MonitorTrainerCallback(TrainerCallback):
         measures: Sequence[str] = LOGGED,
         probe: Callable[[nn.Module], Sequence[Array]] | None = None,
     ) -> None:
-        check_action(action)
-        check_measures(measures)
-        self.probe = probe
         if not isinstance(loss, nn.Module):
             raise ValueError(
                 f"loss must be the module called as loss(embeddings, labels): got {loss!r}; pass the module, such as "
                 "model.loss."
             )
-        self.monitor, self.loss, self.action, self.measures = monitor, loss, action, measures
-        self._watch: LossWatch | None = None
+        self.monitor, self.loss = monitor, loss
+        self._watch = LossWatch(monitor, action, measures, probe)
         self._name = "collapse_monitor"
 
     def add_to(self, trainer: Trainer) -> None:
@@ -104,32 +82,20 @@ class MonitorTrainerCallback(TrainerCallback):
 
     def summary(self) -> str:
         """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
-        return summary(self.monitor)
+        return self._watch.summary()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        self._end(warn=False)
+        self._watch.end(warn=False)
         self._name = f"collapse_monitor{_number(self, state)}"
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        holdout, model = None, others.get("model")
-        if self.probe is not None and model is not None:
-            holdout = HoldoutProbe(model, partial(self.probe, model))
-        self._watch = LossWatch(self.monitor, self.loss, lambda: state.global_step, self.measures, holdout)
+        self._watch.begin(self.loss, lambda: state.global_step, others.get("model"))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        if self._watch is None:
-            return
-        stopping = self.action == "stop"
-        events = self._watch.events()
-        if state.is_world_process_zero:
-            for event in events:
-                warn_of(event, stopping=stopping)
-        if stopping and self._watch.agree(bool(events), args.device):
-            if state.is_world_process_zero and not self.monitor.events:
-                warnings.warn("Training stops: another process reported an event.", stacklevel=1)
+        if self._watch.active and self._watch.stops(main=state.is_world_process_zero, device=args.device):
             control.should_training_stop = True
 
     def on_log(
@@ -140,7 +106,7 @@ class MonitorTrainerCallback(TrainerCallback):
         logs: dict[str, float] | None = None,
         **others: Any,
     ) -> None:
-        if self._watch is None:
+        if not self._watch.active:
             return
         checks, calls = self._watch.checks(), self._watch.calls()
         measures = {f"collapse/{name}": value for name, value in (checks[-1] if checks else {}).items()}
@@ -165,7 +131,7 @@ class MonitorTrainerCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        self._end(warn=state.is_world_process_zero)
+        self._watch.end(warn=state.is_world_process_zero)
 
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
         path = _path(args, state, self._name, "json")
@@ -181,11 +147,6 @@ class MonitorTrainerCallback(TrainerCallback):
                 "training.",
                 stacklevel=1,
             )
-
-    def _end(self, *, warn: bool) -> None:
-        if self._watch is not None:
-            self._watch.end(warn=warn)
-            self._watch = None
 
 
 class LossTrainerCallback(TrainerCallback):

@@ -5,135 +5,118 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Generic, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
-from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
+from trivet.collapse.monitor import SERIES, CollapseMonitor
 from trivet.collapse.probe import Probe
 from trivet.distances import Array
 from trivet.runtime.arguments import check_name
 
 Action = Literal["warn", "stop"]
+Network = TypeVar("Network", bound=nn.Module)
 log = logging.getLogger("trivet")
-ACTIONS: tuple[Action, ...] = ("warn", "stop")
 LOGGED = ("recall", "relative_spread", "hard", "active", "risk")
 """The measures that are logged unless others are asked for."""
+PROBED = {"step": "step", "recall": "probe_recall", "fine_recall": "probe_fine_recall"}
 
 
-def check_action(action: str) -> None:
-    """Raises ValueError if `action` is not known."""
-    if action not in ACTIONS:
-        raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
+class LossWatch(Generic[Network]):
+    """A monitor on a loss while it trains, from `begin` to `end`; what the monitor saw before is not new.
 
-
-class HoldoutProbe:
-    """A probe of a network in training: embeds held-out items in evaluation mode, and leaves it in the mode it was in.
+    With several processes each one watches its own part of the batch, also for a loss with gather=True, which it is
+    called with.
 
     Args:
-        network: gives embeddings `(M, d)`; a module, whose mode is changed meanwhile.
-        embed: gives `(embeddings, labels)` or `(embeddings, labels, fine)`, the same items each time.
-    """
+        monitor: of this training alone.
+        action: what an event does, beside a warning of the first process: nothing, or with "stop" end the training
+            after the step; an event of any process ends that of all within `monitor.every` steps.
+        measures: names of those to log, of `trivet.collapse.monitor.SERIES`.
+        probe: gives, of the network, the embeddings and labels of some hundred held-out items, and finer labels if
+            there are any: the same items each time, of which nothing is trained on. The network is in evaluation mode
+            meanwhile, without gradients. See `CollapseMonitor.update`. Each process asks its own.
 
-    def __init__(self, network: nn.Module, embed: Probe) -> None:
-        self._network, self._embed = network, embed
-
-    @torch.no_grad()
-    def __call__(self) -> Sequence[Array]:
-        modes = {module: module.training for module in self._network.modules()}
-        self._network.eval()
-        try:
-            return self._embed()
-        finally:
-            for module, training in modes.items():
-                module.training = training
-
-
-def check_measures(measures: Sequence[str]) -> None:
-    """Raises ValueError if the monitor has no measure of such a name."""
-    for name in measures:
-        check_name(name, SERIES[1:], name="measures")
-
-
-def summary(monitor: CollapseMonitor) -> str:
-    """A line on a monitor: its events, and the recall@1 of the probe."""
-    steps, probed = monitor.series["step"], monitor.probing.series
-    if not steps:
-        return "The monitor saw no batch."
-    events = ", ".join(f"{event.kind} at step {event.step}" for event in monitor.events) or "no event"
-    text = f"The monitor found {events} in {len(steps)} looks, the last at step {steps[-1]:.0f}"
-    if not probed["step"]:
-        return f"{text}; it had no probe."
-    calls, recall = len(probed["step"]), probed["recall"]
-    if calls == 1:
-        return f"{text}; it asked the probe once, before training: recall@1 {100 * recall[0]:.1f} %."
-    return (
-        f"{text}; it asked the probe {calls} times: recall@1 {100 * recall[0]:.1f} % at step {probed['step'][0]:.0f}, "
-        f"{100 * recall[-1]:.1f} % at step {probed['step'][-1]:.0f}."
-    )
-
-
-class LossWatch:
-    """A monitor on a loss while it trains, until `end`; what the monitor saw before is not new.
-
-    Args:
-        step: gives the optimiser steps done.
-        measures: those to tell of each look.
-        probe: what the monitor may ask, see `CollapseMonitor.update`; now, before anything is trained, the first time.
-
-    Attributes:
-        monitor: it.
+    Raises:
+        ValueError: if `action` or a measure is not known.
     """
 
     def __init__(
         self,
         monitor: CollapseMonitor,
-        loss: nn.Module,
-        step: Callable[[], int],
+        action: Action = "warn",
         measures: Sequence[str] = LOGGED,
-        probe: Probe | None = None,
+        probe: Callable[[Network], Sequence[Array]] | None = None,
     ) -> None:
-        self.monitor, self.measures = monitor, ("step", *measures)
-        self._calls = len(monitor.probing.series["step"])  # before it is asked for the first time, here or by a look
-        self._handle = monitor.watch(loss, step=step, probe=probe)
+        if action not in ("warn", "stop"):
+            raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
+        for name in measures:
+            check_name(name, SERIES[1:], name="measures")
+        self.monitor, self.action, self._probe = monitor, action, probe
+        self._measures = {name: name for name in ("step", *measures)}
+        self._handle: RemovableHandle | None = None
+
+    @property
+    def active(self) -> bool:
+        """True from `begin` to `end`."""
+        return self._handle is not None
+
+    def begin(self, loss: nn.Module, step: Callable[[], int], network: Network | None = None) -> None:
+        """Watch a loss from now on, and ask the probe for the first time.
+
+        Args:
+            step: gives the optimiser steps done.
+            network: what the probe is of.
+        """
+        probe: Probe | None = None
+        if self._probe is not None and network is not None:
+            probe = partial(_held_out, network, partial(self._probe, network))
+        self._calls = len(self.monitor.probing.series["step"])
+        self._handle = self.monitor.watch(loss, step=step, probe=probe)
         if probe is not None:
-            monitor.begin(probe, step=step())
-        self._checks, self._events = len(monitor.series["step"]), len(monitor.events)
+            self.monitor.begin(probe, step=step())
+        self._checks, self._events = len(self.monitor.series["step"]), len(self.monitor.events)
         self._agreements = 0
         self._event_occurred = False
 
     def checks(self) -> list[dict[str, float]]:
         """The looks since the last call: "step" and the measures, those that are finite numbers."""
-        series = self.monitor.series
-        count = len(series["step"])
+        count = len(self.monitor.series["step"])
         first = self._checks if self._checks <= count else 0  # fewer: the monitor began anew
         self._checks = count
-        return [
-            {name: series[name][record] for name in self.measures if math.isfinite(series[name][record])}
-            for record in range(first, count)
-        ]
+        return _rows(self.monitor.series, self._measures, first)
 
     def calls(self) -> list[dict[str, float]]:
         """The calls of the probe since the last time: "step", "probe_recall", for finer classes "probe_fine_recall"."""
         series = self.monitor.probing.series
         first, self._calls = self._calls, len(series["step"])
-        return [
-            {"step": series["step"][call]}
-            | {
-                f"probe_{name}": series[name][call]
-                for name in ("recall", "fine_recall")
-                if math.isfinite(series[name][call])
-            }
-            for call in range(first, self._calls)
-        ]
+        return _rows(series, PROBED, first)
 
-    def events(self) -> list[Event]:
-        """The events since the last call."""
+    def stops(self, *, main: bool, device: torch.device) -> bool:
+        """True if the training is to stop; to be called after each step, by all processes.
+
+        Args:
+            main: whether this process warns of the events since the last call.
+            device: where processes exchange whether they have seen one.
+        """
         first, self._events = self._events, len(self.monitor.events)
-        return self.monitor.events[first:]
+        events, stopping = self.monitor.events[first:], self.action == "stop"
+        for event in events if main else ():
+            warnings.warn(
+                f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Last healthy step: "
+                f"{event.healthy}." + (" Training stops." if stopping else ""),
+                stacklevel=3,
+            )
+        if not stopping or not self.agree(bool(events), device):
+            return False
+        if main and not self.monitor.events:
+            warnings.warn("Training stops: another process reported an event.", stacklevel=1)
+        return True
 
     def agree(self, event: bool, device: torch.device) -> bool:
         """True if any process has seen an event; to be called after each step, by all processes.
@@ -152,8 +135,11 @@ class LossWatch:
 
     def end(self, *, warn: bool) -> None:
         """Leave the loss alone and log what was found; `warn` if it was trained with and no batch of it was seen."""
+        if self._handle is None:
+            return
         self._handle.remove()
-        log.info(summary(self.monitor))
+        self._handle = None
+        log.info(self.summary())
         if warn and not self.monitor.series["step"]:
             warnings.warn(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
@@ -161,11 +147,39 @@ class LossWatch:
                 stacklevel=3,
             )
 
+    def summary(self) -> str:
+        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
+        steps, probed = self.monitor.series["step"], self.monitor.probing.series
+        if not steps:
+            return "The monitor saw no batch."
+        events = ", ".join(f"{event.kind} at step {event.step}" for event in self.monitor.events) or "no event"
+        text = f"The monitor found {events} in {len(steps)} looks, the last at step {steps[-1]:.0f}"
+        if not probed["step"]:
+            return f"{text}; it had no probe."
+        calls, recall = len(probed["step"]), [f"{100 * value:.1f} %" for value in probed["recall"]]
+        if calls == 1:
+            return f"{text}; it asked the probe once, before training: recall@1 {recall[0]}."
+        return (
+            f"{text}; it asked the probe {calls} times: recall@1 {recall[0]} at step {probed['step'][0]:.0f}, "
+            f"{recall[-1]} at step {probed['step'][-1]:.0f}."
+        )
 
-def warn_of(event: Event, *, stopping: bool) -> None:
-    """Warn of an event: what it is, why, and what to change."""
-    warnings.warn(
-        f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Last healthy step: "
-        f"{event.healthy}." + (" Training stops." if stopping else ""),
-        stacklevel=3,
-    )
+
+def _rows(series: Mapping[str, Sequence[float]], names: Mapping[str, str], first: int) -> list[dict[str, float]]:
+    """The finite values of some series, by new names, from a row on."""
+    return [
+        {new: series[name][row] for name, new in names.items() if math.isfinite(series[name][row])}
+        for row in range(first, len(series["step"]))
+    ]
+
+
+@torch.no_grad()
+def _held_out(network: nn.Module, embed: Probe) -> Sequence[Array]:
+    """What a probe gives in evaluation mode; each module is left in the mode it was in."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        return embed()
+    finally:
+        for module, training in modes.items():
+            module.training = training

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,17 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from trivet.datasets import Splits
 from trivet.io.atomic_files import write_atomic
 from trivet.runtime.safe_read import parse_json
 from trivet.training.checkpoint_selection import CheckpointSelection, patience_end
-from trivet.training.config import TO_THE_END, RunConfig
 from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.label_cleaning import LabelCleaning
 from trivet.training.loop import Learner
-from trivet.training.mined_batches import mined_fingerprint
-from trivet.training.probe import probe_items
 from trivet.training.run_folder import RunFolder
 from trivet.training.sampling_log import SamplingLog
 
@@ -160,16 +155,16 @@ def read_state(path: Path) -> dict[str, Any]:
     return _read(path)[1]
 
 
-def trained_to_the_end(config: RunConfig, path: Path) -> bool:
-    """True if a checkpoint is of the last step of the settings, or of that at which patience ended the training.
+def trained_to_the_end(path: Path, *, steps: int, patience: int | None) -> bool:
+    """True if a checkpoint is of the last step of a run, or of that at which patience ended the training.
 
     Raises:
         ValueError: if the file is broken.
     """
-    if step_of(path) >= config.training.num_steps:
+    if step_of(path) >= steps:
         return True
     choice = read_state(path)["selection"]
-    return patience_end(config.choosing.patience, choice["checks"], choice["step"]) is not None
+    return patience_end(patience, choice["checks"], choice["step"]) is not None
 
 
 def load_loss(path: Path, loss: nn.Module) -> None:
@@ -226,30 +221,3 @@ def _unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
             node = node.setdefault(key, {})
         node[last] = value
     return tree
-
-
-def fingerprint(config: RunConfig, splits: Splits) -> str:
-    """The settings that a checkpoint depends on, and the items, as a hash.
-
-    Of decisions on labels, and of mined triplets, it is what they say of these, and not where their file lies.
-    """
-    changes_nothing = {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
-    if config.training.schedule not in TO_THE_END:
-        changes_nothing.add("steps")
-    left_out: dict[str, Any] = {
-        "evaluation": True,
-        "guard": True,
-        "training": changes_nothing,
-        "data": {"decisions"},
-        "batch": {"mined"},
-        "choosing": True if config.choosing.keep == "last" else {"patience"},
-    }
-    settings = config.model_dump(mode="json", exclude=left_out)
-    decided: list[Any] = [] if splits.decisions is None else [splits.train.labels[splits.level].tolist()]
-    probe = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
-    if probe is not None and probe.split is None:
-        decided.append(probe.rows.tolist())  # left out of training
-    if config.batch.mined is not None:
-        decided.append(mined_fingerprint(config.batch.mined, splits.train))
-    text = json.dumps([settings, splits.train.ids, *decided], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()

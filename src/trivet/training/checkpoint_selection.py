@@ -4,60 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 from torch import Tensor
 
-from trivet.datasets import Dataset, Inputs, Splits, load
+from trivet.datasets import Dataset, Inputs, Splits
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
 from trivet.metrics.points import Metric
-from trivet.models import Embedder, Tokenize, tokenize_of
+from trivet.models import Embedder
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter
 from trivet.training.class_sample import evaluation_sample
-from trivet.training.config import ChoosingConfig, RunConfig
+from trivet.training.config import ChoosingConfig, EvaluationConfig
 from trivet.training.embed_dataset import embed
 
 SPLITS = ("validation", "val")  # by which a step is chosen, the first that is there
 RECALL = "recall@1"
 Embed = Callable[[Embedder, Inputs, Callable[[int, int], None]], Floats]
 LEVEL = 0.95  # of the one-sided interval of a gain over classes
-
-
-def load_splits(
-    config: RunConfig,
-    data_root: Path | None,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    tokenize: Tokenize | None = None,
-) -> Splits:
-    """The data of a run; what a step is chosen by comes last, so that the main evaluation split is one that is not.
-
-    Args:
-        tokenize: of a network of texts that was trained already; the default is that of the settings.
-
-    Raises:
-        ValueError: as `trivet.datasets.load`; also if there is nothing to choose by, or to evaluate beside it.
-    """
-    splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
-    choosing = config.choosing
-    if choosing.counted_measure is None:
-        return splits
-    split = selection_split(splits)
-    if split is None or len(splits.evaluation) < 2:
-        available = ", ".join(splits.evaluation)
-        setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
-        raise ValueError(
-            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
-            "set data.folds = 4, which holds out a quarter of the training classes."
-        )
-    others = {name: dataset for name, dataset in splits.evaluation.items() if name != split}
-    evaluation = {**others, split: splits.evaluation[split]}
-    return replace(splits, evaluation=evaluation)
 
 
 def selection_split(splits: Splits) -> str | None:
@@ -261,16 +227,15 @@ class CheckpointSelection:
         )
 
 
-def make_selection(config: RunConfig, splits: Splits) -> CheckpointSelection:
+def make_selection(
+    choosing: ChoosingConfig, evaluation: EvaluationConfig, splits: Splits, *, seed: int
+) -> CheckpointSelection:
     """The selection of a step of a run by a sample of the split that is measured while it trains."""
-    items = evaluation_sample(splits.evaluation[monitored_split(splits)], config.evaluation.sample, seed=config.seed)
-    level, distance = config.choosing.level or splits.level, config.evaluation.distance
-    known = None
-    if selection_split(splits) is not None and items.protocol is None and _disjoint_classes(items, splits.train, level):
-        known = evaluation_sample(splits.train, config.evaluation.sample, seed=config.seed)
-    return CheckpointSelection(
-        config.choosing, items, known, level, distance, active=selection_split(splits) is not None
-    )
+    items = evaluation_sample(splits.evaluation[monitored_split(splits)], evaluation.sample, seed=seed)
+    active, level, known = selection_split(splits) is not None, choosing.level or splits.level, None
+    if active and items.protocol is None and _disjoint_classes(items, splits.train, level):
+        known = evaluation_sample(splits.train, evaluation.sample, seed=seed)
+    return CheckpointSelection(choosing, items, known, level, evaluation.distance, active=active)
 
 
 def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:

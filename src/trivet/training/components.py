@@ -1,43 +1,107 @@
-"""Builds network, loss and batches from settings and data: for a probe, or for a whole run."""
+"""Builds network, loss, batches and data from the settings of a run, of which each component gets its section."""
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.collapse.probe import Probe
-from trivet.datasets import Dataset, Splits, augmentation
+from trivet.datasets import Dataset, Splits, augmentation, load
 from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
+from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
-from trivet.models import Embedder, build
+from trivet.models import Embedder, Tokenize, build, in_unit_range, tokenize_of
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
+from trivet.runtime.fingerprint import fingerprint
 from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
 from trivet.training.checkpoint import TrainState
-from trivet.training.checkpoint_selection import make_selection, monitored_split
-from trivet.training.config import RunConfig
+from trivet.training.checkpoint_selection import make_selection, monitored_split, selection_split
+from trivet.training.config import TO_THE_END, RunConfig
 from trivet.training.distributed.process_group import ProcessGroup
+from trivet.training.embed_dataset import embed
 from trivet.training.guard import Guard
 from trivet.training.history import History, motion_of
-from trivet.training.initial_network import untrained
 from trivet.training.label_cleaning import LabelCleaning
 from trivet.training.loop import Batches, Learner, step_seed
-from trivet.training.mined_batches import check_mined, mined_batches
-from trivet.training.optimizer import parameter_groups
+from trivet.training.mined_batches import check_mined, mined_batches, mined_triplets
 from trivet.training.precision import check_precision, device_of
 from trivet.training.probe import no_probe_reason, probe_items
 from trivet.training.sampling_log import SamplingLog
 
 LOSS_STREAM = 3  # of the random numbers of step 0, beside those of the batches
+FITTED = 20_000  # training items from which a projection is found
+EMBEDDED = 5_000  # where a backbone must embed them first
+
+
+def load_splits(
+    config: RunConfig,
+    data_root: Path | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    tokenize: Tokenize | None = None,
+) -> Splits:
+    """The data of a run; what a step is chosen by comes last, so that the main evaluation split is one that is not.
+
+    Args:
+        tokenize: of a network of texts that was trained already; the default is that of the settings.
+
+    Raises:
+        ValueError: as `trivet.datasets.load`; also if there is nothing to choose by, or to evaluate beside it.
+    """
+    splits = load(config.data, data_root, progress, tokenize=tokenize or tokenize_of(config.model))
+    choosing = config.choosing
+    if choosing.counted_measure is None:
+        return splits
+    split = selection_split(splits)
+    if split is None or len(splits.evaluation) < 2:
+        available = ", ".join(splits.evaluation)
+        setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
+        raise ValueError(
+            f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
+            "set data.folds = 4, which holds out a quarter of the training classes."
+        )
+    others = {name: dataset for name, dataset in splits.evaluation.items() if name != split}
+    evaluation = {**others, split: splits.evaluation[split]}
+    return replace(splits, evaluation=evaluation)
+
+
+def untrained(config: RunConfig, train: Dataset) -> Embedder:
+    """The network of the settings, the same each time.
+
+    A residual head, or a linear one on pretrained features, of fewer dimensions than its input begins as a projection.
+    It is found from at most 20,000 random training items, 5,000 where a backbone gives their features; these are of
+    length 1 where embeddings are.
+
+    Args:
+        train: the training items, without those that are held out.
+
+    Raises:
+        ValueError: if the settings do not fit the inputs.
+    """
+    model = build(config.model, train.inputs.shape, config.seed)
+    model.resize = getattr(config.data, "resize", None)
+    head = model.unfitted
+    if head is not None:
+        backbone = model.backbone
+        rows = np.random.default_rng(config.seed).permutation(len(train))[: FITTED if backbone is None else EMBEDDED]
+        items = train.subset(np.sort(rows))
+        if backbone is not None:
+            features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
+        else:
+            features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
+            features = unit_rows(features) if config.model.normalize else features
+        head.fit_base(features)
+    return model
 
 
 def make_loss(config: RunConfig, classes: int) -> EmbeddingLoss | MatryoshkaLoss:
@@ -137,27 +201,40 @@ def first_task(
         level: the label level to train on.
         after_step, monitor: see `Learner`.
     """
+    learner = _learner(config, items, level)
+    learner.after_step, learner.monitor = after_step, monitor
+    return learner, _batches(config, items, level, make_batches(config, items, level), start=0, steps=steps)
+
+
+def _learner(config: RunConfig, items: Dataset, level: str, world: ProcessGroup | None = None) -> Learner:
+    loss = make_loss(config, len(items.names[level]))
     model = untrained(config, items)
-    task = Learner(
-        model,
-        make_loss(config, len(items.names[level])),
-        config.training,
-        seed=config.seed,
-        after_step=after_step,
-        monitor=monitor,
-        average=copy.deepcopy(model) if config.training.ema is not None else None,
-        micro=config.batch.micro,
-    )
-    fine = None if monitor is None else finer_level(items, level)
-    batches = make_batches(config, items, level)
-    augment = augmentation(config.data)
-    return task, Batches(items, level, batches, augment, seed=config.seed, start=0, steps=steps, fine=fine)
+    return Learner(model, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
 
 
-def finer_level(items: Dataset, level: str) -> str | None:
-    """The finest label level; None if it is the one that is trained on."""
+def _batches(
+    config: RunConfig,
+    items: Dataset,
+    level: str,
+    plan: BatchPlan,
+    *,
+    start: int,
+    steps: int,
+    world: ProcessGroup | None = None,
+) -> Batches:
+    """Batches with the labels of the level, and of the finest where that is another."""
     finest = list(items.labels)[-1]
-    return None if finest == level else finest
+    return Batches(
+        items,
+        level,
+        plan,
+        augmentation(config.data),
+        seed=config.seed,
+        start=start,
+        steps=steps,
+        fine=None if finest == level else finest,
+        world=world,
+    )
 
 
 def check_before_data(config: RunConfig) -> None:
@@ -224,43 +301,34 @@ class Components:
         check_levels(config, train.labels)
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, train, level)
-        model = untrained(config, train)
-        loss = make_loss(config, len(train.names[level]))
-        parameter_groups(model, config.training)  # here, as it may refuse the settings
         self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
-        guard = Guard(config.guard, steps=config.training.num_steps)
-        main = world is None or world.main  # it sees the whole batch, as all do
-        learner = Learner(
-            model,
-            loss,
-            config.training,
-            seed=config.seed,
-            monitor=guard.monitor if main else None,
-            probe=self._probe(guard, model) if main else None,
-            average=copy.deepcopy(model) if config.training.ema is not None else None,
-            world=world,
-            micro=config.batch.micro,
-        )
+        learner, guard = _learner(config, train, level, world), Guard(config.guard, steps=config.training.num_steps)
+        loss = of_batch(learner.loss)
+        if main := world is None or world.main:  # it sees the whole batch, as all do
+            learner.monitor = guard.monitor
+            if self.probe_items is not None:
+                probe = self.probe_items.probe_of(learner.model, cosine=config.evaluation.distance == "cosine")
+                learner.probe = guard.watching(probe, learner.model)
         self.state = TrainState(
             learner,
             guard,
             LabelCleaning(config.cleaning, train.labels[level], batch_size=config.batch.batch_size),
-            make_selection(config, splits),
+            make_selection(config.choosing, config.evaluation, splits, seed=config.seed),
             History(
                 train,
                 level,
                 steps=config.training.num_steps,
                 distance=config.evaluation.distance,
-                motion=motion_of(of_batch(loss), normalize=config.model.normalize),
+                motion=motion_of(loss, normalize=config.model.normalize),
                 seed=config.seed,
             ),
-            SamplingLog(splits, of_batch(loss), steps=config.training.num_steps),
+            SamplingLog(splits, loss, steps=config.training.num_steps),
         )
         self.take_items()
         self.split = monitored_split(splits)
         self.state.selection.shared = None if world is None else world.embed
         if main:
-            self.state.sampling.watch(loss, lambda: learner.step, self._truth)
+            self.state.sampling.watch(learner.loss, lambda: learner.step, self._truth)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -310,28 +378,15 @@ class Components:
                 return self._without(left_out)
         return rows
 
-    def _probe(self, guard: Guard, model: Embedder) -> Probe | None:
-        if self.probe_items is None:
-            return None
-        cosine = self.config.evaluation.distance == "cosine"
-        return guard.watching(self.probe_items.probe_of(model, cosine=cosine), model)
-
     def measures_at(self, step: int) -> bool:
         """True if held-out items are measured after so many steps."""
         return step % self.config.evaluation.every == 0 or step == self.config.training.num_steps
 
     def batches_from(self, step: int) -> Batches:
         """The batches from a step to the last, as `fit` takes them."""
-        return Batches(
-            self.items,
-            self.splits.level,
-            self.batches,
-            augmentation(self.config.data),
-            seed=self.config.seed,
-            start=step,
-            steps=self.config.training.num_steps,
-            fine=finer_level(self.splits.train, self.splits.level),
-            world=self.world,
+        steps = self.config.training.num_steps
+        return _batches(
+            self.config, self.items, self.splits.level, self.batches, start=step, steps=steps, world=self.world
         )
 
     def _truth(self, step: int) -> Integers | None:
@@ -341,3 +396,33 @@ class Components:
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
         truth: Integers = self.splits.noise.true_labels[self.rows[index]]
         return truth
+
+
+def run_fingerprint(config: RunConfig, splits: Splits) -> str:
+    """The fingerprint of the items, and of the settings that a checkpoint depends on.
+
+    Of decisions on labels, and of mined triplets, it is what they say of these, and not where their file lies.
+    """
+    changes_nothing = {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
+    if config.training.schedule not in TO_THE_END:
+        changes_nothing.add("steps")
+    settings = config.model_dump(
+        mode="json",
+        exclude={
+            "evaluation": True,
+            "guard": True,
+            "training": changes_nothing,
+            "data": {"decisions"},
+            "batch": {"mined"},
+            "choosing": True if config.choosing.keep == "last" else {"patience"},
+        },
+    )
+    values: list[object] = [json.dumps(settings, sort_keys=True), splits.train.ids]
+    if splits.decisions is not None:
+        values.append(splits.train.labels[splits.level])
+    probe = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
+    if probe is not None and probe.split is None:
+        values.append(probe.rows)  # left out of training
+    if config.batch.mined is not None:
+        values.append(mined_triplets(config.batch.mined, splits.train)[0])
+    return fingerprint(values)

@@ -5,6 +5,7 @@ It is a loop of its own, as that of a framework takes a tenth of the time of a s
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
@@ -118,15 +119,15 @@ class Learner:
         step: optimiser steps done, those before a resume included.
         value: the loss of the last step.
         after_step: called between two steps.
+        monitor: sees each batch; None for none.
+        probe: what the monitor may ask, see `CollapseMonitor.update`; the first time before the first step.
         events: what the monitor said of the last batch.
         should_stop: set it, and `fit` ends after the step in progress.
 
     Args:
-        monitor: sees each batch; None for none.
-        probe: what the monitor may ask, see `CollapseMonitor.update`; the first time before the first step.
-        average: a copy of the model that becomes the moving average of its weights; None for none.
-        world: the processes that train together; None for this one alone.
+        config: with `ema`, a moving average of the weights is kept as well.
         micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
+        world: the processes that train together; None for this one alone.
     """
 
     def __init__(
@@ -136,23 +137,20 @@ class Learner:
         config: TrainingConfig,
         *,
         seed: int,
-        after_step: Callable[[], None] = lambda: None,
-        monitor: CollapseMonitor | None = None,
-        average: Embedder | None = None,
-        world: ProcessGroup | None = None,
         micro: int | None = None,
-        probe: Probe | None = None,
+        world: ProcessGroup | None = None,
     ) -> None:
-        self.model, self.loss, self.config, self.seed, self.micro = model, loss, config, seed, micro
-        self.after_step, self.monitor, self.average = after_step, monitor, average
-        self.probe = probe
+        self.model, self.loss, self.config, self.seed, self.micro, self.world = model, loss, config, seed, micro, world
+        self.average = None if config.ema is None else copy.deepcopy(model)
+        self.after_step: Callable[[], None] = lambda: None
+        self.monitor: CollapseMonitor | None = None
+        self.probe: Probe | None = None
         self.step = 0
         self.events: list[Event] = []
         self.should_stop = False
         self.device = device_of(config.accelerator)
         self.precision = Precision(config.precision, self.device)
         self.optimizer = make_optimizer(model, loss, config)
-        self.world = world
         self._spread: nn.Module | None = None
 
     @property

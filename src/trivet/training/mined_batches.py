@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ def mined_batches(path: Path, items: Dataset, level: str, *, size: int, seed: in
     Raises:
         ValueError: if the file cannot be read, there is no such triplet, or `size` does not hold a pair.
     """
-    entries, labels = _entries(path, items)[0], items.labels[level]
+    entries, labels = mined_triplets(path, items)[0], items.labels[level]
     entries = entries[_agree(entries, labels)]
     if not len(entries):
         raise ValueError(
@@ -56,7 +55,7 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
     Raises:
         ValueError: if the file cannot be read, or the classes of the training items contradict a triplet.
     """
-    entries, total = _entries(path, train)
+    entries, total = mined_triplets(path, train)
     labels, names = train.labels[level], train.names[level]
     wrong = np.flatnonzero(~_agree(entries, labels))
     if len(wrong):
@@ -78,12 +77,7 @@ def check_mined(path: Path, train: Dataset, level: str) -> str:
     return sentence if left else ""
 
 
-def mined_fingerprint(path: Path, train: Dataset) -> str:
-    """A hash of the mined triplets of the training items, wherever the file lies."""
-    return hashlib.sha256(_entries(path, train)[0].tobytes()).hexdigest()
-
-
-def _entries(path: Path, items: Dataset) -> tuple[Integers, int]:
+def mined_triplets(path: Path, items: Dataset) -> tuple[Integers, int]:
     """The triplets of a file whose items are all among these, as their positions `(T, 3)`, and how many it has."""
     table = open_rows(path, "batch.mined")
     known = pa.array(items.ids, pa.large_string())

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from trivet.collapse.monitor import Event
 from trivet.runtime.progress import work
-from trivet.training.checkpoint import fingerprint, learner_tensors, load_checkpoint, save_checkpoint
-from trivet.training.components import Components
+from trivet.training.checkpoint import learner_tensors, load_checkpoint, save_checkpoint
+from trivet.training.components import Components, run_fingerprint
 from trivet.training.embed_dataset import embed
 from trivet.training.guard import event_line
 from trivet.training.loop import NotFiniteError, fit
@@ -54,7 +54,7 @@ class Trainer:
     ) -> None:
         self.run, self.components, self.state, self._watch = run, components, components.state, watch
         self._stopping = False
-        self._fingerprint = fingerprint(components.config, components.splits)
+        self._fingerprint = run_fingerprint(components.config, components.splits)
         write_noise(run.path / NOISE, components.splits)
         learner = self.state.learner
         learner.after_step = self._after_step

@@ -15,8 +15,7 @@ from trivet.commands.embed.run import embed_data
 from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.io.image_file import decode_image
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")

@@ -23,8 +23,7 @@ from trivet.commands.init.run import as_toml, propose
 from trivet.commands.settings.run import settings_schema
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.shards import Manifest, write_manifest, write_shard
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components
+from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 import sys
@@ -77,14 +76,13 @@ def task_of(world: ProcessGroup | None, loss: str = "triplet", model: str = "mlp
     options = {"optimizer": "sgd", "learning_rate": 0.05, "accelerator": "cpu", "steps": STEPS, **options}
     micro = options.pop("micro", None)
     config = TrainingConfig(**options)
-    average = copy.deepcopy(network) if config.ema is not None else None
     generator = torch.Generator().manual_seed(3)
     made: EmbeddingLoss | MatryoshkaLoss
     if loss == "matryoshka":  # with parameters at each prefix, and random choices
         made = MatryoshkaLoss([make("margin", positives="random", generator=generator) for _ in "12"], (2, 3))
     else:
         made = make(loss, generator=generator)
-    return Learner(network, made, config, seed=5, world=world, average=average, micro=micro)
+    return Learner(network, made, config, seed=5, world=world, micro=micro)
 
 
 def train(task: Learner, *, workers: int = 0) -> bool:

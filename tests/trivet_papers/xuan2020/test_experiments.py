@@ -16,8 +16,8 @@ import trivet
 from trivet.datasets import load
 from trivet.metrics import nearest_pairs
 from trivet.reports.figure import style
+from trivet.training.components import untrained
 from trivet.training.config import RunConfig
-from trivet.training.initial_network import untrained
 from trivet_papers import measured
 from trivet_papers.experiment import Arm, Drawing, Results, ResultTable, Size, Verdict, judge
 from trivet_papers.measured import MeasuredModel

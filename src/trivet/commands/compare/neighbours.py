@@ -18,7 +18,7 @@ from trivet.metrics import neighbours
 from trivet.reports.shared_records import NeighbourRecord
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter, steps
-from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import load_splits
 
 DIFFERENT, RANDOM, NEIGHBOURS = 4, 2, 5  # queries about which runs disagree, other queries, and neighbours of each
 MOST_RUNS = 8

@@ -25,9 +25,9 @@ from trivet.models import tokenize_of
 from trivet.runtime.progress import report, reporter
 from trivet.training.checkpoint import load_loss
 from trivet.training.class_sample import class_sample
+from trivet.training.components import untrained
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import label_names
-from trivet.training.initial_network import untrained
 from trivet.training.run_folder import RunFolder
 
 ITEMS = 5000  # of a split that a run record diagnoses

@@ -27,11 +27,10 @@ from trivet.training.checkpoint import (
     read_state,
     trained_to_the_end,
 )
-from trivet.training.checkpoint_selection import load_splits, monitored_split
-from trivet.training.components import Components, in_steps
+from trivet.training.checkpoint_selection import monitored_split
+from trivet.training.components import Components, in_steps, load_splits, untrained
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, item_columns
-from trivet.training.initial_network import untrained
 from trivet.training.run_folder import (
     REPORT,
     RunFolder,
@@ -66,7 +65,9 @@ def evaluate_run(
         record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
         if record["status"] in ("running", "interrupted"):
             checkpoints = run.checkpoints()
-            done = bool(checkpoints) and trained_to_the_end(config, checkpoints[-1])
+            done = bool(checkpoints) and trained_to_the_end(
+                checkpoints[-1], steps=config.training.num_steps, patience=config.choosing.patience
+            )
             stopped = record["guard"]["stopped_by"] is not None
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells

@@ -37,7 +37,7 @@ from trivet.models.text_folder import quiet
 from trivet.models.text_network import ARCHITECTURE, TOKENIZER
 from trivet.runtime.extras import installed, load
 from trivet.runtime.progress import announce, reporter
-from trivet.training.checkpoint_selection import load_splits
+from trivet.training.components import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model

@@ -39,8 +39,8 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.checkpoint import forget_checkpoints
-from trivet.training.checkpoint_selection import load_splits, selection_split
-from trivet.training.components import in_steps
+from trivet.training.checkpoint_selection import selection_split
+from trivet.training.components import in_steps, load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.guard import event_line
 from trivet.training.run_folder import CONFIG, RunFolder

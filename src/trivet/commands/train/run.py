@@ -21,9 +21,7 @@ from trivet.models import save
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import announce, report, reporter, show_progress
 from trivet.runtime.signals import member_of
-from trivet.training.checkpoint import fingerprint
-from trivet.training.checkpoint_selection import load_splits
-from trivet.training.components import Components, check_before_data
+from trivet.training.components import Components, check_before_data, load_splits, run_fingerprint
 from trivet.training.config import RunConfig, resolved, with_length
 from trivet.training.dimension_check import check_width
 from trivet.training.distributed.launch import launch, processes_to_start, together
@@ -200,7 +198,7 @@ def _first() -> bool:
 
 def _meet(world: ProcessGroup, components: Components) -> None:
     """Check that all processes have the same task, and end here in all but the main one."""
-    identity = f"{fingerprint(components.config, components.splits)} {components.config.training.num_steps}"
+    identity = f"{run_fingerprint(components.config, components.splits)} {components.config.training.num_steps}"
     world.same(identity, what="settings and data")
     if not world.main:
         follow_main(components, world)
