@@ -265,7 +265,7 @@ def test_the_average_is_what_is_looked_at_chosen_and_saved(tmp_path: Path) -> No
     assert average is not None
     assert parts.state.learner.measured is average
     assert any((one != two).any() for one, two in zip(average.parameters(), model.parameters(), strict=True))
-    again = make_selection(settings, splits)
+    again = make_selection(settings.choosing, settings.evaluation, splits, seed=settings.seed)
     again.begin(job.untrained)
     by_average = again.measure(4, average)
     assert parts.state.selection.checks[-1] == again.checks[-1]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from trivet.collapse.monitor import Event
@@ -42,33 +42,38 @@ def check_installed(names: Sequence[LoggerName]) -> None:
             )
 
 
-class Logger(Protocol):
-    """A place that values go to."""
+class Logger:
+    """A place that values go to.
 
-    @property
-    def id(self) -> str | None:
-        """The run of the logger, which a resumed run goes on with; None where the folder tells."""
+    Attributes:
+        id: the run of the logger, which a resumed run goes on with; None where the folder tells.
+    """
+
+    id: str | None = None
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Send the settings of a new run, section -> key -> value."""
+        raise NotImplementedError
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send values of a step, and have them stored."""
+        raise NotImplementedError
 
     def log_text(self, key: str, text: str, step: int) -> None:
         """Send a text."""
+        raise NotImplementedError
 
     def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
         """Send the results of a run, beside its settings where the logger shows them so."""
+        self.log(values, step)
 
     def close(self, status: str) -> None:
         """End, with the status of the record of the run."""
+        raise NotImplementedError
 
 
-class TensorBoardLogger:
+class TensorBoardLogger(Logger):
     """Event files in a folder."""
-
-    id: str | None = None
 
     def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -90,7 +95,7 @@ class TensorBoardLogger:
         from torch.utils.tensorboard.summary import hparams
 
         self.log(values, step)
-        flat = {key: value if isinstance(value, int | float) else str(value) for key, value in _flat(settings).items()}
+        flat = {key: value if isinstance(value, int | float) else str(value) for key, value in _flat(settings)}
         for summary in hparams(flat, dict(values)):  # type: ignore[no-untyped-call]  # torch has no types of it
             self._writer.file_writer.add_summary(summary, step)
 
@@ -98,7 +103,7 @@ class TensorBoardLogger:
         self._writer.close()
 
 
-class MLflowLogger:
+class MLflowLogger(Logger):
     """A run of an MLflow server, or of a SQLite file in the run folder."""
 
     def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
@@ -113,7 +118,7 @@ class MLflowLogger:
         mlflow.set_tracking_uri(uri)
         self._client = mlflow.MlflowClient(uri)
         if id is not None:
-            self.id: str = self._client.get_run(id).info.run_id
+            self.id = self._client.get_run(id).info.run_id
             self._client.update_run(id, status="RUNNING")
             return
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
@@ -127,7 +132,7 @@ class MLflowLogger:
     def begin(self, settings: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        params = [Param(key, str(value)[:MLFLOW_VALUE]) for key, value in _flat(settings).items()]
+        params = [Param(key, str(value)[:MLFLOW_VALUE]) for key, value in _flat(settings)]
         for start in range(0, len(params), MLFLOW_BATCH):
             self._client.log_batch(self.id, params=params[start : start + MLFLOW_BATCH])
 
@@ -140,14 +145,11 @@ class MLflowLogger:
     def log_text(self, key: str, text: str, step: int) -> None:
         self._client.set_tag(self.id, key.replace("/", "."), text)
 
-    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
-        self.log(values, step)
-
     def close(self, status: str) -> None:
         self._client.set_terminated(self.id, MLFLOW_STATUS[status])
 
 
-class WandbLogger:
+class WandbLogger(Logger):
     """A run of Weights & Biases."""
 
     def __init__(self, folder: Path, name: str, id: str | None, uri: str | None) -> None:
@@ -163,7 +165,7 @@ class WandbLogger:
         )
         self._run.define_metric(WANDB_STEP)
         self._run.define_metric("*", step_metric=WANDB_STEP, step_sync=True)
-        self.id: str = self._run.id
+        self.id = self._run.id
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         self._run.config.update(dict(settings), allow_val_change=True)
@@ -173,9 +175,6 @@ class WandbLogger:
 
     def log_text(self, key: str, text: str, step: int) -> None:
         self._run.summary[f"{key}/rule"] = text
-
-    def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
-        self.log(values, step)
 
     def close(self, status: str) -> None:
         self._run.finish(exit_code=int(status not in ("finished", "stopped")))
@@ -338,12 +337,13 @@ def _check_answers(uri: str | None) -> None:
             urllib.request.urlopen(bare, timeout=ANSWER).close()
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Settings by names such as "loss/margin"."""
-    flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _key(words: Sequence[str]) -> str:
