@@ -41,7 +41,7 @@ from trivet.models import ModelConfig, build, load_model, save
 from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.safe_read import check_types, parse_json, read_json
-from trivet.training.checkpoint import read_state
+from trivet.training.checkpoint import read_checkpoint
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
 
@@ -87,7 +87,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/record.json": lambda path: RunFolder(path.parent).record(),
     "run/model/model.json": lambda path: load_model(path.parent),
     "run/model/model.safetensors": lambda path: load_model(path.parent),
-    CHECKPOINT: read_state,
+    CHECKPOINT: read_checkpoint,
     "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(Tree(path.parent), path.name),
     "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(Tree(path.parent), path.stem),
 }

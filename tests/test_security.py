@@ -15,7 +15,7 @@ import pytest
 
 from trivet.io.read_embeddings import read_vectors
 from trivet.models.store import load_model
-from trivet.training.checkpoint import read_state
+from trivet.training.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_a_checkpoint_or_model_that_is_a_pickle_is_refused(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(trap)
     (tmp_path / "model.json").write_text("{}")
     with pytest.raises(ValueError, match="must be a complete checkpoint"):
-        read_state(tmp_path / "step-00000004.safetensors")
+        read_checkpoint(tmp_path / "step-00000004.safetensors")
     with pytest.raises(ValueError, match="model"):
         load_model(tmp_path)
     for name in ("points.npy", "points.npz", "points.parquet"):

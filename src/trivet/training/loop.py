@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FrameType
@@ -248,9 +248,46 @@ class Learner:
                 warnings.simplefilter("ignore", FutureWarning)  # of a new name for what is not to be done
                 self._spread = DistributedDataParallel(_Evaluation(self), broadcast_buffers=False)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that steps change, by name, on the CPU."""
+        named = named_tensors("model", self.model.state_dict()) | named_tensors("loss", self.loss.state_dict())
+        if self.average is not None:
+            named |= named_tensors("average", self.average.state_dict())
+        for slot, values in self.optimizer.state_dict()["state"].items():
+            named |= named_tensors(f"optimizer/{slot}", values)
+        return named
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        self.model.load_state_dict(tensors_of("model", tensors))
+        self.loss.load_state_dict(tensors_of("loss", tensors))
+        if self.average is not None:
+            self.average.load_state_dict(tensors_of("average", tensors))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors_of("optimizer", tensors).items():
+            slot, key = name.split("/")
+            slots.setdefault(int(slot), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+
     def _active(self) -> float:
         assert self.loss.last is not None
         return self.loss.last.active_fraction
+
+
+def named_tensors(part: str, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Copies on the CPU of the tensors of a part of the state, as "part/name"."""
+    return {
+        f"{part}/{name}": value.detach().cpu().clone().contiguous()
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def tensors_of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a part of the state, by the names they have there."""
+    start = f"{part}/"
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def fit(learner: Learner, batches: Batches, *, workers: int = 0) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from trivet.collapse.monitor import Event
 from trivet.runtime.progress import work
-from trivet.training.checkpoint import learner_tensors, load_checkpoint, save_checkpoint
 from trivet.training.components import Components, run_fingerprint
 from trivet.training.embed_dataset import embed
 from trivet.training.guard import event_line
@@ -67,7 +66,7 @@ class Trainer:
         self.run_log = RunLog(run, components, show, command, resumed=checkpoint is not None)
 
     def _resume(self, checkpoint: Path) -> None:
-        load_checkpoint(checkpoint, self.state, self._fingerprint)
+        self.state.load(checkpoint, self._fingerprint)
         done, steps = self.state.learner.step, self.components.config.training.num_steps
         if done > steps:
             raise ValueError(
@@ -107,7 +106,7 @@ class Trainer:
         if components.world is not None:  # the other processes train along, see `training.distributed.worker_rank`
             precision, cleaning = learner.precision.state_dict(), state.cleaning.state_dict()
             components.world.broadcast({"step": learner.step, "precision": precision, "cleaning": cleaning})
-            components.world.share(learner_tensors(learner))
+            components.world.share(learner.tensors())
         try:
             return fit(learner, components.batches_from(learner.step), workers=components.config.training.workers)
         except Exception as error:  # whatever it was, the record says that the run failed; it is raised again
@@ -170,6 +169,6 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the current step."""
         self.state.seconds = self.run_log.seconds
-        save_checkpoint(self.run, self.state, self._fingerprint)
+        self.state.save(self.run, self._fingerprint)
         if self.state.learner.step:
             self.run.keep()

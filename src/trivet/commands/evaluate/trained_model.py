@@ -24,7 +24,6 @@ from trivet.models import Embedder, TextEmbedder
 from trivet.reports.run_record import RunRecord, read_run
 from trivet.runtime.progress import reporter, show_progress
 from trivet.training.checkpoint import (
-    read_state,
     trained_to_the_end,
 )
 from trivet.training.checkpoint_selection import monitored_split
@@ -72,7 +71,7 @@ def evaluate_run(
             record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
             if checkpoints and record["step"] is None:  # the record was lost: what is left tells
                 state = Components(config, splits).state
-                state.load_sections(read_state(checkpoints[-1]))
+                state.load(checkpoints[-1])
                 record |= progress_sections(state, monitored_split(splits), config.training.num_steps)
         before = _before(config, splits, record)
         return write_evaluation(run, record, config, splits, model, before, data_root=data_root)

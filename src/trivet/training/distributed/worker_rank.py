@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from trivet.training.checkpoint import load_learner_tensors
 from trivet.training.components import Components
 from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.loop import NotFiniteError, fit
@@ -30,7 +29,7 @@ def follow_main(components: Components, world: ProcessGroup) -> None:
     while (order := world.broadcast()) is not None:
         state.cleaning.load_state_dict(order["cleaning"])
         components.take_items()
-        load_learner_tensors(learner, world.share())
+        learner.load(world.share())
         learner.step = order["step"]
         learner.precision.load_state_dict(order["precision"])
         with suppress(NotFiniteError):  # which the main process meets in the same step
