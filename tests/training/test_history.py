@@ -157,7 +157,7 @@ def test_looking_changes_nothing_and_what_is_not_finite_is_not_seen() -> None:
     looked = Components(settings, splits).state.history
     looked.measure(0, network)
     looked.measure(3, network)  # no moment
-    assert [moment["step"] for moment in looked.moments] == [0]
+    assert [moment.step for moment in looked.moments] == [0]
     assert network.training
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     with torch.no_grad():
@@ -174,16 +174,16 @@ def test_a_constant_embedding_is_seen() -> None:
         for parameter in network.parameters():
             parameter.zero_()
     looked = Components(settings, splits).state.history
-    assert looked.as_json() is None
+    assert looked.record() is None
     looked.measure(0, network)
-    seen = looked.as_json()
+    seen = looked.record()
     assert seen is not None
-    (moment,) = seen["moments"]
-    assert (moment["mean_distance"], moment["effective_rank"], moment["class_spread"]) == (0, 0, None)
+    (moment,) = seen.moments
+    assert (moment.mean_distance, moment.effective_rank, moment.class_spread) == (0, 0, None)
     # Ties: the share of the others that have the class, as by chance.
     labels = looked._items.labels["digit"]
-    assert moment["recall@1"] == pytest.approx(fmean(((labels == one).sum() - 1) / (ITEMS - 1) for one in labels))
-    json.dumps(seen, allow_nan=False)
+    assert moment.recall == pytest.approx(fmean(((labels == one).sum() - 1) / (ITEMS - 1) for one in labels))
+    json.dumps(seen.as_json(), allow_nan=False)
 
 
 def simulated(values: dict[str, Any]) -> SimulatedLoss | None:
@@ -210,11 +210,10 @@ def test_motion_is_predicted_where_the_theory_has_the_loss(loss: dict[str, Any],
         assert field is None
         return
     assert field is not None
-    assert field.keys() == {"loss", "s_ap", "s_an", "change_ap", "change_an", "gamma", "entanglement"}
-    assert (field["loss"], field["gamma"], field["entanglement"]) == (named, 0.5, 0.4)
-    assert len(field["s_ap"]) == len(field["s_an"]) == len(field["change_ap"]) == len(field["change_an"][0]) == 20
-    assert -1 < field["s_ap"][0] < -0.9
+    assert (field.loss, field.gamma, field.entanglement) == (named, 0.5, 0.4)
+    assert len(field.s_ap) == len(field.s_an) == len(field.change_ap) == len(field.change_an[0]) == 20
+    assert -1 < field.s_ap[0] < -0.9
     # Where positive and negative are equally similar and far, the positive comes nearer.
-    assert field["change_ap"][10][10] > 0
+    assert field.change_ap[10][10] > 0  # type: ignore[operator]  # defined there
     unnormalised = SETTINGS | {"loss": loss, "model": {"name": "linear", "normalize": False}}
     assert (predicted_motion(simulated(unnormalised)) is None) == (named == "vanilla")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from trivet.collapse import class_spread, effective_rank
@@ -17,7 +16,9 @@ from trivet.metrics import nearest_pairs
 from trivet.metrics.points import Metric, as_points
 from trivet.metrics.positive_ranks import DIFFERENCES, TIE
 from trivet.models import Embedder
+from trivet.reports.history_record import HistoryRecord, Moment, MotionRecord
 from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.record import Number
 from trivet.training.class_sample import class_sample
 from trivet.training.embed_dataset import embed
 
@@ -42,7 +43,7 @@ class History:
     The sample depends on the seed and the items alone, and is the same at every moment.
 
     Attributes:
-        moments: what was seen so far, as JSON; a checkpoint keeps it.
+        moments: what was seen so far, of distances their quantiles at `LEVELS`; a checkpoint keeps it.
     """
 
     def __init__(
@@ -51,15 +52,15 @@ class History:
         self._level, self._distance, self._motion = level, distance, motion
         self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=seed))
         self._steps = frozenset(moments(steps))
-        self.moments: list[dict[str, Any]] = []
+        self.moments: list[Moment] = []
 
-    def state_dict(self) -> list[dict[str, Any]]:
-        """The moments."""
-        return self.moments
+    def state_dict(self) -> list[object]:
+        """The moments, as JSON."""
+        return [moment.as_json() for moment in self.moments]
 
-    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
+    def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Go on from a `state_dict`; a last step that is none now, since steps were added, is left out."""
-        self.moments = [moment for moment in state if moment["step"] in self._steps]
+        self.moments = [Moment.read(moment) for moment in state if moment["step"] in self._steps]
 
     def measure(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""
@@ -68,43 +69,46 @@ class History:
 
     def close(self, step: int, model: Embedder) -> None:
         """See the sample after the last step, also where training ended before the one of the settings."""
-        if all(moment["step"] != step for moment in self.moments):
+        if all(moment.step != step for moment in self.moments):
             self._see(step, model)
 
     def _see(self, step: int, model: Embedder) -> None:
         embeddings = embed(model, self._items.inputs)
         if np.isfinite(embeddings).all():
             labels = self._items.labels[self._level]
-            self.moments.append({"step": step, **_measure(embeddings, labels, self._distance)})
+            self.moments.append(_measure(step, embeddings, labels, self._distance))
 
-    def as_json(self) -> dict[str, Any] | None:
+    def record(self) -> HistoryRecord | None:
         """The section of the run record; None before anything was seen.
 
-        {"level", "items", "moments": [{"step", "s_ap", "s_an", "mean_distance", "effective_rank", "recall@1",
-        "class_spread", "within", "between"}], "edges", "field"}: similarities of each item to its nearest positive and
-        negative; shares of the distances inside and between classes, in units of the mean distance at the first
-        moment, in the bins between `edges`; and the predicted motion, see `predicted_motion`.
+        In `s_ap` and `s_an` similarities of each item to its nearest positive and negative; in `within` and `between`
+        shares of the distances inside and between classes, in units of the mean distance at the first moment, in the
+        bins between `edges`.
         """
         if not self.moments:
             return None
-        unit = self.moments[0]["mean_distance"] or 1.0
-        sides = ("within", "between")
-        top = max(np.interp(TOP, LEVELS, moment[side]) for moment in self.moments for side in sides if moment[side])
+        unit = self.moments[0].mean_distance or 1.0
+        sides = [side for moment in self.moments for side in (moment.within, moment.between) if side]
+        top = max(np.interp(TOP, LEVELS, side) for side in sides)
         edges = np.linspace(0, float(top) / unit or 1.0, BINS + 1)
-        lowest = min(min(moment["s_ap"] + moment["s_an"], default=0.0) for moment in self.moments)
-        return {
-            "level": self._level,
-            "items": len(self._items),
-            "moments": [
-                moment | {side: _shares(np.array(moment[side]) / unit, edges) for side in sides}
+        lowest = min(value or 0.0 for moment in self.moments for value in (0.0, *moment.s_ap, *moment.s_an))
+
+        def shares(side: list[Number]) -> list[Number]:
+            return _shares(np.array(side) / unit, edges)
+
+        return HistoryRecord(
+            level=self._level,
+            items=len(self._items),
+            moments=[
+                moment.model_copy(update={"within": shares(moment.within), "between": shares(moment.between)})
                 for moment in self.moments
             ],
-            "edges": [_rounded(edge) for edge in edges],
-            "field": predicted_motion(self._motion, low=-1.0 if lowest < 0 else 0.0),
-        }
+            edges=[round(edge, 5) for edge in edges.tolist()],
+            field=predicted_motion(self._motion, low=-1.0 if lowest < 0 else 0.0),
+        )
 
 
-def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> dict[str, Any] | None:
+def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> MotionRecord | None:
     """The motion of triplets by a gradient step, by a model of the loss; None where none describes it.
 
     A triplet loss of squared distances of unit rows is the "vanilla" one with its hinge open; the NCA loss of
@@ -115,8 +119,7 @@ def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> dict[st
         low: where both axes begin: 0 or -1; they end at 1.
 
     Returns:
-        {"loss", "s_ap": [20], "s_an": [20], "change_ap": [[20] x 20], "change_an", "gamma", "entanglement"}: rows of
-        the changes by s_an; None where a change is not defined.
+        rows of the changes are by s_an; None where a change is not defined.
 
     Source:
         Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eqs. 9-12.
@@ -124,15 +127,16 @@ def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> dict[st
     if loss is None:
         return None
     field = vector_field(loss=loss, gamma=GAMMA, strength=ENTANGLEMENT, size=ARROWS, low=low)
-    return {
-        "loss": loss,
-        "s_ap": [_rounded(value) for value in field.s_ap],
-        "s_an": [_rounded(value) for value in field.s_an],
-        "change_ap": [[_rounded(value) for value in row] for row in field.change_ap],
-        "change_an": [[_rounded(value) for value in row] for row in field.change_an],
-        "gamma": GAMMA,
-        "entanglement": ENTANGLEMENT,
-    }
+    change_ap, change_an = ([_rounded(row) for row in rows] for rows in (field.change_ap, field.change_an))
+    return MotionRecord(
+        loss=loss,
+        s_ap=[round(value, 5) for value in field.s_ap.tolist()],
+        s_an=[round(value, 5) for value in field.s_an.tolist()],
+        change_ap=change_ap,
+        change_an=change_an,
+        gamma=GAMMA,
+        entanglement=ENTANGLEMENT,
+    )
 
 
 def motion_of(loss: EmbeddingLoss, *, normalize: bool) -> SimulatedLoss | None:
@@ -140,25 +144,30 @@ def motion_of(loss: EmbeddingLoss, *, normalize: bool) -> SimulatedLoss | None:
     return None if loss.motion == "vanilla" and not normalize else loss.motion
 
 
-def _measure(embeddings: npt.NDArray[Any], labels: Integers, distance: Metric) -> dict[str, Any]:
+def _measure(step: int, embeddings: Floats, labels: Integers, distance: Metric) -> Moment:
     points = as_points(embeddings, distance=distance)
     pairs = nearest_pairs(embeddings, labels)
     usable = np.isfinite(pairs.s_ap) & np.isfinite(pairs.s_an)
     distances = torch.cdist(points, points, compute_mode=DIFFERENCES).numpy()
     same = labels[:, None] == labels
     above = np.triu(np.ones_like(same), 1)
-    within, between = distances[above & same], distances[above & ~same]
     ratios = class_spread(points, labels).ratio
-    return {
-        "s_ap": [_rounded(value) for value in pairs.s_ap[usable]],
-        "s_an": [_rounded(value) for value in pairs.s_an[usable]],
-        "mean_distance": float(distances[above].mean()),
-        "effective_rank": effective_rank(points),
-        "recall@1": _recall(distances, same),
-        "class_spread": _rounded(np.median(known)) if len(known := ratios[np.isfinite(ratios)]) else None,
-        "within": np.quantile(within, LEVELS).tolist() if len(within) else [],
-        "between": np.quantile(between, LEVELS).tolist() if len(between) else [],
-    }
+    ratios = ratios[np.isfinite(ratios)]
+    within, between = (
+        np.quantile(values, LEVELS).tolist() if len(values) else []
+        for values in (distances[above & same], distances[above & ~same])
+    )
+    return Moment(
+        step=step,
+        s_ap=_rounded(pairs.s_ap[usable]),
+        s_an=_rounded(pairs.s_an[usable]),
+        mean_distance=float(distances[above].mean()),
+        effective_rank=effective_rank(points),
+        recall=_recall(distances, same),
+        class_spread=round(float(np.median(ratios)), 5) if len(ratios) else None,
+        within=within,
+        between=between,
+    )
 
 
 def _recall(distances: Floats, same: Booleans) -> float:
@@ -168,7 +177,7 @@ def _recall(distances: Floats, same: Booleans) -> float:
     return float(((tied & same).sum(axis=1) / tied.sum(axis=1)).mean())
 
 
-def _shares(quantiles: Floats, edges: Floats) -> list[float]:
+def _shares(quantiles: Floats, edges: Floats) -> list[Number]:
     """The share of the values in each bin, from their quantiles at `LEVELS`; all 0 without values."""
     if not len(quantiles):
         return [0.0] * (len(edges) - 1)
@@ -177,5 +186,5 @@ def _shares(quantiles: Floats, edges: Floats) -> list[float]:
     return [round(share, 6) for share in np.diff(below).tolist()]
 
 
-def _rounded(value: float) -> float | None:
-    return round(float(value), 5) if np.isfinite(value) else None
+def _rounded(values: Floats) -> list[Number | None]:
+    return [round(value, 5) if np.isfinite(value) else None for value in values.tolist()]

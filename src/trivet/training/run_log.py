@@ -166,7 +166,7 @@ class RunLog:
 def progress_sections(state: TrainState, split: str, steps: int) -> dict[str, Any]:
     """The sections of a record that come of the state of a run."""
     return {
-        "history": state.history.as_json(),
+        "history": state.history.record(),
         "label_noise": {"strategy": state.sampling.as_json()},
         "guard": state.guard.as_json(),
         "monitor": state.guard.monitor.as_json(),
