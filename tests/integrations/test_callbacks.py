@@ -13,9 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from lightning.pytorch.loggers.logger import Logger
+from tests.integrations.trainers import LIGHTNING_WARNINGS, lightning_trainer, trainer_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback
 
 from trivet.collapse.monitor import SERIES, CollapseMonitor
 from trivet.integrations.lightning import MonitorCallback
@@ -23,10 +24,7 @@ from trivet.integrations.transformers import MonitorTrainerCallback
 from trivet.integrations.watch import LossWatch
 
 pytestmark = [
-    # Lightning 2.6 uses a name that torch 2.15 has deprecated.
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    *LIGHTNING_WARNINGS,
     pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended"),
 ]
 STEPS, BATCH = 40, 16
@@ -119,38 +117,33 @@ def fit(
     resume: Path | None = None,
     **options: Any,
 ) -> lightning.Trainer:
-    options = {"logger": False, **options}
-    trainer = lightning.Trainer(
-        max_steps=steps,
-        accelerator="cpu",
-        callbacks=callback if isinstance(callback, list) else [callback],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    callbacks = callback if isinstance(callback, list) else [callback]
+    trainer = lightning_trainer(max_steps=steps, callbacks=callbacks, **options)
     loader = DataLoader(rows(), batch_size=BATCH)
     trainer.fit(Task(inner), loader, loader, ckpt_path=resume, weights_only=True)
     return trainer
 
 
-def trainer_of(inner: Shrinking, folder: Path, *others: TrainerCallback, **options: Any) -> Trainer:
-    options = {"max_steps": STEPS, "save_strategy": "no", **options}
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=BATCH,
-        learning_rate=1e-3,
-        logging_steps=5,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        log_level="error",
-        dataloader_pin_memory=False,
-        **options,
-    )
-    trainer = Trainer(model=inner, args=arguments, train_dataset=rows(), callbacks=list(others))
-    trainer.remove_callback(PrinterCallback)
+def trainer_with(inner: Shrinking, folder: Path, *others: TrainerCallback, **options: Any) -> Trainer:
+    options = {"max_steps": STEPS, "learning_rate": 1e-3, "logging_steps": 5, **options}
+    trainer = trainer_of(inner, folder, rows(), batch=BATCH, options=options)
+    for callback in others:
+        trainer.add_callback(callback)
     return trainer
+
+
+def steps_of(
+    framework: str, seen: CollapseMonitor, inner: Shrinking, folder: Path, *, loss: str = "pull", **options: Any
+) -> int:
+    """Train with a callback; returns the steps made."""
+    steps, together = options.pop("steps", STEPS), options.pop("accumulate", 1)
+    if framework == "lightning":
+        watching = MonitorCallback(seen, f"inner.criterion.{loss}", **options)
+        return fit(watching, inner, steps=steps, accumulate_grad_batches=together).global_step
+    trainer = trainer_with(inner, folder, max_steps=steps, gradient_accumulation_steps=together)
+    MonitorTrainerCallback(seen, inner.criterion[loss], **options).add_to(trainer)
+    trainer.train()
+    return trainer.state.global_step
 
 
 def event_told() -> Any:
@@ -182,11 +175,25 @@ def test_lightning_logs_every_look_and_warns_of_an_event() -> None:
     assert not inner.watched(seen)
 
 
-def test_lightning_stops_after_the_step_of_the_event() -> None:
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_a_training_stops_after_the_step_of_the_event(framework: str, tmp_path: Path) -> None:
     seen = monitor()
     with pytest.warns(UserWarning, match="Training stops"):
-        trainer = fit(MonitorCallback(seen, LOSS, action="stop"), Shrinking())
-    assert trainer.global_step == seen.events[0].step + 1 < STEPS
+        steps = steps_of(framework, seen, Shrinking(), tmp_path, action="stop")
+    assert steps == seen.events[0].step + 1 < STEPS
+
+
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_steps_of_the_optimiser_are_counted(framework: str, tmp_path: Path) -> None:
+    seen = monitor()
+    steps_of(framework, seen, Shrinking(STEADY), tmp_path, steps=2, accumulate=2)
+    assert seen.series["step"] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_a_loss_that_was_never_called_is_said(framework: str, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="the loss was never called"):
+        steps_of(framework, monitor(), Shrinking(STEADY), tmp_path, loss="unused", steps=2)
 
 
 def test_lightning_keeps_the_states_of_several_monitors_apart(tmp_path: Path) -> None:
@@ -207,12 +214,6 @@ def test_lightning_keeps_the_states_of_several_monitors_apart(tmp_path: Path) ->
     fit(watching, inner, steps=6, resume=tmp_path / "last.ckpt")
     assert [one.state_dict() for one in again] == [one.state_dict() for one in seen]
     assert again[0].series["norm"] != again[1].series["norm"]
-
-
-def test_lightning_counts_steps_of_the_optimiser() -> None:
-    seen = monitor()
-    fit(MonitorCallback(seen, LOSS), Shrinking(STEADY), steps=2, accumulate_grad_batches=2)
-    assert seen.series["step"] == [0, 0, 1, 1]
 
 
 def test_lightning_watches_training_alone() -> None:
@@ -263,14 +264,9 @@ def test_lightning_leaves_the_loss_after_an_exception(step: int) -> None:
     assert not inner.watched(seen)
 
 
-def test_lightning_says_that_the_loss_was_never_called() -> None:
-    with pytest.warns(UserWarning, match="the loss was never called"):
-        fit(MonitorCallback(monitor(), "inner.criterion.unused"), Shrinking(STEADY), steps=2)
-
-
 def test_the_trainer_logs_the_last_look_and_warns_of_an_event(tmp_path: Path) -> None:
     seen, inner, logger = monitor(), Shrinking(), Recorder()
-    trainer = trainer_of(inner, tmp_path, logger)
+    trainer = trainer_with(inner, tmp_path, logger)
     MonitorTrainerCallback(seen, inner.criterion["pull"], measures=SERIES[1:]).add_to(trainer)
     with event_told() as told:
         trainer.train()
@@ -305,7 +301,7 @@ def probe_of(steps: int) -> Any:
 
 def test_what_the_probe_showed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen, inner = monitor(), Shrinking(STEADY)
-    trainer = trainer_of(inner, tmp_path)
+    trainer = trainer_with(inner, tmp_path)
     callback = MonitorTrainerCallback(seen, inner.criterion["pull"], probe=probe_of(STEPS))
     callback.add_to(trainer)
     assert callback.summary() == "The monitor saw no batch."
@@ -336,34 +332,18 @@ def test_lightning_logs_every_call_of_the_probe() -> None:
     assert callback.summary().startswith("The monitor found ")
 
 
-def test_the_trainer_counts_steps_of_the_optimiser(tmp_path: Path) -> None:
-    seen, inner = monitor(), Shrinking(STEADY)
-    callback = MonitorTrainerCallback(seen, inner.criterion["pull"])
-    trainer_of(inner, tmp_path, callback, max_steps=2, gradient_accumulation_steps=2).train()
-    assert seen.series["step"] == [0, 0, 1, 1]
-
-
-def test_the_trainer_stops_after_the_step_of_the_event(tmp_path: Path) -> None:
-    seen, inner = monitor(), Shrinking()
-    trainer = trainer_of(inner, tmp_path)
-    MonitorTrainerCallback(seen, inner.criterion["pull"], action="stop").add_to(trainer)
-    with pytest.warns(UserWarning, match="Training stops"):
-        trainer.train()
-    assert trainer.state.global_step == seen.events[0].step + 1 < STEPS
-
-
 @pytest.mark.parametrize("factor", [STEADY, COLLAPSING])
 def test_the_trainer_resumes_the_monitor_exactly(tmp_path: Path, factor: float) -> None:
     save = {"save_strategy": "steps", "save_steps": STEPS - 7}
     whole, second = monitor(), monitor()
     inner = Shrinking(factor)
-    trainer = trainer_of(inner, tmp_path, MonitorTrainerCallback(whole, inner.criterion["pull"]), **save)
+    trainer = trainer_with(inner, tmp_path, MonitorTrainerCallback(whole, inner.criterion["pull"]), **save)
     with event_told() if factor == COLLAPSING else nullcontext():
         trainer.train()
 
     inner = Shrinking(factor)
     callback = MonitorTrainerCallback(second, inner.criterion["pull"], action="stop")
-    trainer = trainer_of(inner, tmp_path, callback, **save)
+    trainer = trainer_with(inner, tmp_path, callback, **save)
     trainer.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS - 7}"))
     assert second.state_dict() == whole.state_dict()
     assert second.series["step"][-1] == STEPS - 1
@@ -371,9 +351,9 @@ def test_the_trainer_resumes_the_monitor_exactly(tmp_path: Path, factor: float) 
 
 def test_the_trainer_resumes_without_a_state_of_the_monitor(tmp_path: Path) -> None:
     save = {"save_strategy": "steps", "save_steps": 5}
-    trainer_of(Shrinking(STEADY), tmp_path, max_steps=5, **save).train()
+    trainer_with(Shrinking(STEADY), tmp_path, max_steps=5, **save).train()
     seen, inner = monitor(), Shrinking(STEADY)
-    trainer = trainer_of(inner, tmp_path, MonitorTrainerCallback(seen, inner.criterion["pull"]), max_steps=7, **save)
+    trainer = trainer_with(inner, tmp_path, MonitorTrainerCallback(seen, inner.criterion["pull"]), max_steps=7, **save)
     with pytest.warns(UserWarning, match="the monitor starts over at step 5"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert seen.series["step"] == [5, 6]
@@ -383,7 +363,7 @@ def test_the_trainer_resumes_without_a_state_of_the_monitor(tmp_path: Path) -> N
     other = monitor()
     other.load_state_dict(kept)  # by hand, for the checkpoint has none
     callback = MonitorTrainerCallback(other, inner.criterion["pull"])
-    trainer_of(inner, tmp_path, callback, max_steps=7, **save).train(str(tmp_path / "checkpoint-5"))
+    trainer_with(inner, tmp_path, callback, max_steps=7, **save).train(str(tmp_path / "checkpoint-5"))
     assert len(other.series["step"]) == 4
 
 
@@ -391,17 +371,11 @@ def test_the_trainer_watches_once_after_an_exception(tmp_path: Path) -> None:
     seen, inner = monitor(), Shrinking(STEADY, fails_at=2)
     callback = MonitorTrainerCallback(seen, inner.criterion["pull"])
     with pytest.raises(RuntimeError, match="out of luck"):
-        trainer_of(inner, tmp_path, callback, max_steps=3).train()
+        trainer_with(inner, tmp_path, callback, max_steps=3).train()
     inner.fails_at = None
-    trainer_of(inner, tmp_path, callback, max_steps=3).train()
+    trainer_with(inner, tmp_path, callback, max_steps=3).train()
     assert len(seen.series["step"]) == 2 + 3
     assert not inner.watched(seen)
-
-
-def test_the_trainer_says_that_the_loss_was_never_called(tmp_path: Path) -> None:
-    trainer = trainer_of(Shrinking(STEADY), tmp_path, MonitorTrainerCallback(monitor(), Pull()), max_steps=2)
-    with pytest.warns(UserWarning, match="the loss was never called"):
-        trainer.train()
 
 
 def test_arguments_are_checked() -> None:

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.ended import every_moment
+from tests.integrations.trainers import trainer_of
 from torch import Tensor, nn
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState
 
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
@@ -53,31 +54,20 @@ def margin_loss() -> trivet.MarginLoss:
     return trivet.MarginLoss(beta_learning_rate=BETA_RATE, positives="all", negatives="all", generator=generator)
 
 
-def trainer_of(folder: Path, loss: trivet.EmbeddingLoss, *others: TrainerCallback, **options: Any) -> Outside:
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=16,
-        learning_rate=RATE,
-        max_steps=STEPS,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        log_level="error",
-        dataloader_pin_memory=False,
-        **({"save_strategy": "no"} | options),
-    )
-    trainer = Outside(
-        model=Linear(), args=arguments, train_dataset=rows(), eval_dataset=rows(labels=16), callbacks=list(others)
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.criterion = loss
+def trainer_with(folder: Path, loss: trivet.EmbeddingLoss, *others: TrainerCallback, **options: Any) -> Outside:
+    options = {"max_steps": STEPS, "learning_rate": RATE, **options}
+    trainer = trainer_of(Linear(), folder, rows(), of=Outside, batch=16, options=options)
+    assert isinstance(trainer, Outside)
+    for callback in others:
+        trainer.add_callback(callback)
+    trainer.eval_dataset, trainer.criterion = rows(labels=16), loss
     return trainer
 
 
 def test_beta_is_trained_at_its_own_rate_and_follows_the_schedule(tmp_path: Path) -> None:
     loss = margin_loss()
     before = loss.beta.detach().clone()
-    trainer = trainer_of(tmp_path, loss, lr_scheduler_type="linear")
+    trainer = trainer_with(tmp_path, loss, lr_scheduler_type="linear")
     LossTrainerCallback(loss).add_to(trainer)
     trainer.train()
     assert (loss.beta - before).abs().max() > 1e-3
@@ -90,14 +80,14 @@ def test_beta_is_trained_at_its_own_rate_and_follows_the_schedule(tmp_path: Path
 def test_a_resumed_training_has_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
     save = {"save_strategy": "steps", "save_steps": HALF}
     whole = margin_loss()
-    trainer = trainer_of(tmp_path, whole, **save)
+    trainer = trainer_with(tmp_path, whole, **save)
     LossTrainerCallback(whole).add_to(trainer)
     trainer.train()
     kept = load_file(tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors")
     assert kept["beta"].item() != whole.beta.item()
 
     second = margin_loss()
-    resumed = trainer_of(tmp_path, second, **save)
+    resumed = trainer_with(tmp_path, second, **save)
     LossTrainerCallback(second).add_to(resumed)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
     torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=1e-5, atol=1e-6)
@@ -120,7 +110,7 @@ def test_two_losses_have_their_own_files(tmp_path: Path) -> None:
         watched = [CollapseMonitor(every=1), CollapseMonitor(every=1)]
         with torch.no_grad():
             pair[1].beta.fill_(0.5)
-        trainer = trainer_of(tmp_path, pair[0], **save)
+        trainer = trainer_with(tmp_path, pair[0], **save)
         trainer.__class__ = Two
         for monitor, loss in zip(watched, pair, strict=True):
             MonitorTrainerCallback(monitor, loss).add_to(trainer)
@@ -143,7 +133,7 @@ def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
     loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
     # that `longest` is a margin loss, and that a trainer takes it, is known here alone
     before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
-    trainer = trainer_of(tmp_path, loss)  # type: ignore[arg-type]
+    trainer = trainer_with(tmp_path, loss)  # type: ignore[arg-type]
     LossTrainerCallback(loss).add_to(trainer)
     trainer.train()
     assert (loss.longest.beta - before).abs().max() > 1e-3  # type: ignore[operator]
@@ -152,12 +142,12 @@ def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
 def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
     save = {"save_strategy": "steps", "save_steps": HALF}
     loss = margin_loss()
-    trainer = trainer_of(tmp_path, loss, **save)
+    trainer = trainer_with(tmp_path, loss, **save)
     LossTrainerCallback(loss).add_to(trainer)
     trainer.train()
     (tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors").unlink()
     loss = margin_loss()
-    resumed = trainer_of(tmp_path, loss, **save)
+    resumed = trainer_with(tmp_path, loss, **save)
     LossTrainerCallback(loss).add_to(resumed)
     with pytest.warns(UserWarning, match="the loss keeps the parameters it has"):
         resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
@@ -244,13 +234,13 @@ class SimpleTrainer:
 def test_parameters_that_would_stay_are_an_error(tmp_path: Path) -> None:
     loss = margin_loss()
     with pytest.raises(ValueError, match="beta of MarginLoss lies outside of the model"):
-        trainer_of(tmp_path, loss, MonitorTrainerCallback(CollapseMonitor(), loss)).train()
-    trainer_of(tmp_path, loss.requires_grad_(False), MonitorTrainerCallback(CollapseMonitor(), loss)).train()
+        trainer_with(tmp_path, loss, MonitorTrainerCallback(CollapseMonitor(), loss)).train()
+    trainer_with(tmp_path, loss.requires_grad_(False), MonitorTrainerCallback(CollapseMonitor(), loss)).train()
 
 
 def test_an_optimiser_that_is_there_is_said(tmp_path: Path) -> None:
     loss = margin_loss()
-    trainer = trainer_of(tmp_path, loss)
+    trainer = trainer_with(tmp_path, loss)
     trainer.create_optimizer()
     with pytest.raises(ValueError, match="make its optimiser after this"):
         LossTrainerCallback(loss).add_to(trainer)
@@ -261,7 +251,7 @@ def test_an_optimiser_that_is_there_is_said(tmp_path: Path) -> None:
 def test_five_measures_are_logged_unless_others_are_chosen(tmp_path: Path) -> None:
     def logged(**options: Any) -> set[str]:
         loss = trivet.TripletLoss()
-        trainer = trainer_of(tmp_path, loss, logging_steps=3)
+        trainer = trainer_with(tmp_path, loss, logging_steps=3)
         MonitorTrainerCallback(CollapseMonitor(), loss, **options).add_to(trainer)
         trainer.train()
         return {name for row in trainer.state.log_history for name in row if name.startswith("collapse/")}
@@ -276,7 +266,7 @@ def test_five_measures_are_logged_unless_others_are_chosen(tmp_path: Path) -> No
 
 
 def test_evaluation_batches_without_pairs_do_not_warn(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, trivet.TripletLoss())
+    trainer = trainer_with(tmp_path, trivet.TripletLoss())
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert trainer.evaluate()["eval_loss"] == 0

@@ -8,22 +8,18 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from tests.integrations.trainers import LIGHTNING_WARNINGS, lightning_trainer, trainer_of
 from tests.small_texts import text_network
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import BertConfig, BertModel, PrinterCallback, Trainer, TrainingArguments
+from transformers import BertConfig, BertModel
 
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.lightning import MonitorCallback
 from trivet.samplers import micro_batches
 
-pytestmark = [
-    # Lightning 2.6 uses a name that torch 2.15 has deprecated.
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:The number of training batches"),
-]
+pytestmark = LIGHTNING_WARNINGS
 STEPS, BATCH, SIZE = 3, 12, 5
 
 
@@ -61,16 +57,8 @@ def test_lightning_trains_the_same_network(precision: Any) -> None:
     for size in (BATCH, SIZE):
         task = Points(size)
         passes = count_passes(task.model[0])
-        trainer = lightning.Trainer(
-            max_steps=STEPS,
-            accelerator="cpu",
-            precision=precision,
-            callbacks=[MonitorCallback(monitor, "loss")] if size == SIZE else [],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        watching = [MonitorCallback(monitor, "loss")] if size == SIZE else []
+        trainer = lightning_trainer(max_steps=STEPS, precision=precision, callbacks=watching)
         trainer.fit(task, DataLoader(rows, batch_size=BATCH))
         found.append((weights(task), passes))
     (whole, once), (pieces, twice) = found
@@ -119,21 +107,8 @@ def test_the_trainer_of_transformers_trains_the_same_network(tmp_path: Path) -> 
             if isinstance(part, nn.Dropout):
                 part.p = 0.0
         passes = count_passes(model.bert.embeddings)
-        arguments = TrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=STEPS,
-            per_device_train_batch_size=BATCH,
-            learning_rate=0.05,
-            optim="sgd",
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-            log_level="error",
-            dataloader_pin_memory=False,
-        )
-        trainer = Trainer(model=model, args=arguments, train_dataset=sentences())
-        trainer.remove_callback(PrinterCallback)
+        options = {"max_steps": STEPS, "learning_rate": 0.05, "optim": "sgd"}
+        trainer = trainer_of(model, tmp_path, sentences(), batch=BATCH, options=options)
         trainer.train()
         found.append((weights(model), passes))
     (whole, once), (pieces, twice) = found

@@ -12,10 +12,11 @@ from pathlib import Path
 import lightning
 import pytest
 import torch
+from tests.integrations.trainers import LIGHTNING_WARNINGS, lightning_trainer, trainer_of
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import BertConfig, BertModel, PrinterCallback, Trainer, TrainingArguments
+from transformers import BertConfig, BertModel
 
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
@@ -24,13 +25,7 @@ from trivet.integrations.transformers import MonitorTrainerCallback
 from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import recall_at_k
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:network-collapse at step"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:The number of training batches"),
-    pytest.mark.filterwarnings("ignore:Found 1 module"),
-]
+pytestmark = [*LIGHTNING_WARNINGS, pytest.mark.filterwarnings("ignore:network-collapse at step")]
 TOPICS, WORDS, FILLERS, HELD_OUT = 12, 6, 30, 240
 
 
@@ -80,20 +75,8 @@ def trained(
         assert not torch.is_grad_enabled()
         return model.embed(held_out["words"]), held_out["topic"]  # type: ignore[operator]  # a module's attribute
 
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=steps,
-        per_device_train_batch_size=48,
-        learning_rate=rate,
-        lr_scheduler_type="constant",
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        log_level="error",
-    )
-    trainer = Trainer(model=model, args=arguments, train_dataset=rows[HELD_OUT:])
-    trainer.remove_callback(PrinterCallback)
+    options = {"max_steps": steps, "learning_rate": rate, "lr_scheduler_type": "constant"}
+    trainer = trainer_of(model, folder, rows[HELD_OUT:], batch=48, options=options)
     MonitorTrainerCallback(monitor, loss, probe=probe if probed else None).add_to(trainer)
     trainer.train()
     assert model.training
@@ -141,15 +124,7 @@ def test_a_probe_of_a_lightning_module_leaves_every_mode_as_it_was() -> None:
         return asked(points), labels
 
     monitor = CollapseMonitor()
-    trainer = lightning.Trainer(
-        max_steps=8,
-        accelerator="cpu",
-        logger=False,
-        callbacks=[MonitorCallback(monitor, probe=probe), Kept()],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = lightning_trainer(max_steps=8, callbacks=[MonitorCallback(monitor, probe=probe), Kept()])
     network.train()
     network[1].eval()
     loader = DataLoader(TensorDataset(points, labels), batch_size=12)

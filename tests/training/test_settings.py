@@ -151,107 +151,27 @@ def test_every_strategy_can_be_named_in_settings(name: str) -> None:
         assert isinstance(built.strategy.negatives, NEGATIVES[negatives])
 
 
-# What a loss takes that can choose one positive and one negative per anchor.
-TRIPLETS = {"positives": "easy", "negatives": "hard", "trim_positives_only": True, "disjoint": "random"}
+CHANGED: dict[str, Any] = {
+    "margin": 0.3, "positive_margin": 0.1, "soft_margin": 0.5, "soft": True, "variant": "pn", "distance": "cosine",
+    "reduction": "sum", "trim": 0.25, "trim_positives_only": True, "disjoint": "random",
+    "beta": 1.1, "beta_per": "set", "learn_beta": False, "beta_learning_rate": 0.5, "beta_penalty": 0.1,
+    "temperature": 0.5, "hard_weight": 0.5, "l2_weight": 0.1, "threshold": 0.25, "skip_if_any_empty": True,
+    "scale": 2.0, "positive_scale": 3.0, "negative_scale": 30.0, "sub_centers": 3, "proxy_learning_rate": 0.5,
+}  # fmt: skip
+OTHERWISE = {
+    "contrastive": {"reduction": "mean"},
+    "margin": {"reduction": "anchors", "normalize": False},
+    "n-pair": {"normalize": True},
+}
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {
-            "name": "triplet",
-            "margin": 0.7,
-            "distance": "euclidean",
-            "reduction": "sum",
-            "variant": "pn",
-            "soft": True,
-            "soft_margin": 0.5,
-            "trim": 0.25,
-            **TRIPLETS,
-        },
-        {
-            "name": "contrastive",
-            "margin": 0.7,
-            "positive_margin": 0.1,
-            "distance": "cosine",
-            "reduction": "mean",
-            "trim": 0.25,
-            **TRIPLETS,
-        },
-        {
-            "name": "margin",
-            "margin": 0.3,
-            "beta": 1.1,
-            "beta_per": "set",
-            "learn_beta": False,
-            "beta_learning_rate": 0.5,
-            "beta_penalty": 0.1,
-            "distance": "cosine",
-            "normalize": False,
-            "reduction": "anchors",
-            "trim": 0.25,
-            **TRIPLETS,
-        },
-        {
-            "name": "multi-similarity",
-            "positive_scale": 3.0,
-            "negative_scale": 30.0,
-            "threshold": 0.25,
-            "skip_if_any_empty": True,
-            "reduction": "sum",
-            "trim": 0.25,
-            **TRIPLETS,
-        },
-        {"name": "nca", "temperature": 0.5, "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
-        {"name": "second-order", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
-        {
-            "name": "selectively-contrastive",
-            "hard_weight": 0.5,
-            "temperature": 0.5,
-            "margin": 0.3,
-            "reduction": "sum",
-            "trim": 0.25,
-            **TRIPLETS,
-        },
-        {
-            "name": "n-pair",
-            "temperature": 0.5,
-            "l2_weight": 0.1,
-            "normalize": True,
-            "reduction": "sum",
-            "trim": 0.25,
-            "trim_positives_only": True,
-        },
-        {"name": "circle", "margin": 0.3, "scale": 2.0, "reduction": "sum", "trim": 0.25},
-        {"name": "supcon", "temperature": 0.5, "reduction": "sum", "trim": 0.25},
-        {"name": "proxy-nca", "scale": 2.0, "proxy_learning_rate": 0.5, "reduction": "sum", "trim": 0.25},
-        {
-            "name": "proxy-anchor",
-            "scale": 2.0,
-            "margin": 0.3,
-            "proxy_learning_rate": 0.5,
-            "reduction": "sum",
-            "trim": 0.25,
-        },
-        *(
-            {
-                "name": name,
-                "scale": 2.0,
-                "margin": 0.3,
-                "sub_centers": 3,
-                "proxy_learning_rate": 0.5,
-                "reduction": "sum",
-                "trim": 0.25,
-            }
-            for name in ("arcface", "cosface")
-        ),
-        {"name": "unhinged-triplet", "margin": 0.3, "reduction": "sum", "trim": 0.25, **TRIPLETS},
-        {"name": "unhinged-margin", "margin": 0.3, "beta": 1.1, "reduction": "sum", "trim": 0.25, **TRIPLETS},
-    ],
-)
-def test_every_setting_reaches_the_loss(loss: dict[str, object]) -> None:
-    config = RunConfig.parse({**LEAST, "loss": loss}, source="x").loss
-    fields = type(config).model_fields
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_setting_reaches_the_loss(name: str) -> None:
+    fields = loss_settings(name).model_fields
+    changed = CHANGED | OTHERWISE.get(name, {})
+    loss = {"name": name} | {key: value for key, value in changed.items() if key in fields}
+    if "disjoint" in fields:  # it can choose one positive and one negative per anchor
+        loss |= {"positives": "easy", "negatives": "hard"}
     left_out = {key for key in fields if key not in loss and key not in SHARED}
     assert left_out == set()
     built = build(loss)
