@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import NamedTuple
 
 # How launchers tell each process how many there are, and which of them it is. SLURM_NTASKS is no such number: it is
@@ -36,6 +39,18 @@ def ending_signals() -> list[signal.Signals]:
     """Ctrl-C, a termination, a terminal that closes; without those that are ignored, as by `nohup`."""
     known = (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
     return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
+
+
+@contextmanager
+def handled_signals(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Calls a function at each ending signal in the block; in a thread, to which none comes, it changes nothing."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handle) for number in ending_signals()} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def member_of(environment: Mapping[str, str]) -> ProcessRank | None:

@@ -52,10 +52,10 @@ def raw_inputs(inputs: Inputs) -> np.ndarray:
     return np.concatenate([in_unit_range(inputs.batch(index)).flatten(1).numpy() for index in batches])
 
 
-def label_names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
-    """Level -> the class name of each item."""
+def label_names(dataset: Dataset, span: slice = slice(None)) -> dict[str, tuple[str, ...]]:
+    """Level -> the class name of each item, or of some."""
     return {
-        level: tuple(dataset.names[level][label] for label in labels.tolist())
+        level: tuple(dataset.names[level][label] for label in labels[span].tolist())
         for level, labels in dataset.labels.items()
     }
 
@@ -69,34 +69,16 @@ def item_columns(datasets: Sequence[Dataset], spans: Sequence[slice] | None = No
         spans: of each part, the items that are meant; all, if not given.
     """
     spans = [slice(None)] * len(datasets) if spans is None else spans
-    columns: dict[str, list[Any]] = {}
-    for level in datasets[0].labels:
-        columns[level] = [
-            dataset.names[level][label]
-            for dataset, span in zip(datasets, spans, strict=True)
-            for label in dataset.labels[level][span].tolist()
-        ]
-    for name in datasets[0].columns:
-        columns[name] = [
-            value for dataset, span in zip(datasets, spans, strict=True) for value in dataset.columns[name][span]
-        ]
-    if any(dataset.protocol is not None for dataset in datasets):
-        for key in ("query", "gallery", "junk"):
-            columns[f"is_{key}"] = [
-                value
-                for dataset, span in zip(datasets, spans, strict=True)
-                for value in (
-                    np.zeros(len(dataset), bool) if dataset.protocol is None else getattr(dataset.protocol, key)
-                )[span]
-            ]
-    if any(dataset.protocol is not None and dataset.protocol.cameras is not None for dataset in datasets):
-        columns["camera"] = [
-            value
-            for dataset, span in zip(datasets, spans, strict=True)
-            for value in (
-                np.full(len(dataset), -1)
-                if dataset.protocol is None or dataset.protocol.cameras is None
-                else dataset.protocol.cameras
-            )[span]
-        ]
-    return {name: np.array(values) for name, values in columns.items()}
+    protocols = [dataset.protocol for dataset in datasets if dataset.protocol is not None]
+    parts: list[dict[str, Sequence[Any] | np.ndarray]] = []
+    for dataset, span in zip(datasets, spans, strict=True):
+        protocol, nothing = dataset.protocol, np.zeros(len(dataset), bool)
+        part: dict[str, Sequence[Any] | np.ndarray] = {**label_names(dataset, span)}
+        part |= {name: values[span] for name, values in dataset.columns.items()}
+        if protocols:
+            part |= {f"is_{key}": getattr(protocol, key, nothing)[span] for key in ("query", "gallery", "junk")}
+        if any(each.cameras is not None for each in protocols):
+            cameras = None if protocol is None else protocol.cameras
+            part["camera"] = (np.full(len(dataset), -1) if cameras is None else cameras)[span]
+        parts.append(part)
+    return {name: np.array([value for part in parts for value in part[name]]) for name in parts[0]}

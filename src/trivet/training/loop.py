@@ -6,8 +6,6 @@ It is a loop of its own, as that of a framework takes a tenth of the time of a s
 from __future__ import annotations
 
 import copy
-import signal
-import threading
 import time
 import warnings
 from collections import deque
@@ -15,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FrameType
-from typing import Self
 
 import numpy as np
 import torch
@@ -31,7 +28,7 @@ from trivet.datasets.inputs import FileInputs
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.models import Embedder
-from trivet.runtime.signals import ending_signals
+from trivet.runtime.signals import handled_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.batch_norm import SharedBatchNorm, normalises_batches
@@ -303,7 +300,8 @@ def fit(learner: Learner, batches: Batches, *, workers: int = 0) -> bool:
     on_gpu = learner.device.type == "cuda"
     loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
     learner.should_stop = False
-    with _Signals(learner) as signals, lost_peers() if learner.world is not None else nullcontext():
+    signals = _Signals(learner)
+    with handled_signals(signals.receive), lost_peers() if learner.world is not None else nullcontext():
         learner.move(learner.device)
         learner.spread()
         try:
@@ -370,15 +368,6 @@ class _Signals:
         self._received: float | None = None  # when one came to this process
         self._others_received = False
 
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._stop) for number in ending_signals()}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
     @property
     def came(self) -> bool:
         """True if one has come, to this process or, as far as is known, to another."""
@@ -392,7 +381,8 @@ class _Signals:
         stop, self._others_received = learner.world.agree(self.came or learner.should_stop, self.came)
         return stop
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Note a signal; a second one ends the training at once."""
         if self._received is None:
             self._received = time.monotonic()
         elif self._learner.world is None or time.monotonic() - self._received > AGAIN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -13,6 +13,12 @@ from trivet.losses.engine import EmbeddingLoss
 from trivet.training.config import TrainingConfig
 
 LARGEST_RATE = 1e30
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+}
 
 
 def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
@@ -30,7 +36,7 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
             "a network must have parameters that learn: all of this one are frozen; freeze fewer of its layers, or "
             "give it a new last layer."
         )
-    assignments: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
+    rates: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
     if config.backbone_learning_rate is not None:
         if not getattr(model, "on_backbone", False):
             raise ValueError(
@@ -39,21 +45,13 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
             )
         backbone = set(cast("nn.Sequential", model.body)[0].parameters())
         rate = {"lr": config.backbone_learning_rate}
-        assignments = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
-    groups = [
-        {"params": group} | options | ({"weight_decay": 0.0} if spared else {})
-        for options, members in assignments
-        for spared, group in (_by_decay(members) if config.weight_decay else [(False, members)])
-    ]
+        rates = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
+    groups: list[dict[str, Any]] = []
+    for options, members in rates:
+        matrices = [parameter for parameter in members if parameter.ndim > 1 or not config.weight_decay]
+        vectors = [parameter for parameter in members if parameter.ndim <= 1 and config.weight_decay]
+        groups += [{"params": matrices, **options}, {"params": vectors, **options, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
-
-
-def _by_decay(parameters: Iterable[nn.Parameter]) -> list[tuple[bool, list[nn.Parameter]]]:
-    """Those with weight decay, and those that are spared."""
-    split: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
-    for parameter in parameters:
-        split[parameter.ndim <= 1].append(parameter)
-    return [(False, split[0]), (True, split[1])]
 
 
 def make_optimizer(
@@ -65,16 +63,10 @@ def make_optimizer(
         ValueError: as `parameter_groups`; also if a rate or the weight decay is too large for float32.
     """
     groups = [*parameter_groups(model, config), *loss.optimizer_groups()]
-    lr, weight_decay = config.learning_rate, config.weight_decay
-    optimizer: torch.optim.Optimizer
-    if config.optimizer == "adam":
-        optimizer = torch.optim.Adam(groups, lr=lr, weight_decay=weight_decay)
-    elif config.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
-    elif config.optimizer == "sgd":
-        optimizer = torch.optim.SGD(groups, lr=lr, weight_decay=weight_decay, momentum=config.momentum)
-    else:
-        optimizer = torch.optim.RMSprop(groups, lr=lr, weight_decay=weight_decay, momentum=config.momentum)
+    options: dict[str, float] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    if config.optimizer in ("sgd", "rmsprop"):
+        options["momentum"] = config.momentum
+    optimizer = OPTIMIZERS[config.optimizer](groups, **options)
     for group in optimizer.param_groups:
         if max(group["lr"], group["weight_decay"]) > LARGEST_RATE:
             raise ValueError(

@@ -19,6 +19,7 @@ from filelock import FileLock
 from safetensors.torch import load_file
 from tests.mining.crew import checks, start
 from tests.training.distributed import world_worker
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch has it
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 
@@ -174,26 +175,6 @@ def test_one_process_goes_on_where_another_was_killed_under_torchrun(
     check_same(run, alone)
 
 
-class Notes:
-    """A store of one process."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-
-    def set(self, key: str, value: str) -> None:
-        self.values[key] = value
-
-    def get(self, key: str) -> bytes:
-        return self.values[key].encode()
-
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self.values for key in keys)
-
-    def add(self, key: str, amount: int) -> int:
-        self.values[key] = str(int(self.values.get(key, 0)) + amount)
-        return int(self.values[key])
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("BEAT", 0.01), ("PATIENCE", 0.2), ("GRACE", 0.1)):
@@ -201,7 +182,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_without_signs_of_life_is_lost(quick: None) -> None:
-    notes, said, over = Notes(), [], threading.Event()
+    notes, said, over = HashStore(), [], threading.Event()
 
     def act(reason: str) -> None:
         said.append(reason)
@@ -225,7 +206,7 @@ def test_a_process_without_signs_of_life_is_lost(quick: None) -> None:
     ],
 )
 def test_a_process_says_why_it_ends(quick: None, error: BaseException, reason: str | None) -> None:
-    notes = Notes()
+    notes = HashStore()
     ProcessGroup(1, 2, notes).fail(error)
     watch = PeerWatch(0, 2, notes, lambda _: None)
     watch.stop()

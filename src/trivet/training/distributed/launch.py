@@ -21,7 +21,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
-from trivet.runtime.signals import LostError, ProcessRank, ending_signals, member_of
+from trivet.runtime.signals import LostError, ProcessRank, ending_signals, handled_signals, member_of
 from trivet.runtime.terminal import prepare
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.process_group import ProcessGroup, join, noted
@@ -97,7 +97,16 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
         )
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends processes is said here
     first: int | None = None  # the first that did not end well
-    with _forwarded(begun.pids()) as came:
+    pids: list[int] = begun.pids()
+    came: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    with handled_signals(forward):
         try:
             while not begun.join(grace_period=GRACE):
                 pass
@@ -245,27 +254,6 @@ def _write_failed(run: RunFolder) -> None:
     record = run.record()
     if record is not None and record["status"] == "running":
         run.write_record({**record, "status": "failed"})
-
-
-@contextmanager
-def _forwarded(pids: list[int]) -> Iterator[list[int]]:
-    """Give signals that come to this process on to others; yields those that have come."""
-    came: list[int] = []
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, forward) for number in ending_signals()}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
