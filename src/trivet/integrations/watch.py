@@ -75,7 +75,7 @@ class LossWatch(Generic[Network]):
         """
         probe: Probe | None = None
         if self._probe is not None and network is not None:
-            probe = partial(_held_out, network, partial(self._probe, network))
+            probe = partial(_evaluated, network, partial(self._probe, network))
         self._calls = len(self.monitor.probing.series["step"])
         self._handle = self.monitor.watch(loss, step=step, probe=probe)
         if probe is not None:
@@ -174,8 +174,8 @@ def _rows(series: Mapping[str, Sequence[float]], names: Mapping[str, str], first
 
 
 @torch.no_grad()
-def _held_out(network: nn.Module, embed: Probe) -> Sequence[Array]:
-    """What a probe gives in evaluation mode; each module is left in the mode it was in."""
+def _evaluated(network: nn.Module, embed: Probe) -> Sequence[Array]:
+    """The embeddings and labels of a probe in evaluation mode; each module is left in the mode it was in."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:

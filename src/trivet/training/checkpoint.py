@@ -27,14 +27,14 @@ RETAINED = 2  # newest checkpoints of a run that stay
 
 
 class Checkpoint(NamedTuple):
-    """The contents of a file: of the settings and data, the state of each part as JSON, all tensors by name."""
+    """The contents of a file: of the settings and data, the state of each section as JSON, all tensors by name."""
 
     fingerprint: str
     state: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
 
-class _Part(Protocol):
+class _Section(Protocol):
     def state_dict(self) -> Any: ...
 
     def load_state_dict(self, state: Any) -> None: ...
@@ -62,7 +62,7 @@ class TrainState:
     sampling: SamplingLog
     seconds: float = 0.0
 
-    def _parts(self) -> Mapping[str, _Part]:
+    def _sections(self) -> Mapping[str, _Section]:
         named = ("guard", "cleaning", "selection", "history", "sampling")
         return {"precision": self.learner.precision} | {name: getattr(self, name) for name in named}
 
@@ -72,8 +72,8 @@ class TrainState:
         Args:
             fingerprint: of the settings and the data, see `load`.
         """
-        parts = {name: part.state_dict() for name, part in self._parts().items()}
-        state = {"step": self.learner.step, "seconds": self.seconds, **parts}
+        sections = {name: section.state_dict() for name, section in self._sections().items()}
+        state = {"step": self.learner.step, "seconds": self.seconds, **sections}
         tensors = self.learner.tensors() | named_tensors("best", self.selection.weights)
         tensors |= named_tensors("snapshot", self.guard.weights)
         path = run.path / "checkpoints" / f"step-{self.learner.step:08d}.safetensors"
@@ -99,8 +99,8 @@ class TrainState:
         try:
             self.learner.load(saved.tensors)
             self.learner.step, self.seconds = saved.state["step"], saved.state["seconds"]
-            for name, part in self._parts().items():
-                part.load_state_dict(saved.state[name])
+            for name, section in self._sections().items():
+                section.load_state_dict(saved.state[name])
             self.guard.weights = tensors_of("snapshot", saved.tensors)
             if self.selection.continues(saved.state["selection"]):
                 self.selection.weights = tensors_of("best", saved.tensors)

@@ -70,15 +70,15 @@ def item_columns(datasets: Sequence[Dataset], spans: Sequence[slice] | None = No
     """
     spans = [slice(None)] * len(datasets) if spans is None else spans
     protocols = [dataset.protocol for dataset in datasets if dataset.protocol is not None]
-    parts: list[dict[str, Sequence[Any] | np.ndarray]] = []
+    tables: list[dict[str, Sequence[Any] | np.ndarray]] = []
     for dataset, span in zip(datasets, spans, strict=True):
         protocol, nothing = dataset.protocol, np.zeros(len(dataset), bool)
-        part: dict[str, Sequence[Any] | np.ndarray] = {**label_names(dataset, span)}
-        part |= {name: values[span] for name, values in dataset.columns.items()}
+        table: dict[str, Sequence[Any] | np.ndarray] = {**label_names(dataset, span)}
+        table |= {name: values[span] for name, values in dataset.columns.items()}
         if protocols:
-            part |= {f"is_{key}": getattr(protocol, key, nothing)[span] for key in ("query", "gallery", "junk")}
+            table |= {f"is_{key}": getattr(protocol, key, nothing)[span] for key in ("query", "gallery", "junk")}
         if any(each.cameras is not None for each in protocols):
             cameras = None if protocol is None else protocol.cameras
-            part["camera"] = (np.full(len(dataset), -1) if cameras is None else cameras)[span]
-        parts.append(part)
-    return {name: np.array([value for part in parts for value in part[name]]) for name in parts[0]}
+            table["camera"] = (np.full(len(dataset), -1) if cameras is None else cameras)[span]
+        tables.append(table)
+    return {name: np.array([value for table in tables for value in table[name]]) for name in tables[0]}

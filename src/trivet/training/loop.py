@@ -272,18 +272,18 @@ class Learner:
         return self.loss.last.active_fraction
 
 
-def named_tensors(part: str, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Copies on the CPU of the tensors of a part of the state, as "part/name"."""
+def named_tensors(section: str, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Copies on the CPU of the tensors of a section of the state, as "section/name"."""
     return {
-        f"{part}/{name}": value.detach().cpu().clone().contiguous()
+        f"{section}/{name}": value.detach().cpu().clone().contiguous()
         for name, value in values.items()
         if value is not None
     }
 
 
-def tensors_of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a part of the state, by the names they have there."""
-    start = f"{part}/"
+def tensors_of(section: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a section of the state, by the names they have there."""
+    start = f"{section}/"
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
