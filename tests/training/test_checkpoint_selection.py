@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.training.runs import check_same_run, killed
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -181,20 +182,14 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
 def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
     run: Path, step: int, best: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    run, cut = request.getfixturevalue(str(run)), tmp_path / "cut"
+    run = request.getfixturevalue(str(run))
     assert record_of(run)["choosing"]["step"] == best
     assert record_of(run)["history"]["moments"][-1]["step"] == step
-    shutil.copytree(run, cut)
-    (cut / "checkpoints" / f"step-{step:08d}.safetensors").unlink()
-    shutil.rmtree(cut / "model")
-    (cut / "record.json").unlink()
+    cut = killed(run, tmp_path / "cut")
     resume(cut)
     for part in ("choosing", "history", "evaluation", "step"):
         assert record_of(cut)[part] == record_of(run)[part]
-    for name in ("model/model", "model-last/model", f"checkpoints/step-{step:08d}"):
-        first, again = (load_file(one / f"{name}.safetensors") for one in (run, cut))
-        assert first.keys() == again.keys()
-        assert all(np.array_equal(first[key], again[key]) for key in first)
+    check_same_run(run, cut)
 
 
 def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(stopped: Path, tmp_path: Path) -> None:

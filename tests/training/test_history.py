@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from tests.training.runs import check_same_run, killed, write_pictures
 
 from trivet.collapse.dynamics import SimulatedLoss
 from trivet.commands.train.run import resume, train
@@ -41,15 +40,7 @@ def config(**changes: dict[str, Any]) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four classes of nine noisy pictures to train on, and two of each to evaluate."""
-    root, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
-    for name in "abcd":
-        pattern = random.integers(0, 200, (8, 8))
-        for number in range(11):
-            file = root / ("train" if number < 9 else "test") / name / f"{number}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
-    return root
+    return write_pictures(tmp_path_factory.mktemp("pictures"), 9)
 
 
 def small(pictures: Path, **changes: dict[str, Any]) -> RunConfig:
@@ -130,14 +121,10 @@ def test_a_moment_is_what_the_network_makes_of_the_sample(whole: Path, pictures:
 
 
 def test_a_resumed_run_has_the_same_history(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    # What a kill after step 6 leaves behind, without even a record.
-    (path / "checkpoints" / "step-00000007.safetensors").unlink()
-    shutil.rmtree(path / "model")
-    (path / "record.json").unlink()
+    path = killed(whole, tmp_path / "run")
     resume(path)
     assert history(path) == history(whole)
+    check_same_run(whole, path)
 
 
 def test_steps_that_are_added_leave_no_moment_that_is_none(pictures: Path, tmp_path: Path) -> None:

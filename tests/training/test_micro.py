@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.training.runs import check_same_run, killed
 from torch import Tensor
 
 from trivet.commands.train.run import resume, train
@@ -17,7 +16,6 @@ from trivet.datasets import load
 from trivet.training import RunConfig
 from trivet.training.components import Components, first_task, run_fingerprint
 from trivet.training.loop import Learner, fit
-from trivet.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -67,24 +65,16 @@ def first_task_of(settings: RunConfig) -> Learner:
     return first_task(settings, splits.train, splits.level, steps=1)[0]
 
 
-def test_a_killed_run_in_pieces_goes_on_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unevaluated")
+def test_a_killed_run_in_pieces_goes_on_to_the_same_result(tmp_path: Path) -> None:
     """With batch norm, whose statistics each piece moves."""
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
-    whole, path = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
     train(config(model={"name": "conv3"}), whole)
-    shutil.copytree(whole, path)
-    RunFolder(path).checkpoints()[-1].unlink()
-    shutil.rmtree(path / "model")
+    path = killed(whole, tmp_path / "killed")
     resume(path)
-    for file in ("model/model.safetensors", "checkpoints/step-00000008.safetensors"):
-        before, after = load_file(whole / file), load_file(path / file)
-        assert before.keys() == after.keys()
-        for key in before:
-            np.testing.assert_array_equal(before[key], after[key], err_msg=key)
-    assert (whole / "metrics.csv").read_bytes() == (path / "metrics.csv").read_bytes()
-    assert before["model/body.1.num_batches_tracked"] == 8 * 7
+    check_same_run(whole, path)
+    weights = load_file(path / "checkpoints" / "step-00000008.safetensors")
+    assert weights["model/body.1.num_batches_tracked"] == 8 * 7
 
 
 @pytest.mark.parametrize(
@@ -108,12 +98,8 @@ def test_what_batch_norm_is_over_is_said(model: str, micro: int | None, said: st
     assert parts.notes == parts.state.learner.model.notes + ((parts.piece_note,) if said else ())
 
 
-def test_it_is_said_at_the_start_and_stands_in_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
+@pytest.mark.usefixtures("unevaluated")
+def test_it_is_said_at_the_start_and_stands_in_the_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = train(config(model={"name": "conv3"}, training={"steps": 1}), tmp_path / "run")
     [note] = [one for one in record["warnings"] if one.startswith("Batch norm")]
     assert caplog.messages.count(note) == 1

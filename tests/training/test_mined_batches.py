@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file
+from tests.training.runs import check_same_run, killed
 
 from trivet.commands.mine.run import mine_file
 from trivet.commands.train.run import resume, train
@@ -90,13 +90,10 @@ def test_an_epoch_has_all_mined_triplets_of_training_items_and_each_batch_whole_
 
 def test_a_killed_run_goes_on_to_the_same_result_but_not_with_other_triplets(tmp_path: Path) -> None:
     train(config(), tmp_path / "whole")
-    shutil.copytree("whole", "killed")
-    for path in ("checkpoints/step-00000008.safetensors", "record.json"):
-        (tmp_path / "killed" / path).unlink()
+    killed(tmp_path / "whole", tmp_path / "killed")
     shutil.copytree("killed", "other")
     resume(tmp_path / "killed")
-    one, two = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "killed"))
-    assert all(np.array_equal(one[key], two[key]) for key in one)
+    check_same_run(tmp_path / "whole", tmp_path / "killed")
     told = json.loads((tmp_path / "whole" / "record.json").read_text())["warnings"]
     trained = set(splits().train.ids)
     left = len(mined(lambda names: not set(names) <= trained))

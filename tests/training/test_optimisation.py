@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.training.runs import check_same_run, killed
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -45,14 +45,6 @@ LEAST: dict[str, Any] = {
     "evaluation": {"every": 100, "map_points": 20, "sample": 40, "nmi_plus": 1, "k": [1]},
 }
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs end with their model: their evaluation takes most of the time."""
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
 
 
 def config(**sections: dict[str, Any]) -> RunConfig:
@@ -293,30 +285,17 @@ FULL: dict[str, Any] = {
 }
 
 
-def same(one: Path, two: Path) -> None:
-    last = sorted((one / "checkpoints").iterdir())[-1].name
-    for file in ("model/model.safetensors", f"checkpoints/{last}"):
-        before, after = load_file(one / file), load_file(two / file)
-        assert before.keys() == after.keys()
-        for key in before:
-            np.testing.assert_array_equal(before[key], after[key], err_msg=key)
-    assert (one / "metrics.csv").read_bytes() == (two / "metrics.csv").read_bytes()
-
-
 @pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) -> None:
     whole, path = tmp_path / "whole", tmp_path / "killed"
     said = train(RunConfig.parse(LEAST | {"training": FULL | {"workers": 2}}, source="x"), whole)["warnings"]
     assert said[-1].startswith("Steps that were skipped, as their gradients in fp16 were not finite: ")
-    shutil.copytree(whole, path)
+    killed(whole, path)
     text = (path / "config.toml").read_text()
     assert ("epochs = 1" in text, "\nsteps = " in text) == (True, False)
     (path / "config.toml").write_text(text.replace("workers = 2", "workers = 0"))
-    RunFolder(path).checkpoints()[-1].unlink()
-    shutil.rmtree(path / "model")
-    (path / "record.json").unlink()
     assert resume(path)["warnings"] == said
-    same(whole, path)
+    check_same_run(whole, path)
 
 
 @pytest.mark.usefixtures("unevaluated")
@@ -333,7 +312,7 @@ def test_a_finished_run_is_made_longer_where_no_step_changes(
         with pytest.raises(ValueError, match=f"only: got {change[:-2]}; start a new run"):
             resume(short, changes=[change])
     assert resume(short, changes=["training.steps=8"])["status"] == "finished"
-    same(long, short)
+    check_same_run(long, short)
     with pytest.raises(ValueError, match="at least the number of completed steps, 8: got 6"):
         resume(short, changes=["training.steps=6"])
     monkeypatch.setattr(sys, "argv", ["trivet", "train", "--resume", str(short), "--set", "training.epochs=0"])

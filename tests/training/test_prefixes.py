@@ -17,6 +17,7 @@ import pytest
 import torch
 from pydantic_core import to_jsonable_python
 from safetensors.numpy import load_file
+from tests.training.runs import check_same_run, killed, write_vectors
 
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.printing import print_run, run_summary
@@ -118,10 +119,7 @@ RUN: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prefixes")
-    source = np.random.default_rng(0)
-    labels, means = np.arange(120) % 8, source.normal(size=(8, 5))
-    vectors = (means[labels] + 0.7 * source.normal(size=(120, 5))).astype(np.float32)
-    np.savez(folder / "vectors.npz", embeddings=vectors, label=labels)
+    write_vectors(folder / "vectors.npz", 120, 5)
     data = {"name": "vectors", "path": str(folder / "vectors.npz")}
     train(RunConfig.parse({**RUN, "data": data}, source="test"), folder / "run")
     return folder / "run"
@@ -153,16 +151,11 @@ def test_each_prefix_is_measured_beside_that_of_the_network_before_and_of_the_ve
 
 
 def test_a_killed_run_goes_on_to_the_same_result_and_is_evaluated_again(finished: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(finished, path)
-    (path / "checkpoints" / "step-00000008.safetensors").unlink()
-    (path / "record.json").unlink()
+    path = killed(finished, tmp_path / "run")
     resume(path)
-    for file in ("model/model.safetensors", "checkpoints/step-00000008.safetensors"):
-        before, after = load_file(finished / file), load_file(path / file)
-        assert before.keys() == after.keys()
-        assert all(np.array_equal(before[key], after[key]) for key in before), file
-    assert sum("beta" in key for key in before) >= 3  # each prefix has a boundary of its own
+    check_same_run(finished, path)
+    weights = load_file(path / "checkpoints" / "step-00000008.safetensors")
+    assert sum("beta" in key for key in weights) >= 3  # each prefix has a boundary of its own
     for key in ("evaluation", "prefixes", "curves"):
         assert record(path)[key] == record(finished)[key]
     shutil.rmtree(path / "embeddings")

@@ -117,12 +117,8 @@ def test_a_call_costs_as_much_as_a_step(samples: int, items: int) -> None:
     assert len(found.items) == items
 
 
-def test_a_run_asks_its_probe_and_trains_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, splits: Splits
-) -> None:
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
+@pytest.mark.usefixtures("unevaluated")
+def test_a_run_asks_its_probe_and_trains_the_same(tmp_path: Path, splits: Splits) -> None:
     short = {"steps": 30, "checkpoint_every": 10, "accelerator": "cpu"}
     whole = train(config(training=short, guard={"probe": 120, "action": "stop"}), tmp_path / "whole", splits=splits)
     seen = whole["monitor"]["probe"]
@@ -158,6 +154,7 @@ class Told(CollapseMonitor):
 
 
 @pytest.mark.parametrize("kill", [None, 45], ids=["not killed", "killed"])
+@pytest.mark.usefixtures("unevaluated")
 def test_the_best_network_is_the_result_of_a_stopped_run(
     kill: int | None, tmp_path: Path, splits: Splits, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,9 +164,6 @@ def test_the_best_network_is_the_result_of_a_stopped_run(
         pass
 
     monkeypatch.setattr("trivet.training.guard.CollapseMonitor", Told)
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
     after_step = Trainer._after_step
 
     def spoil(self: Trainer) -> None:

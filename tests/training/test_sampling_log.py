@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tests.training.runs import killed, write_pictures
 
 from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -38,15 +37,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four classes of 25 noisy pictures to train on, and two of each to evaluate."""
-    root, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
-    for name in "abcd":
-        pattern = random.integers(0, 200, (8, 8))
-        for number in range(27):
-            file = root / ("train" if number < 25 else "test") / name / f"{number}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
-    return root
+    return write_pictures(tmp_path_factory.mktemp("pictures"), 25)
 
 
 def settings(pictures: Path, **changes: dict[str, Any]) -> RunConfig:
@@ -96,26 +87,17 @@ def test_true_labels_are_those_of_the_batch(whole: Path, pictures: Path) -> None
 
 
 def test_a_killed_and_resumed_run_says_the_same(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    (path / "checkpoints" / "step-00000040.safetensors").unlink()
-    shutil.rmtree(path / "model")
-    (path / "record.json").unlink()
+    path = killed(whole, tmp_path / "run")
     resume(path)
     assert noise(path) == noise(whole)
 
 
-def test_evaluating_anew_keeps_what_was_seen_while_training(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [False, True], ids=["the record is there", "and is lost"])
+def test_evaluating_anew_keeps_what_was_seen_while_training(lost: bool, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(whole, path)
-    evaluate_run(path)
-    assert noise(path) == noise(whole)
-
-
-def test_a_lost_record_is_told_by_the_checkpoint(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    (path / "record.json").unlink()
+    if lost:
+        (path / "record.json").unlink()
     evaluate_run(path)
     assert noise(path) == noise(whole)
 

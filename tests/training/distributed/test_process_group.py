@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 from tests.mining.crew import checks, start
 from tests.training.distributed import world_worker
+from tests.training.runs import write_vectors
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch has it
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
@@ -76,14 +76,6 @@ def errors(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str
 @pytest.mark.parametrize("name", checks(2, package="tests.training"))
 def test_in_two_processes(errors: dict[str, dict[int, str | None]], name: str) -> None:
     assert errors.get(name) == {0: None, 1: None}
-
-
-def write_vectors(path: Path, items: int) -> None:
-    """Of eight classes that overlap."""
-    source = np.random.default_rng(0)
-    labels, means = np.arange(items) % 8, source.normal(size=(8, 10))
-    vectors = (means[labels] + 0.7 * source.normal(size=(items, 10))).astype(np.float32)
-    np.savez(path, embeddings=vectors, label=labels)
 
 
 @pytest.fixture

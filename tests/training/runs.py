@@ -1,0 +1,52 @@
+"""Small data, runs that a kill has cut short, and whether two runs came to the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from safetensors.numpy import load_file
+
+from trivet.training.run_folder import RunFolder
+
+
+def write_vectors(path: Path, items: int, dimensions: int = 10) -> None:
+    """Of eight classes that overlap."""
+    source = np.random.default_rng(0)
+    labels, means = np.arange(items) % 8, source.normal(size=(8, dimensions))
+    vectors = (means[labels] + 0.7 * source.normal(size=(items, dimensions))).astype(np.float32)
+    np.savez(path, embeddings=vectors, label=labels)
+
+
+def write_pictures(root: Path, trained: int) -> Path:
+    """Four classes of so many noisy pictures to train on, and two of each to evaluate."""
+    random = np.random.default_rng(0)
+    for name in "abcd":
+        pattern = random.integers(0, 200, (8, 8))
+        for number in range(trained + 2):
+            file = root / ("train" if number < trained else "test") / name / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pattern + random.integers(0, 55, (8, 8))).astype(np.uint8)).save(file)
+    return root
+
+
+def killed(run: Path, path: Path) -> Path:
+    """A copy of a run as a kill before its last checkpoint leaves it, without even a record."""
+    shutil.copytree(run, path)
+    RunFolder(path).checkpoints()[-1].unlink()
+    shutil.rmtree(path / "model")
+    (path / "record.json").unlink()
+    return path
+
+
+def check_same_run(one: Path, two: Path) -> None:
+    """Every tensor of the models and of the last checkpoint is equal to the last bit, and every row of metrics."""
+    last = RunFolder(one).checkpoints()[-1].relative_to(one)
+    for file in (*(path.relative_to(one) for path in one.glob("model*/model.safetensors")), last):
+        before, after = load_file(one / file), load_file(two / file)
+        assert before.keys() == after.keys()
+        for key in before:
+            np.testing.assert_array_equal(before[key], after[key], err_msg=f"{file} {key}")
+    assert (one / "metrics.csv").read_bytes() == (two / "metrics.csv").read_bytes()
