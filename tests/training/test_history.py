@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import check_same_run, killed, write_pictures
+from tests.training.runs import write_pictures
 
 from trivet.collapse.dynamics import SimulatedLoss
 from trivet.commands.train.run import resume, train
@@ -118,13 +118,6 @@ def test_a_moment_is_what_the_network_makes_of_the_sample(whole: Path, pictures:
     assert first["class_spread"] == pytest.approx(expected["class_spread"], abs=1e-4)
     below = np.interp(0.5 / first["mean_distance"], seen["edges"], np.cumsum([0, *first["within"]]))
     assert below == pytest.approx(expected["short"], abs=0.02)
-
-
-def test_a_resumed_run_has_the_same_history(whole: Path, tmp_path: Path) -> None:
-    path = killed(whole, tmp_path / "run")
-    resume(path)
-    assert history(path) == history(whole)
-    check_same_run(whole, path)
 
 
 def test_steps_that_are_added_leave_no_moment_that_is_none(pictures: Path, tmp_path: Path) -> None:

@@ -287,15 +287,32 @@ FULL: dict[str, Any] = {
 
 @pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    whole, path = tmp_path / "whole", tmp_path / "killed"
-    said = train(RunConfig.parse(LEAST | {"training": FULL | {"workers": 2}}, source="x"), whole)["warnings"]
+    sections = {
+        "data": {"level": "digit", "folds": 2, "noise": {"kind": "symmetric", "rate": 0.3}},
+        "batch": {"micro": 5},  # with batch norm, whose statistics each piece moves
+        "loss": {"prefixes": [2]},
+        "training": {**FULL, "workers": 2, "steps": None},
+        "choosing": {"keep": "best"},
+        "evaluation": {"every": 5},
+    }
+    cleaned = {"cleaning": {"action": "drop", "after": 4, "every": 7}}
+    merged = {key: {**value, **sections.get(key, {})} for key, value in LEAST.items() if key != "seed"}
+    whole = tmp_path / "whole"
+    said = train(RunConfig.parse({**merged, **cleaned, "seed": 3}, source="x"), whole)["warnings"]
     assert said[-1].startswith("Steps that were skipped, as their gradients in fp16 were not finite: ")
-    killed(whole, path)
+    path = killed(whole, tmp_path / "killed")
     text = (path / "config.toml").read_text()
     assert ("epochs = 1" in text, "\nsteps = " in text) == (True, False)
     (path / "config.toml").write_text(text.replace("workers = 2", "workers = 0"))
-    assert resume(path)["warnings"] == said
+    resume(path)
     check_same_run(whole, path)
+    before, after = (json.loads((run / "record.json").read_text()) for run in (whole, path))
+    assert before["cleaning"]
+    assert before["choosing"]["checks"]
+    for section in ("history", "label_noise", "cleaning", "choosing", "monitor", "curves", "validation", "warnings"):
+        assert after[section] == before[section], section
+    weights = load_file(RunFolder(path).checkpoints()[-1])
+    assert sum("beta" in name and name.startswith("loss/") for name in weights) == 2  # each prefix has its own
 
 
 @pytest.mark.usefixtures("unevaluated")

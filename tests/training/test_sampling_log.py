@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from tests.training.runs import killed, write_pictures
+from tests.training.runs import write_pictures
 
 from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
-from trivet.commands.train.run import resume, train
+from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.label_noise import count_picks
 from trivet.mining import mine
@@ -84,12 +84,6 @@ def test_true_labels_are_those_of_the_batch(whole: Path, pictures: Path) -> None
         # One pick for each anchor, so that uniform picking gives the sum of the shares.
         assert sum(look["picks"]) == 24
         assert look["wrong"][1] == pytest.approx(((same & other).sum(axis=1) / other.sum(axis=1)).sum())
-
-
-def test_a_killed_and_resumed_run_says_the_same(whole: Path, tmp_path: Path) -> None:
-    path = killed(whole, tmp_path / "run")
-    resume(path)
-    assert noise(path) == noise(whole)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["the record is there", "and is lost"])
