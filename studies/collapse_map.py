@@ -233,8 +233,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         chance, outlook = "–", "–"
         if told:
             one = pooled([Forecast(**{**each, "interval": tuple(each["interval"])}) for each in told])
-            low, high = one["interval"]
-            chance = f"{100 * one['probability']:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+            low, high = one.interval
+            chance = f"{100 * one.probability:.0f} ({100 * low:.0f} to {100 * high:.0f})"
             outlook = "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
         untrained = statistics.fmean(row["untrained_recall"] for row in ended) if ended else math.nan
         cells_of_line = [

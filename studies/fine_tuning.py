@@ -68,16 +68,16 @@ def trained(config: RunConfig, folder: Path) -> RunRecord:
 
 def row(record: RunRecord) -> dict[str, Any]:
     """What a run comes to on the split that no step was chosen by."""
-    split, level = next(iter(record["evaluation"])), record["level"]
-    values = {one["name"]: one["levels"][level] for one in record["evaluation"][split]}
+    split, level = next(iter(record.evaluation)), record.level
+    values = {one.name: one.levels[level] for one in record.evaluation[split]}
     return {
         "split": split,
-        "step": record["step"],
+        "step": record.step,
         "recall@1": {name: one[RECALL] for name, one in values.items()},
         "map@r": {name: one["map@r"] for name, one in values.items()},
-        "compared": [one.as_json() for one in record["comparisons"][split][level]],
-        "interval": record["intervals"][split][level][RECALL],
-        "seconds": record["seconds"],
+        "compared": [one.as_json() for one in record.comparisons[split][level]],
+        "interval": record.intervals[split][level][RECALL],
+        "seconds": record.seconds,
     }
 
 
@@ -130,7 +130,7 @@ def main() -> None:
                 name = f"{loss}-{positives}-{seed}"
                 config = settings(given.settings, given.set, loss, positives, seed, of_loss)
                 record = trained(config, given.runs / name)
-                found |= {"environment": record["environment"], "created": record["created"]}
+                found |= {"environment": record.environment, "created": record.created}
                 found["runs"][name] = row(record)
                 output.write_text(json.dumps(found, indent=1) + "\n")
     if given.kill:

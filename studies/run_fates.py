@@ -221,11 +221,11 @@ def run_fates(folder: Path, features: Path, weights: Path, encoder: Path) -> Ite
             config = config_of(case, place, weights, seed)
             run = place / "runs" / re.sub(r"\W+", "-", case.name)
             known = RunFolder(run).record() if run.exists() else None
-            if known is not None and known["status"] == "finished" and known["diagnosis"]:
+            if known is not None and known.status == "finished" and known.diagnosis:
                 record = evaluate_run(run)  # by the rules of today
             else:
                 record = train(config, run, force=run.exists())
-            (split,) = record["diagnosis"].keys() - {"train", "validation"}
+            (split,) = record.diagnosis.keys() - {"train", "validation"}
             fate = compared(trained_model(RunFolder.open(run)).cpu(), config, place)
             yield RunFate(half, data, seed, case, *fate, record=record, split=split)
 

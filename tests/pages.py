@@ -19,12 +19,11 @@ from trivet.commands.forecast import page as forecast_page
 from trivet.commands.train import page as train_page
 from trivet.reports.diagnosis_record import DiagnosisRecord
 from trivet.reports.forecast_record import ForecastRecord
-from trivet.reports.from_json import complete
-from trivet.reports.run_record import read_run
+from trivet.reports.run_record import RunRecord
 
 
 def write_run_report(record: Mapping[str, Any], path: Path) -> None:
-    train_page.write_run_report(read_run(record), path)
+    train_page.write_run_report(RunRecord.read(record), path)
 
 
 def write_diagnosis_report(record: Mapping[str, Any], path: Path) -> None:
@@ -40,7 +39,7 @@ def write_audit_report(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_forecast_report(record: Mapping[str, Any], path: Path) -> None:
-    forecast_page.write_forecast_report(complete(ForecastRecord, record), path)
+    forecast_page.write_forecast_report(ForecastRecord.read(record), path)
 
 
 def write_demo_report(record: Mapping[str, Any], path: Path) -> None:

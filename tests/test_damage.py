@@ -38,9 +38,8 @@ from trivet.io.text_files import read_texts
 from trivet.knn.hard_negatives import MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.models import ModelConfig, build, load_model, save
-from trivet.reports.from_json import complete
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.safe_read import check_types, parse_json, read_json
+from trivet.runtime.safe_read import parse_json, read_json
 from trivet.training.checkpoint import read_checkpoint
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
@@ -104,7 +103,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = ModelConfig(name="linear", embedding_dim=3)
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())
-    (folder / "run" / "record.json").write_text(json.dumps(complete(RunRecord, RECORD)))
+    (folder / "run" / "record.json").write_text(json.dumps(RunRecord.read(RECORD).as_json()))
     metadata = {"state": json.dumps({"step": 6, "seconds": 1.5, "history": [], "guard": {}}), "fingerprint": "x"}
     (folder / CHECKPOINT).parent.mkdir()
     (folder / CHECKPOINT).write_bytes(tensors({"model/weight": torch.ones(3, 4)}, metadata=metadata))
@@ -198,21 +197,7 @@ def test_devices_and_pipes_are_no_inputs(tmp_path: Path) -> None:
                 read(tmp_path / name)
 
 
-def test_types_are_checked_down_to_the_last_number() -> None:
-    check_types(RunRecord, RECORD)
-    for part, value, sentence in (
-        ("step", "6", "step must be a whole number: got '6'"),
-        ("curves", {"loss": [1, True]}, "curves.loss.1 must be a number: got True"),
-        ("evaluation", {"seen": [{"name": 3}]}, "evaluation.seen.0.name must be a text: got 3"),
-        ("seconds", [], r"seconds must be an object: got \[\]"),
-        ("status", "x" * 10**6, None),
-        ("run", ["x" * 10**6], "run must be a text: got .{80}…$"),
-    ):
-        if sentence is None:
-            check_types(RunRecord, RECORD | {part: value})
-            continue
-        with pytest.raises(ValueError, match=sentence):
-            check_types(RunRecord, RECORD | {part: value})
+def test_what_is_no_number_in_json_is_refused() -> None:
     with pytest.raises(ValueError, match="NaN is no number"):
         parse_json("[NaN]")
 

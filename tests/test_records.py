@@ -6,53 +6,51 @@ from typing import Any
 
 import pytest
 
-from trivet.reports.from_json import complete
-from trivet.reports.run_record import RunRecord, read_run
+from trivet.reports.label_noise_record import Picks
+from trivet.reports.run_record import RunRecord
 
 
 def test_an_empty_record_is_complete() -> None:
-    record = read_run({})
-    assert set(record) == set(RunRecord.__annotations__)
-    assert (record["run"], record["step"], record["maps"], record["warnings"]) == ("", None, {}, [])
-    assert record["data"]["coverage"] is None
-    assert record["label_noise"]["strategy"] == {
-        "reason": None, "checks": None, "skew": None, "tolerance": None, "along": []
-    }  # fmt: skip
+    record = RunRecord.read({})
+    assert (record.run, record.step, record.maps, record.warnings, record.data.coverage) == ("", None, {}, [], None)
+    assert record.label_noise.strategy == Picks(reason=None, checks=None, skew=None, tolerance=None, along=[])
+    record.warnings.append("of this one alone")
+    assert RunRecord.read({}).warnings == []
+    assert record.as_json()["validation"] == {"split": "", "items": None, "step": [], "recall@1": {}}
+    assert RunRecord.read(record.as_json()) == record
 
 
 def test_what_is_there_stays_and_is_completed_inside() -> None:
     given: dict[str, Any] = {
         "run": "old",
-        "later": [1],
         "history": None,
         "diagnosis": {"train": {"scatter": {"s_ap": [0.5]}, "verdicts": [{"kind": "healthy"}]}},
         "monitor": {"events": [{"step": 3, "kind": "dead-sampler"}]},
     }
-    record: Any = read_run(given)
-    assert (record["run"], record["later"], record["history"]) == ("old", [1], None)
-    section = record["diagnosis"]["train"]
+    record = RunRecord.read(given)
+    assert (record.run, record.history) == ("old", None)
+    section = record.diagnosis["train"]
+    assert section.scatter is not None
     assert section.scatter.as_json() == {"s_ap": [0.5], "s_an": [], "ids": [], "labels": []}
     assert section.verdicts[0].as_json() == {
         "kind": "healthy", "severity": None, "evidence": {}, "rule": "", "cause": "", "changes": []
     }  # fmt: skip
-    assert record["monitor"]["events"][0]["changes"] == []
-    assert set(given["diagnosis"]["train"]) == {"scatter", "verdicts"}  # what was given is left alone
-    assert read_run(record) == record
-
-
-@pytest.mark.parametrize("kind", [RunRecord])
-def test_a_complete_record_is_left_as_it_is(kind: Any) -> None:
-    once = complete(kind, {})
-    assert complete(kind, once) == once
+    assert record.monitor.events[0].changes == []
+    assert record.as_json(unset=False) == given
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"monitor": {"events": [{"kind": "dead-sampler"}]}}, "an EventRecord in a record must have 'step'"),
+        ({"monitor": {"events": [{"kind": "dead-sampler"}]}}, r"monitor.events.0.step must be there, and is missing"),
         ({"data": [1]}, r"data must be an object: got \[1\]"),
+        ({"step": "6"}, "step must be a whole number: got '6'"),
+        ({"curves": {"loss": [1, True]}}, "curves.loss.1 must be a number: got True"),
+        ({"evaluation": {"seen": [{"name": 3}]}}, "evaluation.seen.0.name must be a text: got 3"),
+        ({"seconds": []}, r"seconds must be an object: got \[\]"),
+        ({"run": ["x" * 10**6]}, "run must be a text: got .{80}…$"),
     ],
 )
 def test_a_broken_record_is_refused_in_a_sentence(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        read_run(given)
+        RunRecord.read(given)

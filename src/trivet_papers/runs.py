@@ -27,6 +27,7 @@ from trivet.datasets import Splits
 from trivet.datasets.label_noise import add_noise
 from trivet.io.atomic_files import claimed, write_json
 from trivet.models import TextNetworkConfig
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress, work
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
@@ -323,9 +324,9 @@ class Runner:
                 except NotFiniteError as error:
                     failed = str(error)
                     break
-                if record["status"] == "interrupted":
+                if record.status == "interrupted":
                     raise KeyboardInterrupt
-                events = [[event["step"], event["kind"]] for event in record["monitor"]["events"]]
+                events = [[event.step, event.kind] for event in record.monitor.events]
                 model = trained_model(RunFolder(folder))
             try:
                 with work(f"measuring {run.key}"):
@@ -365,7 +366,7 @@ class Runner:
             },
         }
 
-    def _train(self, config: RunConfig, folder: Path, splits: Splits) -> Mapping[str, Any]:
+    def _train(self, config: RunConfig, folder: Path, splits: Splits) -> RunRecord:
         """Begin a run, go on with it, or make it longer; it is not evaluated."""
         options: dict[str, Any] = {
             "data_root": self._root,

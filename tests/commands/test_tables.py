@@ -11,7 +11,7 @@ import pytest
 
 from trivet.commands.printing import print_table, print_text
 from trivet.commands.train.printing import print_folds, print_run
-from trivet.reports.run_record import read_run
+from trivet.reports.run_record import RunRecord
 from trivet_papers.checks import Check
 from trivet_papers.simulate.options import print_checks
 
@@ -68,7 +68,7 @@ LEVELS = {
 
 def test_a_run(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"name": name, "levels": LEVELS} for name in ("trained", "untrained network", "raw inputs")]
-    print_run(read_run({"status": "finished", "evaluation": {"seen": rows}}), Path("runs/x"))
+    print_run(RunRecord.read({"status": "finished", "evaluation": {"seen": rows}}), Path("runs/x"))
     out = shown(width, capsys)
     assert numbers(out).count("74.6") == 6
     assert all(head in out for head in ("recall@8", "map@r", "nmi+"))

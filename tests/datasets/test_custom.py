@@ -52,10 +52,10 @@ def test_the_example_trains_goes_on_and_is_evaluated_and_embedded_from_anywhere(
 ) -> None:
     config = RunConfig.read(folder / "stripes.toml", FEW)
     whole = train(config, folder / "whole")
-    assert whole["status"] == "finished"
-    assert (whole["data"]["train"]["items"], whole["data"]["train"]["classes"]) == (36, {"direction": 6})
-    assert whole["settings"]["model"]["hidden"] == 24
-    assert whole["settings"]["data"]["grain"] == 40  # a default of the function
+    assert whole.status == "finished"
+    assert (whole.data.train.items, whole.data.train.classes) == (36, {"direction": 6})
+    assert whole.settings["model"]["hidden"] == 24
+    assert whole.settings["data"]["grain"] == 40  # a default of the function
 
     half = RunConfig.read(folder / "stripes.toml", [*FEW, "training.steps=2"])
     train(half, folder / "half")
@@ -65,10 +65,10 @@ def test_the_example_trains_goes_on_and_is_evaluated_and_embedded_from_anywhere(
     assert f'name = "python:{folder}/stripes.py:stripes"' in text
     (folder / "half" / "config.toml").write_text(text.replace("steps = 2", "steps = 4"))
     again = resume(folder / "half")
-    assert again["curves"]["loss"][-1] == whole["curves"]["loss"][-1]
-    assert again["evaluation"] == whole["evaluation"]
+    assert again.curves.loss[-1] == whole.curves.loss[-1]
+    assert again.evaluation == whole.evaluation
 
-    assert evaluate_run(folder / "whole")["evaluation"] == whole["evaluation"]
+    assert evaluate_run(folder / "whole").evaluation == whole.evaluation
     embed_data(folder / "whole", f"python:{folder}/stripes.py:stripes", folder / "all.parquet")
     table = pyarrow.parquet.read_table(folder / "all.parquet")
     assert table.column_names == ["id", "direction", "split", "embedding"]

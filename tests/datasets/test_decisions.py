@@ -182,9 +182,9 @@ def test_a_run_keeps_its_decisions_whatever_becomes_of_the_file(
     whole = write_decisions([(a, "relabel", "b"), (b, "drop", "")])
     Path("given.csv").write_text(whole)
     record = train(decided(photos, Path("given.csv")), tmp_path / "run")
-    assert record["data"]["decisions"] == {"keep": 0, "relabel": 1, "drop": 1, "undecided": 0}
-    assert record["data"]["train"]["items"] == 31
-    assert record["settings"]["data"]["decisions"] == str(tmp_path.resolve() / "given.csv")
+    assert record.data.decisions == {"keep": 0, "relabel": 1, "drop": 1, "undecided": 0}
+    assert record.data.train.items == 31
+    assert record.settings["data"]["decisions"] == str(tmp_path.resolve() / "given.csv")
     Path("given.csv").unlink()
     moved, again = tmp_path / "moved", tmp_path / "again"
     (tmp_path / "run").rename(moved)
@@ -194,16 +194,16 @@ def test_a_run_keeps_its_decisions_whatever_becomes_of_the_file(
     (again / "checkpoints" / "step-00000004.safetensors").unlink()
     (again / "record.json").unlink()
     resumed = resume(again)
-    assert resumed["data"] == record["data"]
-    assert resumed["evaluation"] == record["evaluation"]
+    assert resumed.data == record.data
+    assert resumed.evaluation == record.evaluation
     before, after = (load_file(run / "model" / "model.safetensors") for run in (moved, again))
     for key in before:
         np.testing.assert_array_equal(before[key], after[key], err_msg=key)
-    assert evaluate_run(moved)["evaluation"] == record["evaluation"]
+    assert evaluate_run(moved).evaluation == record.evaluation
 
     # Its own copy can be trained on anew in its place, and another one is not gone on with.
     own = decided(photos, again / "applied_decisions.csv")
-    assert train(own, again, force=True)["evaluation"] == record["evaluation"]
+    assert train(own, again, force=True).evaluation == record.evaluation
     (again / "applied_decisions.csv").write_text(whole.replace("relabel,b", "relabel,c"))
     with pytest.raises(ValueError, match="was written with other settings or data"):
         resume(again)

@@ -54,7 +54,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_frozen_parts_stay(weights: Path, t
         return Trainer(RunFolder(path), Components(config, splits), lambda *_: None, checkpoint=checkpoint)
 
     whole = job("run")
-    (said,) = [line for line in whole.run_log.record["warnings"] if "left out" in line]
+    (said,) = [line for line in whole.run_log.record.warnings if "left out" in line]
     assert said == f"1 tensors of {weights} are not of the backbone and were left out: model.fc.weight."
     assert whole.fit() == "finished"
     kept = tmp_path / "run" / "checkpoints" / "step-00000002.safetensors"

@@ -10,6 +10,7 @@ import pytest
 
 from trivet.commands.train.run import train
 from trivet.datasets import load
+from trivet.reports.run_record import CoverageRecord
 from trivet.training.components import Components
 from trivet.training.config import RunConfig
 
@@ -34,10 +35,10 @@ def test_a_run_without_classes_in_its_batches_reaches_its_report(
     batch: dict[str, int], loss: str, tmp_path: Path
 ) -> None:
     record = train(settings(batch=batch, loss={"name": loss}), tmp_path / "run")
-    assert record["status"] == "finished"
-    assert record["diagnosis"]["train"].verdicts
-    assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}
-    assert all(value is not None for value in record["curves"]["loss"])
+    assert record.status == "finished"
+    assert record.diagnosis["train"].verdicts
+    assert record.data.coverage == CoverageRecord(items=1.0, classes=1.0)
+    assert all(value is not None for value in record.curves.loss)
 
 
 def test_balanced_batches_hold_the_parities_alike() -> None:
@@ -73,5 +74,5 @@ def test_a_class_of_one_item_is_trained_on_where_no_positive_is_needed(tmp_path:
     for number, (loss, batches) in enumerate((("proxy-nca", batch), ("triplet", {"size": 4}))):
         run = tmp_path / f"run{number}"
         record = train(settings(data=data, batch=batches, loss={"name": loss}), run)
-        assert record["status"] == "finished"
-        assert record["data"]["coverage"] == {"items": 1.0, "classes": 1.0}
+        assert record.status == "finished"
+        assert record.data.coverage == CoverageRecord(items=1.0, classes=1.0)

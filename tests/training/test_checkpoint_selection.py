@@ -151,8 +151,8 @@ def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) ->
 def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(harmed: Path, file: Path) -> None:
     record = RunFolder.open(harmed).record()
     assert record is not None
-    assert record["choosing"] is not None
-    assert record["choosing"]["step"] == 0
+    assert record.choosing is not None
+    assert record.choosing.step == 0
     assert fell_back(record)
     (tone, line), *others = result_lines(record)
     assert tone == "warn"
@@ -161,8 +161,8 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     assert " In the table of validation its items are only among themselves. The row “trained” in the tables is" in line
     # Patience was 1, and the first look found nothing higher.
     assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")
-    assert (record["status"], record["step"], record["choosing"]["ended"]) == ("finished", 2, 2)
-    assert [moment.step for moment in record["history"].moments] == [0, 1, 2]
+    assert (record.status, record.step, record.choosing.ended) == ("finished", 2, 2)
+    assert [moment.step for moment in record.history.moments] == [0, 1, 2]
     assert not any("no clear difference" in other for _, other in others)
     assert line in (harmed / "report.html").read_text().replace("&nbsp;", "\u00a0")
     weights = load_file(harmed / "model" / "model.safetensors")
@@ -197,8 +197,8 @@ def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(st
     shutil.copytree(stopped, run)
     (run / "record.json").unlink()
     record = evaluate_run(run)
-    assert record["status"] == "finished"
-    assert record["choosing"] == record_of(stopped)["choosing"]
+    assert record.status == "finished"
+    assert record.choosing == record_of(stopped)["choosing"]
 
 
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     monkeypatch.setattr(CheckpointSelection, "measure", look_and_stop)
     run = tmp_path / "run"
     record = train(settings(file, "choosing.keep=last", "evaluation.every=2"), run)
-    assert (record["status"], record["step"]) == ("interrupted", 4)
+    assert (record.status, record.step) == ("interrupted", 4)
     state = load_file(run / "checkpoints" / "step-00000004.safetensors")
     for which, folder, part in (("last", "model", "model"), ("best", "model-best", "best")):
         weights = load_file(run / folder / "model.safetensors")
@@ -324,7 +324,7 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
 def test_where_nothing_can_be_chosen_there_is_one_model(file: Path, tmp_path: Path) -> None:
     config = settings(file, "choosing.keep=last", "training.steps=1")
     record = train(config.model_copy(update={"data": config.data.model_copy(update={"folds": None})}), tmp_path / "run")
-    assert record["choosing"] is None
+    assert record.choosing is None
     assert not list((tmp_path / "run").glob("model-*"))
     with pytest.raises(ValueError, match="a run has a best model beside that in model/ where it had items to choose"):
         embed_data(tmp_path / "run", str(file), tmp_path / "out.parquet", which="best")

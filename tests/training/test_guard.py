@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic_core import to_jsonable_python
 from safetensors.numpy import load_file
 
 from trivet.collapse.monitor import CollapseMonitor, Event
@@ -67,11 +66,11 @@ class Scripted(CollapseMonitor):
         return [event]
 
 
-def unmeasured(run: RunFolder, record: dict[str, Any], *_: Any, **__: Any) -> RunRecord:
+def unmeasured(run: RunFolder, record: RunRecord, *_: Any, **__: Any) -> RunRecord:
     """In place of an evaluation, which takes longer than the training here."""
-    whole = run.write_record(record)
-    write_run_report(whole, run.path / REPORT)
-    return whole
+    run.write_record(record)
+    write_run_report(record, run.path / REPORT)
+    return record
 
 
 @contextmanager
@@ -189,7 +188,7 @@ def test_a_stopped_run_goes_on_where_it_is(scripted: type[Scripted], runs: dict[
         text = (path / "config.toml").read_text()
         (path / "config.toml").write_text(text.replace('action = "stop"', f'action = "{action}"'))
         record = resume(path)
-        assert record["status"] == "finished"
+        assert record.status == "finished"
         same_weights(path, runs["warn"])
 
 
@@ -200,9 +199,9 @@ def test_a_lost_record_is_told_by_the_checkpoint(
     shutil.copytree(runs["warn"], tmp_path / "run")
     (tmp_path / "run" / "record.json").unlink()
     before, after = read(runs["warn"]), evaluate_run(tmp_path / "run")
-    assert after["status"] == "finished"
+    assert after.status == "finished"
     for section in ("monitor", "history", "label_noise", "cleaning", "choosing"):
-        assert to_jsonable_python(after[section], by_alias=True) == before[section], section  # type: ignore[literal-required]
+        assert after.as_json()[section] == before[section], section
 
 
 def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,15 +210,15 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     monkeypatch.setattr("trivet.commands.train.run.write_evaluation", EVALUATE)
     diverging = {"training": {"learning_rate": 1e30, "warmup_steps": 0}, "evaluation": {"every": 1}}
     record = train(config(**diverging, guard={"action": "stop"}), tmp_path / "stop")
-    assert (record["status"], record["step"]) == ("stopped", 1)
-    assert record["guard"]["stopped_by"] == "not finite detected at step 1: embeddings are not finite"
-    assert record["evaluation"] == {}
-    assert record["warnings"] == ["The embeddings are not finite, so nothing was evaluated."]
+    assert (record.status, record.step) == ("stopped", 1)
+    assert record.guard.stopped_by == "not finite detected at step 1: embeddings are not finite"
+    assert record.evaluation == {}
+    assert record.warnings == ["The embeddings are not finite, so nothing was evaluated."]
     with pytest.raises(ValueError, match="embeddings must be finite"):
         train(config(**diverging), tmp_path / "warn")
-    record = read(tmp_path / "warn")
-    assert record["status"] == "failed"
-    assert [one["kind"] for one in record["monitor"]["events"]] == ["not-finite"]
+    failed = read(tmp_path / "warn")
+    assert failed["status"] == "failed"
+    assert [one["kind"] for one in failed["monitor"]["events"]] == ["not-finite"]
 
 
 def test_commands_say_what_happened(

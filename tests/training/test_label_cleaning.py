@@ -234,13 +234,13 @@ def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
         train(settings, tmp_path / "cut")
     assert [step_of(file) for file in RunFolder(tmp_path / "cut").checkpoints()] == [4, 6]
     monkeypatch.setattr(Trainer, "_clean", clean)
-    assert resume(tmp_path / "cut")["cleaning"] == whole["cleaning"]
+    assert resume(tmp_path / "cut").cleaning == whole.cleaning
 
 
 def test_a_lost_record_keeps_the_looks(tmp_path: Path) -> None:
-    checks = train(config(), tmp_path)["cleaning"]
+    checks = train(config(), tmp_path).cleaning
     (tmp_path / RECORD).unlink()
-    assert evaluate_run(tmp_path)["cleaning"] == checks
+    assert evaluate_run(tmp_path).cleaning == checks
 
 
 @pytest.mark.parametrize("action", ["drop", "relabel"])
@@ -267,8 +267,8 @@ def test_a_killed_run_goes_on_to_the_same_result(
     caplog.set_level(logging.WARNING, logger="trivet")
     settings = config(**cleaning)
     whole = train(settings, tmp_path / "whole")
-    assert whole["cleaning"][0]["step"] == 8
-    assert whole["cleaning"][0]["suspects"] > 0
+    assert whole.cleaning[0].step == 8
+    assert whole.cleaning[0].suspects > 0
     assert any("labels look wrong" in line for line in caplog.messages)
 
     class Killed(BaseException):
@@ -288,7 +288,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
     with pytest.raises(Killed):
         resume(tmp_path / "killed")
     record = resume(tmp_path / "killed")
-    assert record["cleaning"] == whole["cleaning"]
+    assert record.cleaning == whole.cleaning
     one, two = (load_file(next((tmp_path / name / "model").glob("*.safetensors"))) for name in ("whole", "killed"))
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
@@ -296,7 +296,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
 def test_what_was_left_out_stands_in_a_decision_file(tmp_path: Path) -> None:
     record = train(config(), tmp_path / "run")
     rows = read_decisions(tmp_path / "run" / "cleaning.csv")
-    assert len(rows) == record["cleaning"][-1]["left_out"] > 0
+    assert len(rows) == record.cleaning[-1].left_out > 0
     assert {row.decision for row in rows} == {"drop"}
-    assert json.loads((tmp_path / "run" / RECORD).read_text())["cleaning"] == record["cleaning"]
+    assert json.loads((tmp_path / "run" / RECORD).read_text())["cleaning"] == record.cleaning
     assert run.CLEANING == "cleaning.csv"

@@ -87,7 +87,7 @@ def test_what_batch_norm_is_over_is_said(model: str, micro: int | None, said: st
 @pytest.mark.usefixtures("unevaluated")
 def test_it_is_said_at_the_start_and_stands_in_the_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = train(config(model={"name": "conv3"}, training={"steps": 1}), tmp_path / "run")
-    [note] = [one for one in record["warnings"] if one.startswith("Batch norm")]
+    [note] = [one for one in record.warnings if one.startswith("Batch norm")]
     assert caplog.messages.count(note) == 1
 
 

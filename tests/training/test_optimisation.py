@@ -298,7 +298,7 @@ def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) 
     cleaned = {"cleaning": {"action": "drop", "after": 4, "every": 7}}
     merged = {key: {**value, **sections.get(key, {})} for key, value in LEAST.items() if key != "seed"}
     whole = tmp_path / "whole"
-    said = train(RunConfig.parse({**merged, **cleaned, "seed": 3}, source="x"), whole)["warnings"]
+    said = train(RunConfig.parse({**merged, **cleaned, "seed": 3}, source="x"), whole).warnings
     assert said[-1].startswith("Steps that were skipped, as their gradients in fp16 were not finite: ")
     path = killed(whole, tmp_path / "killed")
     text = (path / "config.toml").read_text()
@@ -328,7 +328,7 @@ def test_a_finished_run_is_made_longer_where_no_step_changes(
     for change in ("training.learning_rate=3", "seed=3"):
         with pytest.raises(ValueError, match=f"only: got {change[:-2]}; start a new run"):
             resume(short, changes=[change])
-    assert resume(short, changes=["training.steps=8"])["status"] == "finished"
+    assert resume(short, changes=["training.steps=8"]).status == "finished"
     check_same_run(long, short)
     with pytest.raises(ValueError, match="at least the number of completed steps, 8: got 6"):
         resume(short, changes=["training.steps=6"])

@@ -142,7 +142,7 @@ def test_a_run_is_resumed_and_evaluated_from_another_folder(
     assert kept["negatives"] == {"name": f"python:{folder}/my_losses.py:RankedNegative", "rank": 5}
     before = json.loads((tmp_path / "run" / "record.json").read_text())
     monkeypatch.chdir(tmp_path)
-    assert evaluate_run(tmp_path / "run")["evaluation"] == before["evaluation"]
+    assert evaluate_run(tmp_path / "run").evaluation == before["evaluation"]
     (tmp_path / "run" / "checkpoints" / "step-00000004.safetensors").unlink()
     (tmp_path / "run" / "record.json").unlink()
     resume(tmp_path / "run")

@@ -153,7 +153,7 @@ def test_prefixes_are_evaluated_again(finished: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished, path)
     shutil.rmtree(path / "embeddings")
-    prefixes = evaluate_run(path)["prefixes"]
+    prefixes = evaluate_run(path).prefixes
     assert to_jsonable_python(prefixes, by_alias=True) == record(finished)["prefixes"]
 
 
@@ -164,4 +164,4 @@ def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.C
     out = capsys.readouterr().out
     for name in ("trained, first 2", "trained, first 4", "untrained network, first", "raw inputs, first 4"):
         assert name in out
-    assert run_summary(found, finished)["prefixes"] == found["prefixes"]
+    assert run_summary(found, finished)["prefixes"] == found.prefixes

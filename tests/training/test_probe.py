@@ -121,19 +121,19 @@ def test_a_call_costs_as_much_as_a_step(samples: int, items: int) -> None:
 def test_a_run_asks_its_probe_and_trains_the_same(tmp_path: Path, splits: Splits) -> None:
     short = {"steps": 30, "checkpoint_every": 10, "accelerator": "cpu"}
     whole = train(config(training=short, guard={"probe": 120, "action": "stop"}), tmp_path / "whole", splits=splits)
-    seen = whole["monitor"]["probe"]
-    assert seen["items"] == 120
-    assert seen["series"]["step"][0] == 0
-    assert len(seen["series"]["step"]) > 1
-    assert any("left out of training" in line for line in whole["warnings"])
+    seen = whole.monitor.probe
+    assert seen.items == 120
+    assert seen.series["step"][0] == 0
+    assert len(seen.series["step"]) > 1
+    assert any("left out of training" in line for line in whole.warnings)
     untouched = Components(config(training=short, guard={"probe": 120}), splits)
     assert untouched.probe_items is not None
     asked = untouched.probe_items.probe_of(untouched.state.learner.model, cosine=False)()
-    assert seen["start"]["recall"] == pytest.approx(_recall(*asked[:2]))
+    assert seen.start["recall"] == pytest.approx(_recall(*asked[:2]))
     for file in RunFolder(tmp_path / "whole").checkpoints()[1:]:
         file.unlink()
     again = resume(tmp_path / "whole", splits=splits)
-    assert again["monitor"] == whole["monitor"]
+    assert again.monitor == whole.monitor
 
 
 def _recall(embeddings: torch.Tensor, labels: torch.Tensor) -> float:
@@ -189,12 +189,12 @@ def test_the_best_network_is_the_result_of_a_stopped_run(
                 train(settings, path, splits=splits)
             kill = None
             record = resume(path, splits=splits)
-    assert (record["status"], record["step"]) == ("stopped", 61)
-    seen = record["monitor"]["probe"]["series"]
+    assert (record.status, record.step) == ("stopped", 61)
+    seen = record.monitor.probe.series
     best = max(range(len(seen["recall"])), key=lambda look: seen["recall"][look])
-    assert record["guard"]["snapshot"] == int(seen["step"][best]) <= 30
+    assert record.guard.snapshot == int(seen["step"][best]) <= 30
     assert seen["recall"][-1] < seen["recall"][best] - 0.1
-    assert f"the network of step {record['guard']['snapshot']} is the result" in caplog.messages[-1]
+    assert f"the network of step {record.guard.snapshot} is the result" in caplog.messages[-1]
     components = Components(settings, splits)
     model = components.state.learner.model
     model.load_state_dict(load_model(path / "model").state_dict())

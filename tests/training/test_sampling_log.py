@@ -113,8 +113,8 @@ def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, mo
 )
 def test_without_picks_the_reason_is_said(change: dict[str, Any], words: str, pictures: Path, tmp_path: Path) -> None:
     record = train(settings(pictures, loss=change, training={"steps": 4}), tmp_path / "run")
-    assert words in record["label_noise"]["strategy"]["reason"]
-    assert record["label_noise"]["strategy"]["tolerance"] is None
+    assert words in record.label_noise.strategy.reason
+    assert record.label_noise.strategy.tolerance is None
 
 
 def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:

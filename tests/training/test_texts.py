@@ -79,13 +79,13 @@ def test_the_record_compares_with_the_pretrained_network_once_and_with_ngrams(tm
     config = settings(tmp_path)
     still = config.training.model_copy(update={"learning_rate": 1e-30, "steps": 1})
     record = train(config.model_copy(update={"training": still}), tmp_path / "run")
-    rows = record["evaluation"]["unseen"]
+    rows = record.evaluation["unseen"]
     assert len(rows) == 3
-    assert [row["name"] for row in rows[1:]] == ["zero-shot backbone", "raw inputs"]
-    trained, before, raw = (row["levels"]["intent"]["recall@1"] for row in rows)
+    assert [row.name for row in rows[1:]] == ["zero-shot backbone", "raw inputs"]
+    trained, before, raw = (row.levels["intent"]["recall@1"] for row in rows)
     assert trained == before
-    assert record["settings"]["model"]["embedding_dim"] == WIDTH
-    assert record["settings"]["model"]["max_tokens"] == 9
+    assert record.settings["model"]["embedding_dim"] == WIDTH
+    assert record.settings["model"]["max_tokens"] == 9
     assert 0 < raw < 1
     kept = columns(tmp_path / "run" / "embeddings" / "unseen.parquet")
     assert kept["text"][:2] == ["is", "is my"]
@@ -93,8 +93,8 @@ def test_the_record_compares_with_the_pretrained_network_once_and_with_ngrams(tm
 
 def test_a_run_embeds_evaluates_and_searches_texts_without_the_folder_it_began_from(run: Path, tmp_path: Path) -> None:
     record = evaluate_run(run)
-    assert record["status"] == "finished"
-    assert any("cannot be made again: model.name must name a folder that exists" in one for one in record["warnings"])
+    assert record.status == "finished"
+    assert any("cannot be made again: model.name must name a folder that exists" in one for one in record.warnings)
     (tmp_path / "new.csv").write_text("text,more\ncard lost,1\nunheard rent,2\n")
     embed_data(run, str(tmp_path / "new.csv"), tmp_path / "new.parquet")
     new = columns(tmp_path / "new.parquet")

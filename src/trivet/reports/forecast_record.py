@@ -2,88 +2,104 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, Literal
 
-from trivet.reports.monitor_record import EventRecord
+from trivet.reports.monitor_record import Chance, EventRecord, Series
+from trivet.runtime.record import Number, Record
 
-
-class Chance(TypedDict):
-    """The probability of a network collapse, with its 90 % interval."""
-
-    probability: float
-    interval: list[float]
-    evidence: dict[str, float | None]
-    step: int | None
+Outlook = Literal["likely", "unlikely", "open"]
+Changes = dict[str, list[Any]]
+"""Setting -> [its value, the new one], named section.key; None for absent."""
 
 
-class Bound(TypedDict):
+class Bound(Record):
     """The diameter of a batch less twice the loss of its hardest triplet."""
 
     items: int
-    diameter: float
-    loss: float
-    bound: float
+    diameter: Number
+    loss: Number
+    bound: Number
     vacuous: bool
-    sentence: str
+    sentence: str = ""
 
 
-class SeedRecord(TypedDict):
+class SeedRecord(Record):
     """The first steps of a run with one seed."""
 
     seed: int
-    forecast: Chance | None
-    bound: Bound | None
-    events: list[EventRecord]
-    series: dict[str, list[float | None]]
+    forecast: Chance | None = None
+    bound: Bound | None = None
+    events: list[EventRecord] = []
+    series: Series = {}
 
 
-class Cell(TypedDict):
+class Cell(Record):
     """One shape of batch and one dimension; `reason` why there is no forecast."""
 
     classes: int
     samples: int
     dim: int
-    forecast: Chance | None
-    outlook: str | None
-    bound: Bound | None
-    reason: str | None
+    forecast: Chance | None = None
+    outlook: Outlook | None = None
+    bound: Bound | None = None
+    reason: str | None = None
 
 
-class ForecastRecord(TypedDict):
-    """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie."""
+class GridAxes(Record):
+    """Values along the axes of a grid, sorted."""
 
-    config: str
-    steps: int | None
-    of: int | None
-    forecast: Chance | None
-    outlook: str | None
-    verdict: str
-    changes: list[str]
-    bound: Bound | None
-    seeds: list[SeedRecord]
-    axes: dict[str, list[int]]
-    here: dict[str, int]
-    cells: list[Cell]
-    seconds: float | None
-    command: str
-    created: str
-    trivet: str
+    classes: list[int] = []
+    samples: list[int] = []
+    dim: list[int] = []
 
 
-class TrialSteps(TypedDict):
+class ForecastRecord(Record):
+    """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie.
+
+    `changes` are proposed unless collapse is unlikely; the numbers of `bound` are means over the seeds.
+    """
+
+    config: str = ""
+    steps: int | None = None
+    of: int | None = None
+    forecast: Chance | None = None
+    outlook: Outlook | None = None
+    verdict: str = ""
+    changes: list[str] = []
+    bound: Bound | None = None
+    seeds: list[SeedRecord] = []
+    axes: GridAxes | None = None
+    here: dict[str, int] = {}
+    cells: list[Cell] = []
+    seconds: Number | None = None
+    command: str = ""
+    created: str = ""
+    trivet: str = ""
+
+
+class TrialSteps(Record):
     """The first steps with the settings changed so; `recall` of held-out items before and after them."""
 
-    changes: dict[str, list[object]]
-    forecast: Chance | None
-    outlook: str | None
-    recall: list[float] | None
+    changes: Changes = {}
+    forecast: Chance | None = None
+    outlook: Outlook | None = None
+    recall: list[Number] | None = None
     foreseen: bool
 
+    @property
+    def probability(self) -> float:
+        """The probability of a collapse; 1 where embeddings were not finite."""
+        return 1.0 if self.forecast is None else self.forecast.probability
 
-class Foreseen(TypedDict):
-    """Forecast of a run before its first step; see `trivet.commands.train.pre_run_forecast`."""
+
+class Foreseen(Record):
+    """Forecast of a run before its first step; see `trivet.commands.train.pre_run_forecast`.
+
+    `sentence` is None where nothing is foreseen, `changes` are setting -> [old, new] of the proposal; the first of
+    `tried` are the settings of the run.
+    """
 
     steps: int
-    sentence: str | None
-    changes: dict[str, list[object]]
-    tried: list[TrialSteps]
+    sentence: str | None = None
+    changes: Changes = {}
+    tried: list[TrialSteps] = []

@@ -9,8 +9,9 @@ from typing import Any, TypeGuard
 
 from trivet.reports.page import Pictures, same_length
 from trivet.reports.shared_records import ItemRecord, PlaneMap, QueryRecord, ScatterRecord
+from trivet.runtime.record import Number, Record
 
-MOST_DOTS = 2000
+MOST_DOTS = MOST_STEPS = 2000
 MOST_PICTURES = 1_500_000  # characters of the pictures of all maps of a page; that of every dot would weigh too much
 
 
@@ -24,6 +25,54 @@ def thin(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(k * (count - 1) / (most - 1)) for k in range(most)]
+
+
+class Mark(Record):
+    """A vertical mark of a curve."""
+
+    step: int
+    text: str
+
+
+class Curve(Record):
+    """Series over steps, as plots.js draws them; `limits` of the values, where they are known."""
+
+    title: str
+    step: list[int]
+    series: dict[str, list[Number | None]]
+    limits: list[Number] | None
+    marks: list[Mark]
+    thinned: bool
+
+
+Limits = tuple[float, float] | None
+
+
+def curve(
+    title: str,
+    step: Sequence[int],
+    series: Mapping[str, Sequence[float | None]],
+    limits: Limits,
+    marks: Sequence[Mark] = (),
+) -> Curve | None:
+    """A plot of the series that have anything to show, of at most `MOST_STEPS` steps; None where there are none.
+
+    Raises:
+        ValueError: if the series differ in length.
+    """
+    series = {name: values for name, values in series.items() if any(map(is_number, values))}
+    if not series:
+        return None
+    same_length(f"the curves {title!r}", {"steps": len(step)} | {name: len(v) for name, v in series.items()})
+    drawn = thin(len(step), MOST_STEPS)
+    return Curve(
+        title=title,
+        step=[step[i] for i in drawn],
+        series={name: [values[i] for i in drawn] for name, values in series.items()},
+        limits=limits and list(limits),
+        marks=list(marks),
+        thinned=len(step) > MOST_STEPS,
+    )
 
 
 def unseen_first(splits: Iterable[str]) -> list[str]:

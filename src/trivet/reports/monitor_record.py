@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from trivet.runtime.record import Number, Record
+
+Series = dict[str, list[Number | None]]
+"""Name -> value at each check."""
 
 
-class EventRecord(TypedDict):
-    """See `trivet.collapse.monitor.EventRecord`."""
+class EventRecord(Record):
+    """See `trivet.collapse.monitor.Event`."""
 
     step: int
-    kind: str
-    evidence: dict[str, float | None]
-    rule: str
-    changes: list[str]
-    forecast: float | None
-    healthy: int | None
+    kind: str = ""
+    evidence: dict[str, Number | None] = {}
+    rule: str = ""
+    changes: list[str] = []
+    forecast: Number | None = None
+    healthy: int | None = None
 
 
-class Ahead(TypedDict):
-    """See `trivet.collapse.forecast.Forecast`."""
+class Chance(Record):
+    """The probability of a network collapse, with its 90 % interval; see `trivet.collapse.forecast.Forecast`."""
 
-    probability: float | None
+    probability: Number
+    interval: list[Number] = []
+    evidence: dict[str, Number | None] = {}
+    step: int | None = None
 
 
-class ProbeRecord(TypedDict):
+class ProbeRecord(Record):
     """Results of a probe of so many held-out items, and its cost; see `trivet.collapse.probe.ProbeTracker`."""
 
     items: int
-    cost: float | None
-    start: dict[str, float | None]
-    series: dict[str, list[float | None]]
+    cost: Number | None = None
+    start: dict[str, Number | None] = {}
+    series: Series = {}
 
 
-class MonitorRecord(TypedDict):
-    """Measures of the monitor: name -> value at each check."""
+class MonitorRecord(Record):
+    """Measures of the monitor, and what follows from them."""
 
-    series: dict[str, list[float | None]]
-    events: list[EventRecord]
-    forecast: Ahead | None
-    probe: ProbeRecord | None
+    series: Series = {}
+    events: list[EventRecord] = []
+    forecast: Chance | None = None
+    probe: ProbeRecord | None = None
 
 
-class GuardRecord(TypedDict):
+class GuardRecord(Record):
     """The action, the step of the network that is the result in place of the last, and what ended the training."""
 
-    action: str
-    snapshot: int | None
-    stopped_by: str | None
+    action: str = ""
+    snapshot: int | None = None
+    stopped_by: str | None = None

@@ -110,6 +110,21 @@ def percent(share: float | None) -> str:
     return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f}"
 
 
+def cents(share: float) -> str:
+    """A share as percent without decimals; what is not quite 0 or 100 is not rounded to it: 0.004 is "<1"."""
+    return "<1" if 0 < share < 0.005 else ">99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
+
+
+def ends(interval: Sequence[float], word: str = " to ") -> str:
+    """The ends of an interval of shares as percent without decimals."""
+    return word.join(f"{100 * end:.0f}" for end in interval)
+
+
+def significant(value: float | None) -> str:
+    """A number with three digits."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.3g}".replace("-", "−")
+
+
 def points(difference: float | None) -> str:
     """A difference of shares as signed percentage points: -0.012 is "−1.2"."""
     if difference is None or not math.isfinite(difference):
@@ -181,7 +196,21 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_of in (percent, points, decimal, number, noun, duration, moment, words, value, image):
+    for filter_of in (
+        percent,
+        cents,
+        ends,
+        points,
+        decimal,
+        significant,
+        number,
+        noun,
+        duration,
+        moment,
+        words,
+        value,
+        image,
+    ):
         environment.filters[filter_of.__name__] = filter_of
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment

@@ -2,149 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
+
+from pydantic import Field
 
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
-from trivet.reports.from_json import complete
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
 from trivet.reports.monitor_record import GuardRecord, MonitorRecord
 from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord
-from trivet.runtime.safe_read import check_types
+from trivet.runtime.record import Number, Record
 
 
-class ProtocolCounts(TypedDict):
+class ProtocolCounts(Record):
     """Counts of a split with queries and a gallery, see `trivet.metrics.QueryGallery`: the gallery without junk."""
 
-    queries: int | None
-    gallery: int | None
-    junk: int | None
-    cameras: bool | None
+    queries: int | None = None
+    gallery: int | None = None
+    junk: int | None = None
+    cameras: bool | None = None
 
 
-class Counts(TypedDict):
+class Counts(Record):
     """Counts of a split: items, level -> classes, and queries and gallery where not each item is both.
 
     `trained_classes` says, level by level, how many classes of an evaluation split are trained on.
     """
 
-    items: int | None
-    classes: dict[str, int]
-    protocol: ProtocolCounts | None
-    trained_classes: dict[str, int]
+    items: int | None = None
+    classes: dict[str, int] = {}
+    protocol: ProtocolCounts | None = None
+    trained_classes: dict[str, int] = {}
 
 
-class SkippedRecord(TypedDict):
+class SkippedRecord(Record):
     """An image that was not read."""
 
-    id: str
-    reason: str
+    id: str = ""
+    reason: str = ""
 
 
-class InjectedNoise(TypedDict):
+class InjectedNoise(Record):
     """Labels that are known to be wrong, see `trivet.datasets.label_noise.noise_summary`."""
 
-    kind: str | None
-    rate: float | None
-    topline: bool | None
+    kind: str | None = None
+    topline: bool | None = None
+    items: int | None = None
+    wrong: int | None = None
+    rate: Number | None = None
+    dropped: int | None = None
 
 
-class CoverageRecord(TypedDict):
+class CoverageRecord(Record):
     """Shares of the data that one epoch trains on."""
 
-    items: float
-    classes: float
+    items: Number
+    classes: Number
 
 
-class RunData(TypedDict):
+class RunData(Record):
     """The data that were trained and evaluated on."""
 
-    train: Counts | None
-    evaluation: dict[str, Counts]
-    skipped: list[SkippedRecord]
-    noise: InjectedNoise | None
-    decisions: dict[str, int] | None
-    coverage: CoverageRecord | None
+    train: Counts | None = None
+    evaluation: dict[str, Counts] = {}
+    skipped: list[SkippedRecord] = []
+    noise: InjectedNoise | None = None
+    decisions: dict[str, int] | None = None
+    coverage: CoverageRecord | None = None
 
 
-class Curves(TypedDict):
+class Curves(Record):
     """Steps that were logged, and series over them."""
 
-    step: list[int]
-    loss: list[float | None]
-    active: list[float | None]
-    hard: list[float | None]
-    d_ap: list[float | None]
-    d_an: list[float | None]
-    dropped: list[float | None]
+    step: list[int] = []
+    loss: list[Number | None] = []
+    active: list[Number | None] = []
+    hard: list[Number | None] = []
+    d_ap: list[Number | None] = []
+    d_an: list[Number | None] = []
+    dropped: list[Number | None] = []
 
 
-Validation = TypedDict(
-    "Validation",
-    {
-        "split": str,
-        "items": int | None,
-        "step": list[int],
-        "recall@1": dict[str, list[float | None]],
-    },
-)
-"""Looks at a sample of the first split while training: level -> series."""
+class Validation(Record):
+    """Looks at a sample of the first split while training: level -> series."""
+
+    split: str = ""
+    items: int | None = None
+    step: list[int] = []
+    recall: dict[str, list[Number | None]] = Field({}, alias="recall@1")
 
 
-class Evaluated(TypedDict):
+class Evaluated(Record):
     """An embedding of a split: "trained", or what it is compared with."""
 
-    name: str
-    levels: Levels
+    name: str = ""
+    levels: Levels = {}
 
 
-class ChosenCompared(TypedDict):
+class ChosenCompared(Record):
     """A measure by which a step was chosen, beside that of a reference; the rest as in `RecallComparison`."""
 
-    measure: str
-    reference: str
-    level: str
-    queries: int | None
-    value: float | None
-    reference_value: float | None
-    low: float | None
-    high: float | None
-    difference: float | None
-    outcome: str
+    measure: str = ""
+    reference: str = ""
+    level: str = ""
+    queries: int | None = None
+    value: Number | None = None
+    reference_value: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    difference: Number | None = None
+    outcome: str = ""
 
 
-class AtPrefix(TypedDict):
+class AtPrefix(Record):
     """The first so many numbers of each embedding, beside as many of what it is compared with; as of the whole."""
 
     prefix: int
-    evaluated: list[Evaluated]
-    comparisons: dict[str, list[RecallComparison]]
+    evaluated: list[Evaluated] = []
+    comparisons: dict[str, list[RecallComparison]] = {}
 
 
-class CollapseIndex(TypedDict):
+class CollapseIndex(Record):
     """The distance of fine classes inside coarse ones, beside that of these."""
 
-    coarse: str
-    fine: str
-    index: float | None
+    coarse: str = ""
+    fine: str = ""
+    index: Number | None = None
 
 
-class ModelSize(TypedDict):
+class ModelSize(Record):
     """Size of the network."""
 
-    parameters: int | None
+    parameters: int | None = None
 
 
-SelectionCheck = TypedDict(
-    "SelectionCheck",
-    {"step": int, "value": float | None, "recall@1": float | None, "gain": float | None, "low": float | None},
-)
-"""A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.CheckpointSelection`."""
+class SelectionCheck(Record):
+    """A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.CheckpointSelection`."""
+
+    step: int
+    value: Number | None = None
+    recall: Number | None = Field(None, alias="recall@1")
+    gain: Number | None = None
+    low: Number | None = None
 
 
-class Choice(TypedDict):
+class Choice(Record):
     """The best step, and the measure that chose it.
 
     `keep` says which model is measured, "last" or "best"; `known` counts the training items that are retrieved from as
@@ -152,65 +155,52 @@ class Choice(TypedDict):
     the training before the last of the settings.
     """
 
-    keep: str
-    measure: str
-    level: str
-    split: str
-    items: int | None
-    classes: int | None
-    known: int | None
-    patience: int | None
-    step: int | None
-    ended: int | None
-    checks: list[SelectionCheck]
+    keep: str = ""
+    measure: str = ""
+    level: str = ""
+    split: str = ""
+    items: int | None = None
+    classes: int | None = None
+    known: int | None = None
+    patience: int | None = None
+    step: int | None = None
+    ended: int | None = None
+    checks: list[SelectionCheck] = []
 
 
-class RunRecord(TypedDict):
+class RunRecord(Record):
     """Every number and series that the page of a run shows; splits are in the order of evaluation, the main first."""
 
-    trivet: str
-    created: str
-    status: str
-    run: str
-    command: str
-    level: str
-    step: int | None
-    settings: dict[str, dict[str, Any]]
-    environment: dict[str, object]
-    data: RunData
-    model: ModelSize
-    warnings: list[str]
-    seconds: dict[str, float]
-    curves: Curves
-    validation: Validation
-    history: HistoryRecord | None
-    label_noise: LabelNoise
-    guard: GuardRecord
-    monitor: MonitorRecord
-    cleaning: list[CleaningCheck]
-    choosing: Choice | None
-    evaluation: dict[str, list[Evaluated]]
-    intervals: dict[str, dict[str, Intervals]]
-    comparisons: dict[str, dict[str, list[RecallComparison]]]
-    chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]]
-    prefixes: dict[str, list[AtPrefix]]
-    collapse: dict[str, CollapseIndex]
-    maps: dict[str, PlaneMap]
-    scatter: dict[str, dict[str, ScatterRecord]]
-    neighbours: dict[str, Gallery]
-    diagnosis: dict[str, DiagnosisSection]
-    forecast: ForecastRecord | None
-    foreseen: Foreseen | None
-
-
-def read_run(values: Mapping[str, Any]) -> RunRecord:
-    """The record of a run, of whatever age; a part that it lacks is empty or None, and none is of another type.
-
-    Args:
-        values: the parsed `record.json`.
-
-    Raises:
-        ValueError: if it is broken, see `complete` and `trivet.runtime.safe_read.check_types`.
-    """
-    check_types(RunRecord, values)
-    return complete(RunRecord, values)
+    trivet: str = ""
+    created: str = ""
+    status: str = ""
+    run: str = ""
+    command: str = ""
+    level: str = ""
+    step: int | None = None
+    settings: dict[str, dict[str, Any]] = {}
+    environment: dict[str, str | int | None] = {}
+    data: RunData = RunData()
+    model: ModelSize = ModelSize()
+    warnings: list[str] = []
+    seconds: dict[str, Number] = {}
+    curves: Curves = Curves()
+    validation: Validation = Validation()
+    history: HistoryRecord | None = None
+    label_noise: LabelNoise = LabelNoise()
+    guard: GuardRecord = GuardRecord()
+    monitor: MonitorRecord = MonitorRecord()
+    cleaning: list[CleaningCheck] = []
+    choosing: Choice | None = None
+    evaluation: dict[str, list[Evaluated]] = {}
+    intervals: dict[str, dict[str, Intervals]] = {}
+    comparisons: dict[str, dict[str, list[RecallComparison]]] = {}
+    chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]] = {}
+    prefixes: dict[str, list[AtPrefix]] = {}
+    collapse: dict[str, CollapseIndex] = {}
+    maps: dict[str, PlaneMap] = {}
+    scatter: dict[str, dict[str, ScatterRecord]] = {}
+    neighbours: dict[str, Gallery] = {}
+    diagnosis: dict[str, DiagnosisSection] = {}
+    forecast: ForecastRecord | None = None
+    foreseen: Foreseen | None = None

@@ -6,16 +6,15 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic_core import to_jsonable_python
 
 from trivet.datasets import Splits
 from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
-from trivet.reports.run_record import RunRecord, read_run
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.safe_read import read_json
 from trivet.training.config import RunConfig
 from trivet.training.loggers import LOGS
@@ -105,7 +104,7 @@ class RunFolder:
     def ended(self) -> bool:
         """True if the run is complete."""
         record = self.record()
-        return record is not None and record["status"] in ("finished", "stopped")
+        return record is not None and record.status in ("finished", "stopped")
 
     def keep(self) -> None:
         """The run is worth keeping from now on: one that it replaces is not put back any more."""
@@ -156,15 +155,13 @@ class RunFolder:
         if not isinstance(record, dict):
             return None
         try:
-            return read_run(record)
+            return RunRecord.read(record)
         except ValueError as error:
             raise ValueError(f"{path} must be the record of a run: {error}; restore it, or delete it.") from None
 
-    def write_record(self, record: Mapping[str, Any]) -> RunRecord:
-        """Write `record.json` whole, with all its keys; returns what was written."""
-        complete = read_run(record)
-        write_json(self.path / RECORD, to_jsonable_python(complete, by_alias=True))
-        return complete
+    def write_record(self, record: RunRecord) -> None:
+        """Write `record.json` whole, with all its keys."""
+        write_json(self.path / RECORD, record.as_json())
 
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""

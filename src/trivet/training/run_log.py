@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,22 @@ from trivet.datasets import Dataset, Splits, noise_summary
 from trivet.datasets.dataset import trained_classes
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.reports.run_record import RunRecord
+from trivet.reports.history_record import HistoryRecord
+from trivet.reports.label_noise_record import CleaningCheck, LabelNoise, Picks
+from trivet.reports.monitor_record import GuardRecord, MonitorRecord
+from trivet.reports.run_record import (
+    Choice,
+    Counts,
+    CoverageRecord,
+    Curves,
+    InjectedNoise,
+    ModelSize,
+    ProtocolCounts,
+    RunData,
+    RunRecord,
+    SkippedRecord,
+    Validation,
+)
 from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import RECALL
 from trivet.training.components import Components
@@ -56,16 +70,16 @@ class RunLog:
         earlier = run.record()
         self.metrics = Metrics(run.path / METRICS, columns, upto=state.learner.step, known=_rows_known(earlier))
         self.record = first_record(run, config, components.splits, command)
-        self.record["forecast"] = earlier and earlier["forecast"]  # one that was made of this run stays with it
-        self.record["foreseen"] = earlier and earlier["foreseen"]
-        self.record["warnings"] += components.notes
-        self.record["warnings"] += state.cleaning.warnings(config.training.num_steps)
-        self.record["model"] = {"parameters": state.learner.model.num_parameters}
-        self.record["data"]["coverage"] = dict(components.batches.coverage(0)._asdict())
+        if earlier is not None:  # a forecast that was made of this run stays with it
+            self.record.forecast, self.record.foreseen = earlier.forecast, earlier.foreseen
+        self.record.warnings += components.notes
+        self.record.warnings += state.cleaning.warnings(config.training.num_steps)
+        self.record.model = ModelSize(parameters=state.learner.model.num_parameters)
+        self.record.data.coverage = CoverageRecord(**components.batches.coverage(0)._asdict())
         self.loggers = Loggers(
             run.path,
             config.training.loggers,
-            self.record["settings"],
+            self.record.settings,
             tracking_uri=config.training.mlflow_uri,
             resumed=resumed,
         )
@@ -142,44 +156,44 @@ class RunLog:
         columns.append(f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}")
         return "  ".join(columns)
 
-    def write(self, **known: Any) -> None:
-        """Write the record with what is known by now, such as `status`."""
+    def write(self) -> None:
+        """Write the record with what is known by now."""
         components, state, record = self._components, self._state, self.record
-        record |= known
         skipped = state.learner.precision.skipped
-        record["warnings"] = [line for line in record["warnings"] if not line.startswith(SKIPPED)]
-        record["warnings"] += [f"{SKIPPED}: {skipped}."] if skipped else []
-        record["curves"] = self.metrics.series(*STEP_COLUMNS)
+        record.warnings = [line for line in record.warnings if not line.startswith(SKIPPED)]
+        record.warnings += [f"{SKIPPED}: {skipped}."] if skipped else []
+        record.curves = Curves.read(self.metrics.series(*STEP_COLUMNS))
         recalls = [column for column in self.metrics.columns if column.startswith(f"{RECALL}/")]
         checks = self.metrics.series(*recalls)
-        record["validation"] = {
-            "split": components.split,
-            "items": len(state.selection.items),
-            "step": checks.pop("step"),
-            "recall@1": {column.removeprefix(f"{RECALL}/"): values for column, values in checks.items()},
-        }
-        record |= progress_sections(state, components.split, components.config.training.num_steps)
-        record["seconds"]["training"] = round(self.seconds, 3)
+        record.validation = Validation.read(
+            {
+                "split": components.split,
+                "items": len(state.selection.items),
+                "step": checks.pop("step"),
+                RECALL: {column.removeprefix(f"{RECALL}/"): values for column, values in checks.items()},
+            }
+        )
+        record_progress(record, state, components.split, components.config.training.num_steps)
+        record.seconds["training"] = round(self.seconds, 3)
         self._run.write_record(record)
 
 
-def progress_sections(state: TrainState, split: str, steps: int) -> dict[str, Any]:
-    """The sections of a record that come of the state of a run."""
-    return {
-        "history": state.history.record(),
-        "label_noise": {"strategy": state.sampling.as_json()},
-        "guard": state.guard.as_json(),
-        "monitor": state.guard.monitor.as_json(),
-        "cleaning": state.cleaning.as_json(),
-        "choosing": state.selection.as_json(split, steps),
-    }
+def record_progress(record: RunRecord, state: TrainState, split: str, steps: int) -> None:
+    """Set the sections of a record that come of the state of a run."""
+    choice = state.selection.as_json(split, steps)
+    record.history = state.history.record()
+    record.choosing = None if choice is None else Choice.read(choice)
+    record.label_noise = LabelNoise(strategy=Picks.read(state.sampling.as_json()))
+    record.guard = GuardRecord.read(state.guard.as_json())
+    record.monitor = MonitorRecord.read(state.guard.monitor.as_json())
+    record.cleaning = [CleaningCheck.read(check) for check in state.cleaning.as_json()]
 
 
 def _rows_known(record: RunRecord | None) -> list[int]:
     """The steps of the rows that `metrics.csv` had when the record was written."""
     if record is None:
         return []
-    return sorted({*record["curves"]["step"], *record["validation"]["step"]})
+    return sorted({*record.curves.step, *record.validation.step})
 
 
 def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str, float]:
@@ -197,35 +211,35 @@ def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str,
     return {name: number for name, number in values.items() if np.isfinite(number)}
 
 
-def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> dict[str, Any]:
+def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> RunRecord:
     """The record of a run before its first step."""
     settings = config.model_dump(mode="json", exclude_none=True)
     seed = settings.pop("seed")
-    return {
-        "trivet": trivet.__version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "status": "running",
-        "run": run.name,
-        "command": command,
-        "level": splits.level,
-        "settings": {"run": {"seed": seed}, **settings},
-        "environment": environment(),
-        "data": {
-            "train": _counts(splits.train),
-            "evaluation": {
-                name: _counts(dataset) | {"trained_classes": trained_classes(splits, name)}
-                for name, dataset in splits.evaluation.items()
-            },
-            "skipped": [{"id": skip.id, "reason": skip.reason} for skip in splits.train.skipped],
-            "noise": noise_summary(splits),
-            "decisions": splits.decisions,
-        },
-        "warnings": [*splits.warnings, *easy_positive_warnings(config)],
-        "seconds": {},
-    }
+    noise = noise_summary(splits)
+    evaluation = {name: _counts(dataset) for name, dataset in splits.evaluation.items()}
+    for name, counts in evaluation.items():
+        counts.trained_classes = trained_classes(splits, name)
+    return RunRecord(
+        trivet=trivet.__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        status="running",
+        run=run.name,
+        command=command,
+        level=splits.level,
+        settings={"run": {"seed": seed}, **settings},
+        environment=environment(),
+        data=RunData(
+            train=_counts(splits.train),
+            evaluation=evaluation,
+            skipped=[SkippedRecord(id=skip.id, reason=skip.reason) for skip in splits.train.skipped],
+            noise=None if noise is None else InjectedNoise.read(noise),
+            decisions=None if splits.decisions is None else dict(splits.decisions),
+        ),
+        warnings=[*splits.warnings, *easy_positive_warnings(config)],
+    )
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, str | int | None]:
     """The versions and the hardware, in general words, that a result depends on."""
     return {
         "python": platform.python_version(),
@@ -238,9 +252,9 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _counts(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "items": len(dataset),
-        "classes": {level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
-        "protocol": None if dataset.protocol is None else dataset.protocol.counts(),
-    }
+def _counts(dataset: Dataset) -> Counts:
+    return Counts(
+        items=len(dataset),
+        classes={level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+        protocol=None if dataset.protocol is None else ProtocolCounts.read(dataset.protocol.counts()),
+    )

@@ -114,7 +114,8 @@ class Trainer:
                 self._meet(state.guard.refuse(learner.step))
                 if self._stopping:
                     return True
-            self.run_log.write(status="failed")
+            self.run_log.record.status = "failed"
+            self.run_log.write()
             raise
 
     def _after_step(self) -> None:

@@ -81,7 +81,7 @@ def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learned some of the 18 wrong labels of its 120 training items by heart."""
     path = tmp_path_factory.mktemp("runs") / "run"
     record = train(settings(pictures, steps=STEPS, noise=NOISE), path)
-    assert record["data"]["noise"]["wrong"] == WRONG
+    assert record.data.noise.wrong == WRONG
     return path
 
 
@@ -269,10 +269,10 @@ def test_what_is_decided_on_suspects_is_trained_on(
     record = train(config, tmp_path / "again")
     truth = wrong_items(run)
     changed = {one.id: one.label for one in read if one.decision == "relabel"}
-    assert record["data"]["decisions"]["relabel"] == len(changed) == found["above_half"]
+    assert record.data.decisions["relabel"] == len(changed) == found["above_half"]
     mended = sum(truth.get(name) == label for name, label in changed.items())
     spoiled = len(changed.keys() - truth.keys())
-    assert record["data"]["noise"]["wrong"] == WRONG - mended + spoiled < WRONG - 9
+    assert record.data.noise.wrong == WRONG - mended + spoiled < WRONG - 9
     # An audit of the new run is one of the labels as they were decided.
     again = audit_json(tmp_path / "again", folds=0)
     labels = {one["id"]: one["label"] for one in again["suspects"]}

@@ -26,7 +26,7 @@ def compared(paths: Sequence[Path], **options: Any) -> dict[str, Any]:
 
 
 def judged(record: CompareRecord, table: int = 0) -> list[Any]:
-    return [one for one in record["tables"][table]["differences"] if one["measure"] == "recall@1"]
+    return [one for one in record.tables[table].differences if one.measure == "recall@1"]
 
 
 def ends(differences: np.ndarray, labels: np.ndarray, confidence: float) -> tuple[float, float]:

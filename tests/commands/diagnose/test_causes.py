@@ -264,7 +264,7 @@ def test_a_run_says_so_of_its_steps(tmp_path: Path) -> None:
     }
     record = train(RunConfig.model_validate(values), tmp_path / "run")
 
-    said = [verdict.cause for section in record["diagnosis"].values() for verdict in section.verdicts]
+    said = [verdict.cause for section in record.diagnosis.values() for verdict in section.verdicts]
     assert any("The learning rate of 10 is too high: over 3 steps the weights moved" in cause for cause in said)
 
 

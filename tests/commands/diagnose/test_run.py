@@ -221,7 +221,7 @@ def test_an_older_run_gets_its_diagnosis_when_it_is_evaluated(run: Path, tmp_pat
     before = record.pop("diagnosis")
     (path / "record.json").write_text(json.dumps(record))
     (path / "embeddings" / "train.parquet").unlink()
-    assert {split: section.as_json() for split, section in evaluate_run(path)["diagnosis"].items()} == before
+    assert {split: section.as_json() for split, section in evaluate_run(path).diagnosis.items()} == before
 
 
 def test_every_number_of_a_section_against_its_definition(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trivet.commands.export.card import escaped, model_card
-from trivet.reports.run_record import read_run
+from trivet.reports.run_record import RunRecord
 
 ROW = {"recall@1": 0.5, "map@r": 0.25, "chance_recall@1": 0.1}
 RECORD: dict[str, Any] = {
@@ -46,7 +46,7 @@ RECORD: dict[str, Any] = {
 
 
 def card(**changes: Any) -> str:
-    record = read_run({**RECORD, **changes})
+    record = RunRecord.read({**RECORD, **changes})
     return model_card(record, title="run", use="Call it.", checked="Checked.")
 
 

@@ -12,6 +12,7 @@ import pytest
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.main import main
 from trivet.commands.train.run import resume, train
+from trivet.reports.forecast_record import ForecastRecord
 from trivet.training import RunConfig
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -124,7 +125,7 @@ def test_a_map_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_are_sure(
     high: float, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def map_of_two(*_: object, **__: object) -> dict[str, Any]:
+    def map_of_two(*_: object, **__: object) -> ForecastRecord:
         found = [
             {"probability": 0.01, "interval": [0.0, high], "evidence": {}, "step": 4},
             {"probability": 0.3, "interval": [0.2, 0.4], "evidence": {}, "step": 4},
@@ -141,13 +142,8 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
             }
             for dim, told in zip((2, 7), found, strict=True)
         ]
-        return {
-            "steps": 5,
-            "of": 200,
-            "axes": {"classes": [2], "samples": [4], "dim": [2, 7]},
-            "here": {},
-            "cells": cells,
-        }
+        axes = {"classes": [2], "samples": [4], "dim": [2, 7]}
+        return ForecastRecord.read({"steps": 5, "of": 200, "axes": axes, "here": {}, "cells": cells})
 
     monkeypatch.setattr("trivet.commands.forecast.run.forecast_grid", map_of_two)
     code, out, err = run(capsys, monkeypatch, "small.toml", "--grid", "dim=2,7")

@@ -13,6 +13,7 @@ from tests.pages import write_forecast_report
 from tests.watched import HOSTILE, Watched
 
 from trivet.commands.forecast.page import forecast_context, heat_maps, shade
+from trivet.reports.forecast_record import ForecastRecord
 
 Shape = tuple[int, int, int]
 
@@ -118,26 +119,26 @@ def test_every_shape_has_one_cell_in_the_row_and_column_that_say_so(
     columns: list[str],
 ) -> None:
     found = grid(*axes)
-    maps = heat_maps(found)
-    assert [shown["title"] for shown in maps] == titles
-    assert {shown["across"] for shown in maps} == {across}
-    assert [[head for head, _, _ in shown["rows"]] for shown in maps] == heads
-    assert all(shown["columns"] == columns for shown in maps)
+    maps = heat_maps(ForecastRecord.read(found))
+    assert [shown.title for shown in maps] == titles
+    assert {shown.across for shown in maps} == {across}
+    assert [[head for head, _, _ in shown.rows] for shown in maps] == heads
+    assert all(shown.columns == columns for shown in maps)
     cells = {(cell["classes"], cell["samples"], cell["dim"]) for cell in found["cells"]}
     for shown in maps:
-        for head, under, row in shown["rows"]:
-            for column, cell in zip(shown["columns"], row, strict=True):
-                p, k, dim = (int(word) for word in cell["description"].partition(":")[0].split() if word.isdigit())
+        for head, under, row in shown.rows:
+            for column, cell in zip(shown.columns, row, strict=True):
+                p, k, dim = (int(word) for word in cell.description.partition(":")[0].split() if word.isdigit())
                 cells.remove((p, k, dim))  # each is there once
-                assert {int(word) for word in f"{shown['title']} {head} {column}".split() if word.isdigit()} == {
+                assert {int(word) for word in f"{shown.title} {head} {column}".split() if word.isdigit()} == {
                     p,
                     k,
                     dim,
                 }
                 assert under in ("", f"{p * k} items")
-                assert cell["text"] == f"{100 - 100 / (1 + p * k / dim):.0f}"
-                assert cell["here"] == ((p, k, dim) == (2, 3, axes[2][0]))
-                assert cell["informative"] == (math.sqrt(dim) > 2 * math.log(p))
+                assert cell.text == f"{100 - 100 / (1 + p * k / dim):.0f}"
+                assert cell.here == ((p, k, dim) == (2, 3, axes[2][0]))
+                assert cell.informative == (math.sqrt(dim) > 2 * math.log(p))
     assert not cells
 
 

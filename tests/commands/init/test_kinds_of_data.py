@@ -30,7 +30,7 @@ def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
         "training": {"steps": 2},
     }
     record = train(RunConfig.parse(settings, source="settings"), folder / "run", data_root=folder)
-    assert record["status"] == "finished"
+    assert record.status == "finished"
     return dict(record)
 
 

@@ -51,8 +51,8 @@ def swept(sweep: Sweep, folder: Path, said: list[str] | None = None) -> dict[str
 def found(record: SweepRecord) -> list[Any]:
     """What a sweep found, without what another time or folder changes."""
     return [
-        (one["number"], one["state"], one["value"], one["why"], one["settings"], [run["step"] for run in one["runs"]])
-        for one in record["trials"]
+        (one.number, one.state, one.value, one.why, one.settings, [run.step for run in one.runs])
+        for one in record.trials
     ]
 
 
@@ -85,13 +85,13 @@ def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, dict[str,
     for run in folder.glob("trial-*/*"):
         known = RunFolder(run).record()
         assert known is not None
-        assert list(known["data"]["evaluation"]) == ["validation"]
-        assert set(known["evaluation"]) <= {"validation"}
+        assert list(known.data.evaluation) == ["validation"]
+        assert set(known.evaluation) <= {"validation"}
     assert not (folder / f"trial-{record['best']}" / "fold-0-seed-0" / "checkpoints").exists()
     best = RunFolder(folder / "best").record()
     assert best is not None
-    assert list(best["evaluation"]) == ["unseen"]
-    tested = best["evaluation"]["unseen"][0]["levels"]["kind"]["recall@1"]
+    assert list(best.evaluation) == ["unseen"]
+    tested = best.evaluation.unseen[0]["levels"]["kind"]["recall@1"]
     assert record["tested"]["unseen"]["kind"]["trained"]["recall@1"] == tested
     assert record["helped"]
     config = RunConfig.parse(parse_toml((folder / "best.toml").read_text()), source="best.toml")
@@ -104,8 +104,8 @@ def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, dict[str, An
     run = record["trials"][0]["runs"][1]
     config = RunConfig.read(folder / f"trial-{record['best']}" / "fold-1-seed-0" / "config.toml")
     alone = train(config, tmp_path / "alone")
-    assert alone["choosing"] is not None
-    assert alone["choosing"]["checks"][-1]["value"] == run["value"]
+    assert alone.choosing is not None
+    assert alone.choosing.checks[-1].value == run["value"]
 
 
 def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, dict[str, Any], list[str]]) -> None:
@@ -253,8 +253,8 @@ def test_two_workers_of_which_one_is_killed(tmp_path: Path) -> None:
     # It went on from the checkpoint of the dead worker, to what it would have come to.
     path = tmp_path / "killed" / f"trial-{again['number']}" / "fold-0-seed-0"
     alone = train(RunConfig.read(path / "config.toml"), tmp_path / "alone")
-    assert alone["choosing"] is not None
-    assert alone["choosing"]["checks"][-1]["value"] == again["value"]
+    assert alone.choosing is not None
+    assert alone.choosing.checks[-1].value == again["value"]
     assert (path / "metrics.csv").read_text() == (tmp_path / "alone" / "metrics.csv").read_text()
 
 
@@ -304,11 +304,11 @@ def test_what_chose_is_not_called_tested(tmp_path: Path, split: str) -> None:
     record = swept(Sweep.parse(values, source="x"), tmp_path / "made")
     best = RunFolder(tmp_path / "made" / "best").record()
     assert best is not None
-    assert best["choosing"] is not None
-    assert [*best["evaluation"]] == ["unseen", best["choosing"]["split"]]
+    assert best.choosing is not None
+    assert [*best.evaluation] == ["unseen", best.choosing.split]
     assert list(record["tested"]) == ["unseen"]
     assert record["helped"]
-    assert not any(f"{best['choosing']['split']} by" in line["text"] for line in record["helped"])
+    assert not any(f"{best.choosing.split} by" in line["text"] for line in record["helped"])
 
 
 def test_where_all_trials_fail_it_is_said(tmp_path: Path) -> None:

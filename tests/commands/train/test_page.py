@@ -15,7 +15,7 @@ from trivet.commands.train.outcome import cause_lines, result_lines
 from trivet.commands.train.tolerance import noise_lines
 from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.page import duration, image, moment, number, percent, points
-from trivet.reports.run_record import read_run
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import BELOW
 
 
@@ -196,7 +196,7 @@ def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
         "The nearest item is found as often, but less of its class: unseen by digit (MAP@R 6.7 %, against 17.0 % of "
         "the zero-shot backbone and 17.0 % of the untrained network)."
     )
-    assert result_lines(read_run(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", HELPED)]
+    assert result_lines(RunRecord.read(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", HELPED)]
     text = page_text(record, tmp_path)
     assert text.index(said) < text.index(HELPED)
     for other in (
@@ -204,7 +204,7 @@ def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
         {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}},
         {"choosing": {"measure": "map@r"}},
     ):
-        assert result_lines(read_run(record | other)) == [("good", HELPED)]
+        assert result_lines(RunRecord.read(record | other)) == [("good", HELPED)]
 
 
 def test_a_reference_that_may_be_better_by_chance_is_said_to(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_measure_that_a_step_was_chosen_by_comes_first(
     text = page_text(record, tmp_path)
     places = [text.index(one) for one in (*said, "On unseen 714 items")]
     assert places == sorted(places)
-    first, *_ = result_lines(read_run(record))
+    first, *_ = result_lines(RunRecord.read(record))
     assert first[1].replace("\u00a0", " ").startswith(said[0])
     of_another_level = record | {"choosing": choice | {"level": "parity"}}
     assert "MAP@R:" not in page_text(of_another_level, tmp_path)
@@ -603,7 +603,7 @@ UNEVEN = 'or sample more evenly: with loss.negatives = "random" the skew is 1'
 )
 def test_labels_made_wrong_on_purpose_are_held_against_the_strategy(record: dict[str, Any], said: list[str]) -> None:
     put_in = record["data"]["noise"]["rate"]
-    assert noise_lines(read_run(record), run="noisy") == [
+    assert noise_lines(RunRecord.read(record), run="noisy") == [
         f"{STANDS}; {put_in:.2f} were made wrong on purpose.",
         *said,
     ]
@@ -612,38 +612,38 @@ def test_labels_made_wrong_on_purpose_are_held_against_the_strategy(record: dict
 def test_a_run_does_not_judge_its_own_labels() -> None:
     older = noise_record(0.2)
     pointed = [f"{STANDS}; trivet audit noisy estimates how many there are, by networks that have not seen them."]
-    assert noise_lines(read_run(older), run="noisy") == pointed
+    assert noise_lines(RunRecord.read(older), run="noisy") == pointed
     judged = {"rate": 0.68, "interval": [0.61, 0.72]}
     older["label_noise"]["labels"] = {"trained": judged, "untrained": judged, "items": 649}
-    assert noise_lines(read_run(older), run="noisy") == pointed
+    assert noise_lines(RunRecord.read(older), run="noisy") == pointed
     topline = noise_record(0.2) | {"data": {"noise": {"rate": 0.0, "topline": True}}}
-    assert noise_lines(read_run(topline), run="noisy") == [f"{STANDS}."]
+    assert noise_lines(RunRecord.read(topline), run="noisy") == [f"{STANDS}."]
 
 
 def test_labels_as_given_are_not_those_that_a_cleaned_run_was_trained_on() -> None:
     look = {"step": 28, "suspects": 9, "noise_rate": 0.3, "left_out": 9, "relabelled": 0}
     cleaned = noise_record(0.2, put_in=0.3) | {"cleaning": [look]}
-    assert noise_lines(read_run(cleaned), run="noisy") == [
+    assert noise_lines(RunRecord.read(cleaned), run="noisy") == [
         f"{STANDS}, measured on the cleaned labels; 0.30 of those given were made wrong on purpose."
     ]
     nothing = noise_record(0.2, put_in=0.3) | {"cleaning": [look | {"suspects": 0, "left_out": 0}]}
-    plain = read_run(noise_record(0.2, put_in=0.3))
-    assert noise_lines(read_run(nothing), run="noisy") == noise_lines(plain, run="noisy")
+    plain = RunRecord.read(noise_record(0.2, put_in=0.3))
+    assert noise_lines(RunRecord.read(nothing), run="noisy") == noise_lines(plain, run="noisy")
 
 
 def test_random_negatives_are_no_advice_where_gamma_decides() -> None:
     record = noise_record(0.2, put_in=0.3)
     record["label_noise"]["strategy"]["tolerance"]["by"] = "gamma"
-    assert noise_lines(read_run(record), run="noisy")[1] == f"That is more than the strategy tolerates: {AUDIT}."
+    assert noise_lines(RunRecord.read(record), run="noisy")[1] == f"That is more than the strategy tolerates: {AUDIT}."
 
 
 def test_what_is_not_known_about_wrong_labels_is_said(tmp_path: Path) -> None:
     unpicked = {"label_noise": {"strategy": {"reason": "the loss picked no negatives"}}}
-    assert noise_lines(read_run(unpicked), run="noisy") == [
+    assert noise_lines(RunRecord.read(unpicked), run="noisy") == [
         "How many wrong labels this strategy tolerates is unknown: the loss picked no negatives."
     ]
     assert "the loss picked no negatives" in page_text(unpicked, tmp_path)
-    assert noise_lines(read_run({}), run="noisy") == []
+    assert noise_lines(RunRecord.read({}), run="noisy") == []
     assert "Wrong labels" not in page_text({"run": "old"}, tmp_path)
 
 
@@ -678,7 +678,7 @@ def test_a_cause_names_its_split_and_what_stands_below() -> None:
 
     def told(**verdicts: list[dict[str, Any]]) -> list[str]:
         diagnosed = {split: DiagnosisSection.read({"verdicts": found}) for split, found in verdicts.items()}
-        return cause_lines({"evaluation": dict.fromkeys(("seen", "unseen")), "diagnosis": diagnosed})  # type: ignore[typeddict-item]  # what is read of a record
+        return cause_lines(RunRecord(evaluation={"seen": [], "unseen": []}, diagnosis=diagnosed))
 
     worse, healthy = verdict("worse-than-reference", "It began lower."), [verdict("healthy", "Well spread.")]
     assert told(train=healthy, unseen=[worse]) == ["Cause: It began lower.", "Change 1: against worse-than-reference"]

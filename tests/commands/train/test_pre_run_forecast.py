@@ -46,21 +46,21 @@ def parts(**changes: dict[str, Any]) -> Components:
 
 def test_a_run_that_would_collapse_is_told_with_a_change_that_helps() -> None:
     found = foresee(parts(training={"learning_rate": 0.05}, model={"embedding_dim": 2}))
-    own, *others = found["tried"]
-    assert own["foreseen"]
-    assert own["changes"] == {}
-    assert found["sentence"].startswith("This run will probably collapse: after 20 trial steps")
-    assert "recall@1 of held-out items went from" in found["sentence"]
-    proposed = next(one for one in others if one["changes"] == found["changes"])
-    assert not proposed["foreseen"]
-    for name, (_, new) in found["changes"].items():
-        assert new is None or name in found["sentence"]
+    own, *others = found.tried
+    assert own.foreseen
+    assert own.changes == {}
+    assert found.sentence.startswith("This run will probably collapse: after 20 trial steps")
+    assert "recall@1 of held-out items went from" in found.sentence
+    proposed = next(one for one in others if one.changes == found.changes)
+    assert not proposed.foreseen
+    for name, (_, new) in found.changes.items():
+        assert new is None or name in found.sentence
 
 
 def test_a_run_that_would_not_collapse_is_told_nothing() -> None:
     found = foresee(parts(model={"embedding_dim": 32}, loss={"positives": "easy", "negatives": "semihard"}))
-    assert found["sentence"] is None
-    assert len(found["tried"]) == 1
+    assert found.sentence is None
+    assert len(found.tried) == 1
 
 
 def test_held_out_items_that_are_told_apart_better_outweigh_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,14 +70,14 @@ def test_held_out_items_that_are_told_apart_better_outweigh_the_batches(monkeypa
     easy = {"loss": {"positives": "easy", "negatives": "semihard"}, "model": {"embedding_dim": 2, "width": 8}}
     easy |= {"training": {"learning_rate": 0.01}}
     found = foresee(parts(**easy))
-    before, after = found["tried"][0]["recall"]
-    assert found["tried"][0]["outlook"] == "likely"
+    before, after = found.tried[0].recall
+    assert found.tried[0].outlook == "likely"
     assert after > before
-    assert found["sentence"] is not None  # by less than chance
+    assert found.sentence is not None  # by less than chance
     monkeypatch.setattr("trivet.collapse.probe.CHOOSING", 0.01)
-    assert foresee(parts(**easy))["sentence"] is None
+    assert foresee(parts(**easy)).sentence is None
     monkeypatch.setattr("trivet.training.probe.selection_split", lambda _: None)  # no probe
-    assert foresee(parts(**easy))["sentence"] is not None
+    assert foresee(parts(**easy)).sentence is not None
 
 
 def test_what_held_out_items_show_is_foreseen_whatever_batches_suggest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +91,13 @@ def test_what_held_out_items_show_is_foreseen_whatever_batches_suggest(monkeypat
     monkeypatch.setattr("trivet.commands.train.pre_run_forecast.CollapseMonitor", Told)
     well = {"model": {"embedding_dim": 32}, "loss": {"positives": "easy", "negatives": "semihard"}}
     found = foresee(parts(**well))
-    assert found["tried"][0]["outlook"] == "unlikely"
-    assert found["sentence"].endswith("none of the changes that were tried helps enough.")
+    assert found.tried[0].outlook == "unlikely"
+    assert found.sentence.endswith("none of the changes that were tried helps enough.")
 
 
 def test_embeddings_that_are_not_finite_are_foreseen() -> None:
     found = foresee(parts(training={"learning_rate": 1e30}, model={"normalize": False}))
-    assert "the embeddings are not finite, or all equal" in found["sentence"]
+    assert "the embeddings are not finite, or all equal" in found.sentence
 
 
 def test_each_prevention_changes_one_thing() -> None:
@@ -111,17 +111,15 @@ def test_each_prevention_changes_one_thing() -> None:
 def test_trial_steps_change_nothing_and_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record)
-    )
+    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
     bad = {"learning_rate": 0.05, "steps": 30}
     with caplog.at_level(logging.WARNING, logger="trivet"):
         told = train(config(training=bad), tmp_path / "told")
     plain = train(config(training=bad, guard={"forecast": False}), tmp_path / "plain")
-    assert told["foreseen"] is not None
-    assert told["foreseen"]["sentence"] in caplog.messages
-    assert plain["foreseen"] is None
-    assert told["monitor"] == plain["monitor"]
+    assert told.foreseen is not None
+    assert told.foreseen.sentence in caplog.messages
+    assert plain.foreseen is None
+    assert told.monitor == plain.monitor
     weights = [load_model(tmp_path / name / "model").state_dict() for name in ("told", "plain")]
     assert all(weights[0][name].equal(value) for name, value in weights[1].items())
-    assert resume(tmp_path / "told")["foreseen"] == told["foreseen"]
+    assert resume(tmp_path / "told").foreseen == told.foreseen

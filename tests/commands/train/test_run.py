@@ -103,10 +103,10 @@ def test_evaluate_again(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     shutil.rmtree(path / "embeddings")
     record = evaluate_run(path)
-    assert record["evaluation"] == json.loads((finished / "record.json").read_text())["evaluation"]
+    assert record.evaluation == json.loads((finished / "record.json").read_text())["evaluation"]
     assert (path / "embeddings" / "seen.parquet").is_file()
     (path / "record.json").write_text("{")
-    assert evaluate_run(path)["evaluation"] == record["evaluation"]
+    assert evaluate_run(path).evaluation == record.evaluation
 
 
 def test_two_seeds_differ(finished: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_full_disk_loses_neither_the_old_run_nor_what_the_new_one_can_go_on_fr
     earlier = path / ".trivet-earlier"
     assert snapshot(earlier) == {name: data for name, data in snapshot(finished).items() if name != ".lock"}
     assert "is kept in" in caplog.text
-    assert resume(path)["status"] == "finished"
+    assert resume(path).status == "finished"
     assert not earlier.exists()
     assert RunFolder.open(path).config().training.steps == 2
 
@@ -240,7 +240,7 @@ def test_fewer_steps_than_are_done(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="completed steps, 12: got 6"):
         resume(path)
     (path / "config.toml").write_text(text.replace("steps = 12", "steps = 14"))
-    assert resume(path)["curves"]["step"][-1] == 14
+    assert resume(path).curves.step[-1] == 14
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU")
@@ -272,7 +272,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
     monkeypatch.undo()
     assert [file.name for file in (path / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
     assert json.loads((path / "record.json").read_text())["status"] == "failed"
-    assert resume(path)["status"] == "finished"
+    assert resume(path).status == "finished"
 
 
 def test_a_run_that_diverges_says_which_rows(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_run_that_diverges_says_which_rows(tmp_path: Path) -> None:
 def test_easy_positives_of_two_samples_are_called_out(tmp_path: Path) -> None:
     settings = config(loss={"positives": "easy"}, batch={"samples_per_class": 2}, training={"steps": 1})
     record = train(settings, tmp_path / "run")
-    assert "easy positives have no effect" in record["warnings"][0]
+    assert "easy positives have no effect" in record.warnings[0]
 
 
 def test_settings_that_do_not_fit_the_data_leave_no_folder(tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_every_loss_trains(name: str, tmp_path: Path) -> None:
     settings = {**SETTINGS, "loss": {"name": name, **options.get(name, {})}}
     settings["training"] = {"steps": 3, "log_every": 1, "optimizer": "adam", "accelerator": "cpu"}
     record = train(RunConfig.parse(settings, source="test"), tmp_path / "run")
-    assert len(record["curves"]["loss"]) == 3
-    assert record["curves"]["loss"][0] > 0
+    assert len(record.curves.loss) == 3
+    assert record.curves.loss[0] > 0
 
 
 def test_augmentation_and_batches_do_not_depend_on_workers(finished: Path, tmp_path: Path) -> None:

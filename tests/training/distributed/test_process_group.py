@@ -25,6 +25,7 @@ from torch.distributed.run import main as torchrun
 
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.signals import ProcessRank, member_of
 from trivet.training import RunConfig
 from trivet.training.config import with_length
@@ -130,12 +131,15 @@ def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str,
     one, two = RunFolder(alone).record(), RunFolder(run).record()
     assert one is not None
     assert two is not None
-    assert two["cleaning"][0]["left_out"] > 0
-    assert two["guard"] == one["guard"]
-    least = [[look.pop("least") for look in record["cleaning"]] for record in (one, two)]
-    assert two["cleaning"] == one["cleaning"]
+    assert two.cleaning[0].left_out > 0
+    assert two.guard == one.guard
+    least = [[look.least for look in record.cleaning] for record in (one, two)]
+    without = [[look.model_copy(update={"least": None}) for look in record.cleaning] for record in (one, two)]
+    assert without[1] == without[0]
     assert least[1] == pytest.approx(least[0], rel=1e-5)
-    checks = [[look["value"] for look in (record["choosing"] or {})["checks"]] for record in (one, two)]
+    assert one.choosing is not None
+    assert two.choosing is not None
+    checks = [[look.value for look in choice.checks] for choice in (one.choosing, two.choosing)]
     assert checks[1] == pytest.approx(checks[0])
     check_same(run, alone)
 
@@ -159,10 +163,10 @@ def test_one_process_goes_on_where_another_was_killed_under_torchrun(
     folder = RunFolder(run)
     record = folder.record()
     assert record is not None
-    assert record["status"] == "failed"
+    assert record.status == "failed"
     assert [file.name for file in folder.checkpoints()] == ["step-00000004.safetensors"]
     assert not list(tmp_path.rglob("*.trivet"))  # what was being written
-    assert resume(run)["status"] == "finished"
+    assert resume(run).status == "finished"
     train(parsed(settings), alone)
     check_same(run, alone)
 
@@ -282,7 +286,7 @@ def test_processes_that_are_started_get_settings_alone(tmp_path: Path, settings:
         train(with_length(config, several), tmp_path / "new", splits=splits, watch=lambda *_: None)
     run = RunFolder(tmp_path / "run")
     with run.new(config, force=False):
-        run.write_record({"status": "interrupted"})
+        run.write_record(RunRecord(status="interrupted"))
     with pytest.raises(ValueError, match=r"^watch cannot be given"):
         resume(run.path, changes=several, watch=lambda *_: None)
 
@@ -302,11 +306,11 @@ def test_only_a_run_that_nobody_writes_has_failed(tmp_path: Path, settings: dict
     note_failed(tmp_path)  # no run
     run = RunFolder(tmp_path / "run")
     with run.new(parsed(settings), force=False):
-        run.write_record({"status": "running"})
+        run.write_record(RunRecord(status="running"))
         note_failed(run.path)
-        assert run.record()["status"] == "running"  # type: ignore[index]
+        assert run.record().status == "running"  # type: ignore[union-attr]
     note_failed(run.path)
-    assert run.record()["status"] == "failed"  # type: ignore[index]
-    run.write_record({"status": "interrupted"})
+    assert run.record().status == "failed"  # type: ignore[union-attr]
+    run.write_record(RunRecord(status="interrupted"))
     note_failed(run.path)
-    assert run.record()["status"] == "interrupted"  # type: ignore[index]
+    assert run.record().status == "interrupted"  # type: ignore[union-attr]

@@ -300,8 +300,8 @@ def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> Row 
     mine = measured.get((run.name, split))
     if mine is None or level not in mine.levels:
         return None
-    by_name = {row["name"]: row["levels"].get(level, {}) for row in run.record["evaluation"].get(split, [])}
-    intervals = run.record["intervals"].get(split, {}).get(level, {})
+    by_name = {row.name: row.levels.get(level, {}) for row in run.record.evaluation.get(split, [])}
+    intervals = run.record.intervals.get(split, {}).get(level, {})
     over = "classes" if len(mine.levels[level].labels) >= FEWEST else "queries"
     trained = {
         name: value
@@ -319,7 +319,7 @@ def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> Row 
 def _lacking(runs: Sequence[StoredRun]) -> list[str]:
     """Notes on runs that were not measured."""
     return [
-        f"{run.name} is {run.record['status'] or 'unfinished'} and holds no embeddings: only its settings and its "
+        f"{run.name} is {run.record.status or 'unfinished'} and holds no embeddings: only its settings and its "
         f"training are shown; finish it with trivet train --resume {run.path}."
         for run in runs
         if not run.splits
@@ -331,7 +331,7 @@ def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
     notes = []
     for run in runs:
         for split in run.splits:
-            trained = next((row["levels"] for row in run.record["evaluation"][split] if row["name"] == "trained"), {})
+            trained = next((row.levels for row in run.record.evaluation[split] if row.name == "trained"), {})
             for level, retrieval in measured[run.name, split].levels.items():
                 recorded, is_ = trained.get(level, {}).get(JUDGED), retrieval.mean()[JUDGED]
                 if isinstance(recorded, float) and abs(recorded - is_) > SAME:
@@ -347,8 +347,8 @@ def _chosen_by(runs: Sequence[StoredRun], tables: Sequence[LevelTable]) -> list[
     """Notes on splits that are no test for some of the runs, as a step was chosen by them."""
     notes = []
     for split in dict.fromkeys(table.split for table in tables):
-        choices = [(run.name, run.record["choosing"]) for run in runs]
-        chosen = [name for name, choice in choices if choice and choice["split"] == split and decides(choice)]
+        choices = [(run.name, run.record.choosing) for run in runs]
+        chosen = [name for name, choice in choices if choice and choice.split == split and decides(choice)]
         if chosen:
             notes.append(f"The step of {', '.join(chosen)} was chosen by {split}, so measures there flatter.")
     return notes
@@ -362,11 +362,11 @@ def _described(run: StoredRun, side: Side) -> ComparedRun:
         side=side.name,
         seed=run.config.seed,
         fold=None if run.config.data.folds is None else run.config.data.fold,
-        status=record["status"],
-        level=record["level"],
-        step=record["step"],
-        seconds=record["seconds"],
-        parameters=record["model"]["parameters"],
+        status=record.status,
+        level=record.level,
+        step=record.step,
+        seconds=record.seconds,
+        parameters=record.model.parameters,
         helped=[line.replace("\u00a0", " ") for _, line in result_lines(record)],
         chosen_by=run.config.choosing.counted_measure,
         diagnosis={
@@ -376,11 +376,11 @@ def _described(run: StoredRun, side: Side) -> ComparedRun:
                 effective_rank=section.measures.effective_rank,
                 class_spread=section.measures.class_spread,
             )
-            for split, section in record["diagnosis"].items()
+            for split, section in record.diagnosis.items()
         },
         events=[
-            Finding(kind=event["kind"], severity=None, rule=f"at step {event['step']}: {event['rule']}")
-            for event in record["monitor"]["events"]
+            Finding(kind=event.kind, severity=None, rule=f"at step {event.step}: {event.rule}")
+            for event in record.monitor.events
         ],
     )
 
@@ -400,10 +400,10 @@ def _differing(sides: Sequence[Side]) -> list[DifferingSetting]:
 def _facts(run: StoredRun) -> dict[str, str]:
     record = run.record
     facts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.settings.items()}
-    facts |= {name: str(record["environment"][name]) for name in ENVIRONMENT if name in record["environment"]}
-    facts["trivet"] = record["trivet"]
-    if record["data"]["train"] is not None:
-        facts["training items"] = str(record["data"]["train"]["items"])
+    facts |= {name: str(record.environment[name]) for name in ENVIRONMENT if name in record.environment}
+    facts["trivet"] = record.trivet
+    if record.data.train is not None:
+        facts["training items"] = str(record.data.train.items)
     return facts
 
 

@@ -116,7 +116,7 @@ def _read(path: Path, name: str) -> StoredRun:
             f"{path}, or go on with trivet train --resume {path}."
         )
     config = folder.config()
-    stored = [split for split in record["evaluation"] if (path / "embeddings" / f"{split}.parquet").is_file()]
+    stored = [split for split in record.evaluation if (path / "embeddings" / f"{split}.parquet").is_file()]
     return StoredRun(name, path, config, record, dict(_flat(config.model_dump(mode="json"), "")), tuple(stored))
 
 
@@ -145,18 +145,18 @@ def _called(group: Sequence[StoredRun], taken: set[str]) -> str:
 
 def training_of(record: RunRecord) -> TrainingSeries:
     """The series of a run over its steps."""
-    training, validation = record["curves"], record["validation"]
+    training, validation = record.curves, record.validation
     series = {
-        "loss": training["loss"],
-        "active": training["active"],
-        "hard": training["hard"],
-        "d_ap": training["d_ap"],
-        "d_an": training["d_an"],
-        "dropped": training["dropped"],
+        "loss": training.loss,
+        "active": training.active,
+        "hard": training.hard,
+        "d_ap": training.d_ap,
+        "d_an": training.d_an,
+        "dropped": training.dropped,
     }
     return TrainingSeries(
-        step=training["step"],
-        series={name: values for name, values in series.items() if len(values) == len(training["step"])},
-        validation_step=validation["step"],
-        recall=validation["recall@1"],
+        step=training.step,
+        series={name: values for name, values in series.items() if len(values) == len(training.step)},
+        validation_step=validation.step,
+        recall=validation.recall,
     )

@@ -299,7 +299,7 @@ def _run_inputs(
     config = run.config()
     levels = list(tables[0][1].labels)
     record = run.record()
-    trained = (record and record["level"]) or str(config.data.level)
+    trained = (record and record.level) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
     level = level or trained
     data: Splits | None = None

@@ -101,7 +101,7 @@ def diagnose_paths(
         record = DiagnosisRecord(
             sections=sections,
             warnings=warnings,
-            history=run and run["history"],
+            history=None if run is None else run.history,
             command=command,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             trivet=trivet.__version__,
@@ -161,7 +161,7 @@ def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
 def _name_causes(result: DiagnosisSummary, record: RunRecord | None) -> None:
     """Give the verdict on the result the cause that was found when the run was evaluated, see
     `commands.diagnose.causes`."""
-    known = None if record is None else record["diagnosis"].get(result.split or "")
+    known = None if record is None else record.diagnosis.get(result.split or "")
     if known is None or (known.level, known.reference) != (result.level, result.reference):
         return
     causes = {verdict.kind: verdict for verdict in known.verdicts}

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from trivet.datasets.download import find_root
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics.label_levels import void
 from trivet.models import Embedder, TextEmbedder
-from trivet.reports.run_record import RunRecord, read_run
+from trivet.reports.diagnosis_record import DiagnosisSection
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress
 from trivet.training.checkpoint import (
     trained_to_the_end,
@@ -35,7 +35,7 @@ from trivet.training.run_folder import (
     RunFolder,
     trained_model,
 )
-from trivet.training.run_log import first_record, progress_sections
+from trivet.training.run_log import first_record, record_progress
 
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
@@ -61,35 +61,35 @@ def evaluate_run(
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
-        record: dict[str, Any] = {**(run.record() or read_run(first_record(run, config, splits, "")))}
-        if record["status"] in ("running", "interrupted"):
+        record = run.record() or first_record(run, config, splits, "")
+        if record.status in ("running", "interrupted"):
             checkpoints = run.checkpoints()
             done = bool(checkpoints) and trained_to_the_end(
                 checkpoints[-1], steps=config.training.num_steps, patience=config.choosing.patience
             )
-            stopped = record["guard"]["stopped_by"] is not None
-            record["status"] = "stopped" if stopped else "finished" if done else "interrupted"
-            if checkpoints and record["step"] is None:  # the record was lost: what is left tells
+            stopped = record.guard.stopped_by is not None
+            record.status = "stopped" if stopped else "finished" if done else "interrupted"
+            if checkpoints and record.step is None:  # the record was lost: what is left tells
                 state = Components(config, splits).state
                 state.load(checkpoints[-1])
-                record |= progress_sections(state, monitored_split(splits), config.training.num_steps)
+                record_progress(record, state, monitored_split(splits), config.training.num_steps)
         before = _before(config, splits, record)
         return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
 
 
-def _before(config: RunConfig, splits: Splits, record: dict[str, Any]) -> Embedder | None:
+def _before(config: RunConfig, splits: Splits, record: RunRecord) -> Embedder | None:
     """The network before its first step; None, with a warning, where what it begins from is gone."""
     try:
         return untrained(config, splits.train)
     except ValueError as error:
         warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
-        record["warnings"] = [*[text for text in record["warnings"] if text != warning], warning]
+        record.warnings = [*[text for text in record.warnings if text != warning], warning]
         return None
 
 
 def write_evaluation(
     run: RunFolder,
-    record: dict[str, Any],
+    record: RunRecord,
     config: RunConfig,
     splits: Splits,
     model: Embedder,
@@ -101,7 +101,7 @@ def write_evaluation(
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
-    diagnosed: dict[str, Any] = {}
+    diagnosed: dict[str, DiagnosisSection] = {}
 
     def store(name: str, embeddings: np.ndarray) -> None:
         dataset = datasets[name]
@@ -132,12 +132,12 @@ def write_evaluation(
     began = time.perf_counter()
     embeddings = embed(model, trained.inputs, reporter("diagnosis"))
     if not np.isfinite(embeddings).all():
-        record["warnings"].append("The embeddings are not finite, so nothing was evaluated.")
+        record.warnings.append("The embeddings are not finite, so nothing was evaluated.")
         return _written(run, record)
     store("train", embeddings)
     diagnose("train", embeddings, run_references(untrained, trained))
     seconds = time.perf_counter() - began
-    sections: Mapping[str, Any] = measure_splits(
+    measured = measure_splits(
         splits.evaluation,
         splits.level,
         model,
@@ -151,29 +151,29 @@ def write_evaluation(
         normalize=config.model.normalize,
         chosen_by=config.choosing.counted_measure,
     )
-    seconds += sections["evaluation_seconds"]
-    record.update({name: section for name, section in sections.items() if name != "evaluation_seconds"})
-    steps = _steps(record, config)
-    history = read_run(record)["history"]
-    name_causes(diagnosed, Trained(datasets, splits.level, config, history, model, untrained, steps))
-    record["diagnosis"] = diagnosed
+    seconds += measured["evaluation_seconds"]
+    record = RunRecord.read({**dict(record), **measured})
+    name_causes(
+        diagnosed, Trained(datasets, splits.level, config, record.history, model, untrained, _steps(record, config))
+    )
+    record.diagnosis = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
         retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
         notes = void(counts_of, retrievable, config.evaluation.measures)
-        record["warnings"] = [*dict.fromkeys([*record["warnings"], *(f"{name}: {line}" for line in notes)])]
-    record["seconds"]["evaluation"] = round(seconds, 3)
+        record.warnings = [*dict.fromkeys([*record.warnings, *(f"{name}: {line}" for line in notes)])]
+    record.seconds["evaluation"] = round(seconds, 3)
     return _written(run, record)
 
 
-def _steps(record: Mapping[str, Any], config: RunConfig) -> int | None:
+def _steps(record: RunRecord, config: RunConfig) -> int | None:
     """Steps from the untrained network to the one that is measured."""
-    best: int | None = record["choosing"]["step"] if record["choosing"] and config.choosing.keep == "best" else None
-    snapshot: int | None = record["guard"]["snapshot"]
-    return next((step for step in (best, snapshot) if step is not None), record["step"])
+    best: int | None = record.choosing.step if record.choosing and config.choosing.keep == "best" else None
+    snapshot: int | None = record.guard.snapshot
+    return next((step for step in (best, snapshot) if step is not None), record.step)
 
 
-def _written(run: RunFolder, record: dict[str, Any]) -> RunRecord:
-    complete_record = run.write_record(record)
-    write_run_report(complete_record, run.path / REPORT)
-    return complete_record
+def _written(run: RunFolder, record: RunRecord) -> RunRecord:
+    run.write_record(record)
+    write_run_report(record, run.path / REPORT)
+    return record

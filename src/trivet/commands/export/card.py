@@ -62,13 +62,13 @@ def escaped(text: object) -> str:
 
 
 def _data(record: RunRecord) -> str:
-    data, level = record["data"], record["level"]
-    name = escaped(_short(record["settings"].get("data", {}).get("name", "unknown data")))
+    data, level = record.data, record.level
+    name = escaped(_short(record.settings.get("data", {}).get("name", "unknown data")))
     lines = [f"## Trained on\n\n{name}, labelled by {escaped(level)}."]
-    if data["train"] is not None:
-        lines.append(f"- For training: {_count(data['train'])}.")
-    for split, counts in data["evaluation"].items():
-        trained = counts["trained_classes"].get(level)
+    if data.train is not None:
+        lines.append(f"- For training: {_count(data.train)}.")
+    for split, counts in data.evaluation.items():
+        trained = counts.trained_classes.get(level)
         known = "" if trained is None else f"; {trained or 'none'} of these classes {_were(trained)} trained on"
         lines.append(f"- {escaped(split)}, held out: {_count(counts)}{known}.")
     return lines[0] + "\n\n" + "\n".join(lines[1:])
@@ -79,11 +79,11 @@ def _were(count: int) -> str:
 
 
 def _count(counts: Counts) -> str:
-    items = MISSING if counts["items"] is None else counted(counts["items"], "item")
-    several = len(counts["classes"]) > 1
+    items = MISSING if counts.items is None else counted(counts.items, "item")
+    several = len(counts.classes) > 1
     classes = [
         counted(count, "class") + (f" by {escaped(level)}" if several else "")
-        for level, count in counts["classes"].items()
+        for level, count in counts.classes.items()
     ]
     return ", ".join([items, *classes])
 
@@ -93,13 +93,13 @@ def _settings(record: RunRecord) -> str:
         f"| {section}.{key} | {escaped(_short(value))} |"
         for section, keys in SETTINGS.items()
         for key in keys
-        if (value := record["settings"].get(section, {}).get(key)) is not None
+        if (value := record.settings.get(section, {}).get(key)) is not None
     ]
-    if record["step"] is not None:
-        rows.append(f"| last step | {record['step']} |")
-    choice = record["choosing"]
-    if choice is not None and choice["step"] is not None:
-        rows.append(f"| best step by {escaped(choice['measure'])} on {escaped(choice['split'])} | {choice['step']} |")
+    if record.step is not None:
+        rows.append(f"| last step | {record.step} |")
+    choice = record.choosing
+    if choice is not None and choice.step is not None:
+        rows.append(f"| best step by {escaped(choice.measure)} on {escaped(choice.split)} | {choice.step} |")
     return "\n".join(["## Settings\n\n| setting | value |\n|---|---|", *rows])
 
 
@@ -112,11 +112,11 @@ def _short(value: object) -> str:
 
 def _measured(record: RunRecord) -> str:
     sections = ["## Measures"]
-    for split in record["evaluation"]:
+    for split in record.evaluation:
         rows = evaluated_rows(record, split)
-        levels = rows[0]["levels"] if rows else {}
+        levels = rows[0].levels if rows else {}
         for level, measures in levels.items():
-            names = [name for name in MEASURES if any(name in row["levels"].get(level, {}) for row in rows)]
+            names = [name for name in MEASURES if any(name in row.levels.get(level, {}) for row in rows)]
             if not names:
                 continue
             heads = [NAMES.get(name, name) for name in names]
@@ -124,18 +124,16 @@ def _measured(record: RunRecord) -> str:
                 f"{escaped(split)}, by {escaped(level)}, in percent:\n\n| | {' | '.join(heads)} |\n|---|"
                 + "---:|" * len(names)
             )
-            intervals = record["intervals"].get(split, {}).get(level, {})
+            intervals = record.intervals.get(split, {}).get(level, {})
             for row in rows:
                 known = intervals if row is rows[0] else {}
-                cells = [_cell(row["levels"].get(level, {}).get(name), known.get(name, {})) for name in names]
-                sections[-1] += f"\n| {escaped(row['name'])} | {' | '.join(cells)} |"
+                cells = [_cell(row.levels.get(level, {}).get(name), known.get(name, {})) for name in names]
+                sections[-1] += f"\n| {escaped(row.name)} | {' | '.join(cells)} |"
             chance = [percent(finite(measures.get(f"chance_{name}"))) for name in names]
             sections[-1] += f"\n| by chance | {' | '.join(chance)} |"
     if len(sections) == 1:
         return "## Measures\n\nThis run was not evaluated."
-    cuts = (
-        " Rows named first N are of the first N numbers of each embedding." if any(record["prefixes"].values()) else ""
-    )
+    cuts = " Rows named first N are of the first N numbers of each embedding." if any(record.prefixes.values()) else ""
     sections.append(
         "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
         f"the others are what it has to beat.{cuts}"
@@ -151,7 +149,7 @@ def _cell(value: object, interval: Mapping[str, Sequence[Any] | None]) -> str:
 
 def _diagnosed(record: RunRecord) -> str:
     lines = []
-    for split, section in record["diagnosis"].items():
+    for split, section in record.diagnosis.items():
         for verdict in section.verdicts:
             verdict_text = ", ".join([verdict.kind.replace("-", " "), *filter(None, [verdict.severity])])
             rule = _short(verdict.rule).rstrip(".")
@@ -160,11 +158,11 @@ def _diagnosed(record: RunRecord) -> str:
 
 
 def _limits(record: RunRecord) -> str:
-    settings, lines = record["settings"], []
-    main = next(iter(record["data"]["evaluation"].items()), None)
+    settings, lines = record.settings, []
+    main = next(iter(record.data.evaluation.items()), None)
     if main is not None:
         split, counts = main
-        trained, classes = counts["trained_classes"].get(record["level"]), counts["classes"].get(record["level"])
+        trained, classes = counts.trained_classes.get(record.level), counts.classes.get(record.level)
         if trained == 0:
             lines.append(
                 f"The classes of {escaped(split)} were never trained on: its measures are for unknown classes."
@@ -175,14 +173,14 @@ def _limits(record: RunRecord) -> str:
             )
     else:
         lines.append("Nothing was held out: how it does on other items is not known.")
-    choice = record["choosing"]
-    if choice is not None and choice["step"] is not None and choice["keep"] != "last":
-        lines.append(f"The step was chosen by {escaped(choice['split'])}: its measures there flatter it.")
-    noise = record["data"]["noise"]
-    if noise is not None and noise["rate"]:
-        lines.append(f"Of the training labels, {percent(noise['rate'])} % were made wrong on purpose.")
-    tolerance = record["label_noise"]["strategy"]["tolerance"]
-    if tolerance is not None and (rate := tolerance["rate"].value) is not None:
+    choice = record.choosing
+    if choice is not None and choice.step is not None and choice.keep != "last":
+        lines.append(f"The step was chosen by {escaped(choice.split)}: its measures there flatter it.")
+    noise = record.data.noise
+    if noise is not None and noise.rate:
+        lines.append(f"Of the training labels, {percent(noise.rate)} % were made wrong on purpose.")
+    tolerance = record.label_noise.strategy.tolerance
+    if tolerance is not None and (rate := tolerance.rate.value) is not None:
         lines.append(
             f"The sampling tolerates about {percent(rate)} % of wrong labels; how many there are was not measured."
         )
@@ -190,7 +188,7 @@ def _limits(record: RunRecord) -> str:
     if size is not None:
         side = " x ".join(map(str, size)) if isinstance(size, list) else f"{size} x {size}"
         lines.append(f"Images are seen at {side} pixels: smaller details are lost.")
-    if record["status"] not in ("finished", "stopped"):
-        lines.append(f"The run is not finished: its status is {escaped(record['status'])}.")
-    lines += [escaped(_short(warning)) for warning in record["warnings"]]
+    if record.status not in ("finished", "stopped"):
+        lines.append(f"The run is not finished: its status is {escaped(record.status)}.")
+    lines += [escaped(_short(warning)) for warning in record.warnings]
     return "\n".join(["## Limits\n", *(f"- {line}" for line in lines)])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from trivet.io.overwrite_guard import page
 from trivet.runtime.arguments import check_name
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import digits
+
+if TYPE_CHECKING:
+    from trivet.reports.forecast_record import ForecastRecord
 
 AXES = ("classes", "samples", "dim")
 
@@ -65,8 +68,6 @@ def forecast(
         settings = None if config.is_dir() else RunConfig.read(config, set or [])  # before what takes long to load
         from trivet.commands.forecast.page import write_forecast_report
         from trivet.commands.forecast.run import forecast_grid, forecast_run, recorded_run, save_forecast
-        from trivet.reports.forecast_record import ForecastRecord
-        from trivet.reports.from_json import complete
 
     folder = None
     if settings is None:
@@ -91,17 +92,21 @@ def forecast(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "trivet": trivet.__version__,
     }
+    complete, written = result.model_copy(update=about), None
     if folder is not None:
-        result["report"] = save_forecast(folder, result | about)
+        written = save_forecast(folder, complete)
     if report is not None:
-        result["report"] = str(report)
-        write_forecast_report(complete(ForecastRecord, result | about), report)
+        written = str(report)
+        write_forecast_report(complete, report)
     if json:
-        print_json(result)
-    elif grid:
+        print_json(result.as_json(unset=False) | ({} if written is None else {"report": written}))
+        return 0
+    if grid:
         _print_map(result)
     else:
         _print_run(result)
+    if written is not None:
+        echo(f"Report: {written}")
     return 0
 
 
@@ -129,61 +134,50 @@ def parse_grid(texts: Iterable[str]) -> dict[str, list[int]]:
     return axes
 
 
-def _print_run(result: Mapping[str, Any]) -> None:
-    print_text(result["verdict"], bold=True)
-    if result["forecast"] is not None:
-        evidence = (
-            f"{name.replace('_', ' ')} {digits(value)}" for name, value in result["forecast"]["evidence"].items()
-        )
+def _print_run(result: ForecastRecord) -> None:
+    assert result.bound is not None
+    print_text(result.verdict, bold=True)
+    if result.forecast is not None:
+        evidence = (f"{name.replace('_', ' ')} {digits(value)}" for name, value in result.forecast.evidence.items())
         print_text(f"Evidence: {', '.join(evidence)}", indent=2)
-    for probe in result["seeds"]:
-        for event in probe["events"]:
-            kind = event["kind"].replace("-", " ")
-            print_text(f"Detected at step {event['step']} of seed {probe['seed']}: {kind}, {event['rule']}", indent=2)
-    for number, change in enumerate(result["changes"], 1):
+    for probe in result.seeds:
+        for event in probe.events:
+            kind = event.kind.replace("-", " ")
+            print_text(f"Detected at step {event.step} of seed {probe.seed}: {kind}, {event.rule}", indent=2)
+    for number, change in enumerate(result.changes, 1):
         print_text(f"Change {number}: {change}", indent=2)
-    print_text(result["bound"]["sentence"])
-    _print_end(result)
+    print_text(result.bound.sentence)
 
 
-def _print_map(result: Mapping[str, Any]) -> None:
+def _print_map(result: ForecastRecord) -> None:
     from trivet.commands.forecast.page import heat_maps  # here: it loads what draws
-    from trivet.reports.forecast_record import ForecastRecord
-    from trivet.reports.from_json import complete
 
-    made = [cell for cell in result["cells"] if cell["forecast"] is not None]
-    print_text(f"Collapse by step {result['of']}, per cent with 90 % intervals, forecast from {result['steps']} steps")
-    for drawn in heat_maps(complete(ForecastRecord, result)):
-        unit = "samples" if drawn["across"].startswith("samples") else "dim"
+    print_text(f"Collapse by step {result.of}, per cent with 90 % intervals, forecast from {result.steps} steps")
+    for drawn in heat_maps(result):
+        unit = "samples" if drawn.across.startswith("samples") else "dim"
         print_table(
-            drawn["title"],
+            drawn.title,
             ("batch",),
-            [f"{column} {unit}" for column in drawn["columns"]],
+            [f"{column} {unit}" for column in drawn.columns],
             [
-                (head, *(f"{cell['text']} ({cell['ends']})" if cell["ends"] else cell["text"] for cell in cells))
-                for head, _, cells in drawn["rows"]
+                (head, *(f"{cell.text} ({cell.ends})" if cell.ends else cell.text for cell in cells))
+                for head, _, cells in drawn.rows
             ],
         )
+    made = [(cell.forecast.interval[1], cell) for cell in result.cells if cell.forecast is not None]
     if made:
-        vacuous = sum(cell["bound"]["vacuous"] for cell in made)
+        vacuous = sum(cell.bound is not None and cell.bound.vacuous for _, cell in made)
         print_text(
             f"The bound of Xu et al. (ICLR 2024, equation 17) is vacuous (it excludes nothing) in {vacuous} of "
             f"{len(made)}"
         )
-    if any(cell["outlook"] != "unlikely" for cell in made):
-        best = min(made, key=lambda cell: float(cell["forecast"]["interval"][1]))
-        shape = f"batches of {best['classes']} x {best['samples']}, {best['dim']} dimensions"
+    if any(cell.outlook != "unlikely" for _, cell in made):
+        _, best = min(made, key=lambda one: one[0])
+        shape = f"batches of {best.classes} x {best.samples}, {best.dim} dimensions"
         print_text(f"Least likely to collapse: {shape}")
-    for reason in dict.fromkeys(cell["reason"] for cell in result["cells"] if cell["reason"]):
-        print_text(f"Left out, {_shapes(result['cells'], reason)}: {reason}")
-    _print_end(result)
-
-
-def _shapes(cells: Sequence[Mapping[str, Any]], reason: str) -> str:
-    shapes = [f"{cell['classes']} x {cell['samples']}, {cell['dim']}" for cell in cells if cell["reason"] == reason]
-    return shapes[0] if len(shapes) == 1 else f"{len(shapes)} shapes"
-
-
-def _print_end(result: Mapping[str, Any]) -> None:
-    if "report" in result:
-        echo(f"Report: {result['report']}")
+    left_out: dict[str, list[str]] = {}
+    for cell in result.cells:
+        if cell.reason:
+            left_out.setdefault(cell.reason, []).append(f"{cell.classes} x {cell.samples}, {cell.dim}")
+    for reason, shapes in left_out.items():
+        print_text(f"Left out, {shapes[0] if len(shapes) == 1 else f'{len(shapes)} shapes'}: {reason}")

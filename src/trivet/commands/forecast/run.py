@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,14 @@ from torch import Tensor
 
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_bound
+from trivet.collapse.json_numbers import finite
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits, load
 from trivet.models import ModelConfig, tokenize_of
-from trivet.reports.run_record import read_run
+from trivet.reports.forecast_record import Bound, Cell, ForecastRecord, GridAxes, Outlook, SeedRecord
+from trivet.reports.monitor_record import Chance, EventRecord
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.arguments import check_count
 from trivet.runtime.progress import report, reporter
 from trivet.samplers import BatchConfig
@@ -40,7 +42,7 @@ def forecast_run(
     steps: int | None = None,
     seeds: int = 1,
     data_root: Path | None = None,
-) -> dict[str, Any]:
+) -> ForecastRecord:
     """Foretell the end of a run from its first steps, which are made and thrown away; nothing is written.
 
     Weights, batches and draws are those of the run itself. With several seeds, of `config.seed` and those after it, the
@@ -54,11 +56,8 @@ def forecast_run(
         data_root: where data sets lie, see `trivet.datasets.find_root`.
 
     Returns:
-        {"steps", "of": steps of the run, "forecast": {"probability", "interval" (90 %), "evidence", "step"}, "outlook":
-        "likely" where the whole interval lies above 1/2, "unlikely" where below, else "open", "verdict": a sentence,
-        "changes": texts, none if unlikely, "bound": {"items", "diameter", "loss", "bound", "vacuous", "sentence"},
-        "seeds": [{"seed", "forecast", "bound", "events", "series"}], "seconds"}; numbers that are not finite are None,
-        and so are "forecast" and "outlook" where a probe gave none.
+        `outlook` is "likely" where the whole interval lies above 1/2, "unlikely" where below, else "open"; numbers that
+        are not finite are None, and so are `forecast` and `outlook` where a probe gave none.
 
         The bound is about the first batch before any step: its diameter less twice the loss of its hardest triplet, in
         plain distances of the embeddings as the loss gets them and without the margin; means over the seeds.
@@ -75,7 +74,8 @@ def forecast_run(
     check_count(seeds, name="seeds")
     config, splits, steps = _read(config, steps, data_root)
     record = _forecast(config, splits, steps, seeds, _Counter(seeds * steps))
-    return record | {"seconds": round(time.perf_counter() - began, 3)}
+    record.seconds = round(time.perf_counter() - began, 3)
+    return record
 
 
 def forecast_grid(
@@ -87,7 +87,7 @@ def forecast_grid(
     steps: int | None = None,
     seeds: int = 1,
     data_root: Path | None = None,
-) -> dict[str, Any]:
+) -> ForecastRecord:
     """The forecast of a run with each shape of batch and each dimension: the map of what collapses.
 
     Args:
@@ -96,9 +96,7 @@ def forecast_grid(
         steps, seeds, data_root: as in `forecast_run`.
 
     Returns:
-        {"steps", "of", "axes": {"classes", "samples", "dim"}: sorted values, "here": the values of the settings,
-        "cells": [{"classes", "samples", "dim", "forecast", "outlook", "bound", "reason"}], "seconds"}, in the order of
-        the axes; where a combination cannot be probed, "reason" says why and the rest is None.
+        The cells in the order of the axes; where a combination cannot be probed, `reason` says why.
 
     Raises:
         ValueError: as `forecast_run`; also if an axis holds too small a number.
@@ -120,30 +118,24 @@ def forecast_grid(
     counter = _Counter(len(shapes) * seeds * steps)
     cells = []
     for number, shape in enumerate(shapes):
-        cell: dict[str, Any] = {
-            **dict(zip(AXES, shape, strict=True)),
-            "forecast": None,
-            "outlook": None,
-            "bound": None,
-            "reason": None,
-        }
+        cell = Cell(**dict(zip(AXES, shape, strict=True)), forecast=None, outlook=None, bound=None, reason=None)
         try:
             forecast = _forecast(_shaped(config, splits, *shape), splits, steps, seeds, counter)
         except ValueError as error:
-            cell["reason"] = " ".join(str(error).split())
+            cell.reason = " ".join(str(error).split())
         else:
-            cell |= {name: forecast[name] for name in ("forecast", "outlook", "bound")}
-            cell["reason"] = forecast["verdict"] if forecast["forecast"] is None else None
+            cell.forecast, cell.outlook, cell.bound = forecast.forecast, forecast.outlook, forecast.bound
+            cell.reason = forecast.verdict if forecast.forecast is None else None
         cells.append(cell)
         counter.reach((number + 1) * seeds * steps)
-    return {
-        "steps": steps,
-        "of": config.training.num_steps,
-        "axes": axes,
-        "here": here,
-        "cells": cells,
-        "seconds": round(time.perf_counter() - began, 3),
-    }
+    return ForecastRecord(
+        steps=steps,
+        of=config.training.num_steps,
+        axes=GridAxes(**axes),
+        here=here,
+        cells=cells,
+        seconds=round(time.perf_counter() - began, 3),
+    )
 
 
 def recorded_run(path: Path) -> RunFolder:
@@ -160,39 +152,38 @@ def recorded_run(path: Path) -> RunFolder:
     return run
 
 
-def save_forecast(run: RunFolder, forecast: Mapping[str, Any]) -> str:
+def save_forecast(run: RunFolder, forecast: ForecastRecord) -> str:
     """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
-
-    Args:
-        forecast: what `forecast_run` or `forecast_grid` gave of the settings of the run, and more.
 
     Raises:
         ValueError: if another process is writing the run.
         OSError: if the run folder cannot be written.
     """
     with run.locked():
-        record = run.write_record(read_run(run.record() or {}) | {"forecast": dict(forecast)})
+        record = run.record() or RunRecord()
+        record.forecast = forecast
+        run.write_record(record)
         write_run_report(record, run.path / REPORT)
     return str(run.path / REPORT)
 
 
-def pooled(forecasts: Sequence[Forecast]) -> dict[str, Any]:
-    """The forecasts of some seeds as one, see `forecast_run`; `{"probability", "interval", "evidence", "step"}`."""
+def pooled(forecasts: Sequence[Forecast]) -> Chance:
+    """The forecasts of some seeds as one, see `forecast_run`."""
     chances = [forecast.probability for forecast in forecasts]
     middle = statistics.fmean(chances)
     spread = NORMAL_95 * (statistics.stdev(chances) if len(chances) > 1 else 0.0)
     below = math.hypot(statistics.fmean(forecast.probability - forecast.interval[0] for forecast in forecasts), spread)
     above = math.hypot(statistics.fmean(forecast.interval[1] - forecast.probability for forecast in forecasts), spread)
     names = dict.fromkeys(name for forecast in forecasts for name in forecast.evidence)
-    return {
-        "probability": middle,
-        "interval": [max(0.0, middle - below), min(1.0, middle + above)],
-        "evidence": {name: _mean(forecast.evidence.get(name, math.nan) for forecast in forecasts) for name in names},
-        "step": max(forecast.step for forecast in forecasts),
-    }
+    return Chance(
+        probability=middle,
+        interval=[max(0.0, middle - below), min(1.0, middle + above)],
+        evidence={name: _mean(forecast.evidence.get(name, math.nan) for forecast in forecasts) for name in names},
+        step=max(forecast.step for forecast in forecasts),
+    )
 
 
-def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> Bound:
     """The bound of `forecast_run` from the untrained embeddings and labels of the first batch of each seed."""
     widths = [diameter(embeddings) for embeddings, _ in batches]
     losses = [batch_hard_loss(embeddings, labels) for embeddings, labels in batches]
@@ -208,14 +199,14 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
         f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
         "elsewhere."
     )
-    return {
-        "items": max(len(labels) for _, labels in batches),
-        "diameter": width,
-        "loss": loss,
-        "bound": bound,
-        "vacuous": bound <= 0,
-        "sentence": sentence,
-    }
+    return Bound(
+        items=max(len(labels) for _, labels in batches),
+        diameter=width,
+        loss=loss,
+        bound=bound,
+        vacuous=bound <= 0,
+        sentence=sentence,
+    )
 
 
 class _Counter:
@@ -280,7 +271,7 @@ def _shaped(config: RunConfig, splits: Splits, classes: int, samples: int, dim: 
     )
 
 
-def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter: _Counter) -> dict[str, Any]:
+def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter: _Counter) -> ForecastRecord:
     probes, firsts = [], []
     for seed in range(config.seed, config.seed + seeds):
         monitor, forecast, first = _probe(config.model_copy(update={"seed": seed}), splits, steps, counter)
@@ -288,25 +279,26 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
         firsts.append(first)
     known = [forecast for _, _, forecast in probes if forecast is not None]
     chance = pooled(known) if len(known) == seeds else None
-    outlook = None if chance is None else outlook_of(chance["interval"])
-    return {
-        "steps": steps,
-        "of": config.training.num_steps,
-        "forecast": chance,
-        "outlook": outlook,
-        "verdict": _verdict(chance, outlook, steps, config.training.num_steps, seeds),
-        "changes": _changes(config) if outlook in ("likely", "open") else [],
-        "bound": bound_of(firsts),
-        "seeds": [
-            {
-                "seed": seed,
-                "forecast": None if forecast is None else pooled([forecast]),
-                "bound": bound_of([first]),
-                **{name: values for name, values in monitor.as_json().items() if name in ("events", "series")},
-            }
+    outlook = None if chance is None else outlook_of(chance.interval)
+    return ForecastRecord(
+        steps=steps,
+        of=config.training.num_steps,
+        forecast=chance,
+        outlook=outlook,
+        verdict=_verdict(chance, outlook, steps, config.training.num_steps, seeds),
+        changes=_changes(config) if outlook in ("likely", "open") else [],
+        bound=bound_of(firsts),
+        seeds=[
+            SeedRecord(
+                seed=seed,
+                forecast=None if forecast is None else pooled([forecast]),
+                bound=bound_of([first]),
+                events=[EventRecord.read(event.as_json()) for event in monitor.events],
+                series=finite(monitor.series),
+            )
             for (seed, monitor, forecast), first in zip(probes, firsts, strict=True)
         ],
-    }
+    )
 
 
 def _probe(
@@ -331,19 +323,19 @@ def _probe(
     return monitor, monitor.forecast(), first[0]
 
 
-def outlook_of(interval: Sequence[float]) -> str:
+def outlook_of(interval: Sequence[float]) -> Outlook:
     """Outlook of a collapse by the interval of its probability."""
     low, high = interval
     return "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
 
 
-def _verdict(forecast: Mapping[str, Any] | None, outlook: str | None, steps: int, total: int, seeds: int) -> str:
+def _verdict(forecast: Chance | None, outlook: Outlook | None, steps: int, total: int, seeds: int) -> str:
     after = f"the first {steps} of {total} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
     if forecast is None:
         return f"No forecast: after {after} the embeddings were all equal or not finite."
-    low, high = forecast["interval"]
+    low, high = forecast.interval
     chance = (
-        f"{100 * forecast['probability']:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
+        f"{100 * forecast.probability:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
         f"{after}"
     )
     if outlook == "open":

@@ -96,7 +96,7 @@ def make_index(
         splits = _splits(maker) if split is None else [split]
         sets = [read_vectors(source, split=name, table=table) for name in splits]
         record, data = maker.record(), maker.config().data
-        level = (record and record["level"]) or data.level or next(iter(sets[0].labels), None)
+        level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
         about = IndexAbout(source="", levels=[], data=data.name, splits=splits, level=level)
     else:
         sets = [read_vectors(source, split=split, table=table)]
@@ -127,7 +127,7 @@ def make_index(
 def _splits(run: RunFolder) -> list[str]:
     """The evaluation splits of a run, the main one first."""
     record = run.record()
-    splits = list(record["evaluation"]) if record else []
+    splits = list(record.evaluation) if record else []
     if not splits:
         raise ValueError(
             f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "

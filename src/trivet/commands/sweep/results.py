@@ -150,9 +150,10 @@ def _level(outcome: Outcome, best: Outcome | None) -> bool | None:
 
 def _on_others(tested: RunRecord) -> RunRecord:
     """The record of a run without the split by which settings, and perhaps its step, were chosen."""
-    choice = tested["choosing"]
-    chosen_by = None if choice is None else choice["split"]
-    return {**tested, "evaluation": {name: rows for name, rows in tested["evaluation"].items() if name != chosen_by}}
+    choice = tested.choosing
+    chosen_by = None if choice is None else choice.split
+    others = {name: rows for name, rows in tested.evaluation.items() if name != chosen_by}
+    return tested.model_copy(update={"evaluation": others})
 
 
 def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
@@ -160,12 +161,12 @@ def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, floa
     return {
         split: {
             level: {
-                row["name"]: {name: value for name, value in row["levels"][level].items() if isinstance(value, float)}
+                row.name: {name: value for name, value in row.levels[level].items() if isinstance(value, float)}
                 for row in rows
             }
-            for level in rows[0]["levels"]
+            for level in rows[0].levels
         }
-        for split, rows in tested["evaluation"].items()
+        for split, rows in tested.evaluation.items()
         if rows
     }
 

@@ -271,18 +271,16 @@ class Worker:
         for number, (fold, seed, path) in enumerate(self._paths(attempt.candidate)):
             config = self._sweep.run(attempt.values, seed=seed, fold=fold)
             record = self._train(config, path, attempt, number)
-            if record["status"] == "interrupted":
+            if record.status == "interrupted":
                 raise KeyboardInterrupt
-            if record["status"] == "stopped":
-                why = record["guard"]["stopped_by"] or "stopped"
+            if record.status == "stopped":
+                why = record.guard.stopped_by or "stopped"
                 if why == TAKEN_OVER:
                     return None
                 return attempt.prune(why if len(self._paths(attempt.candidate)) == 1 else f"{path.name}: {why}") or None
             runs.append(_result(record, config, fold))
-            for measurement in (
-                record["choosing"]["checks"] if record["choosing"] else ()
-            ):  # those that a dead worker had seen
-                attempt.report(number, measurement["step"], measurement["value"] or 0.0)
+            for measurement in record.choosing.checks if record.choosing else ():  # those that a dead worker had seen
+                attempt.report(number, measurement.step, measurement.value or 0.0)
         return attempt.complete(sum(run["value"] for run in runs) / len(runs), runs) or None
 
     def _train(self, config: RunConfig, path: Path, attempt: ClaimedTrial, number: int) -> RunRecord:
@@ -296,7 +294,7 @@ class Worker:
                     return train(config, path, force=True, data_root=self._data.root, command=self._command,
                                  progress=True, splits=splits, watch=watch)  # fmt: skip
                 record = run.record()
-                if record is not None and record["status"] == "finished":
+                if record is not None and record.status == "finished":
                     return record
                 return resume(path, data_root=self._data.root, command=self._command, progress=True, splits=splits,
                               watch=watch)  # fmt: skip
@@ -328,7 +326,7 @@ class Worker:
                     tested = self._test(config)
                 except KeyboardInterrupt:
                     ended = "interrupted"
-                if tested is not None and tested["status"] == "interrupted":
+                if tested is not None and tested.status == "interrupted":
                     ended, tested = "interrupted", None
         elif status == "finished":
             ended = "failed"
@@ -349,7 +347,7 @@ class Worker:
             self._notify(f"training the best settings, {BEST_SETTINGS}, to test them")
             return train(config, path, force=True, data_root=self._data.root, command=self._command, progress=True)
         record = RunFolder(path).record()
-        if record is not None and record["status"] in ("finished", "stopped"):
+        if record is not None and record.status in ("finished", "stopped"):
             return record
         return resume(path, data_root=self._data.root, command=self._command, progress=True)
 
@@ -360,7 +358,7 @@ class Worker:
                 break
             for fold, seed, path in self._paths(outcome.candidate):
                 record = RunFolder(path).record()
-                if record is not None and not record["evaluation"]:  # its worker may have another folder
+                if record is not None and not record.evaluation:  # its worker may have another folder
                     splits = self._data.of(self._sweep.run(outcome.values, seed=seed, fold=fold))
                     evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
 
@@ -455,16 +453,16 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
     Raises:
         ValueError: if nothing finite was measured.
     """
-    choice = record["choosing"]
-    if choice is None or not choice["checks"]:
+    choice = record.choosing
+    if choice is None or not choice.checks:
         raise ValueError("nothing was measured on validation")
-    measurements = choice["checks"]
+    measurements = choice.checks
     selected = (
         measurements[-1]
-        if choice["keep"] == "last"
-        else next(measurement for measurement in measurements if measurement["step"] == choice["step"])
+        if choice.keep == "last"
+        else next(measurement for measurement in measurements if measurement.step == choice.step)
     )
-    value, start = selected["value"], measurements[0]["value"]
+    value, start = selected.value, measurements[0].value
     if value is None or not math.isfinite(value):
         raise ValueError("the measure on validation is not finite")
     return {
@@ -472,8 +470,8 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
         "fold": fold,
         "value": value,
         "start": start,
-        "step": selected["step"],
-        "seconds": record["seconds"].get("training"),
+        "step": selected.step,
+        "seconds": record.seconds.get("training"),
     }
 
 

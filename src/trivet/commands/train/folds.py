@@ -106,10 +106,10 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
             settings = _with_data(config, fold=fold)
             record = train(settings, run, data_root=data_root, command=command, progress=progress)
         result["runs"].append(str(run))
-        if record["status"] != "finished":
-            why = record["guard"]["stopped_by"]
-            return result | {"status": record["status"]} | ({"stopped_by": why} if why else {})
-        by_fold.append(record["evaluation"]["validation"][0]["levels"])
+        if record.status != "finished":
+            why = record.guard.stopped_by
+            return result | {"status": record.status} | ({"stopped_by": why} if why else {})
+        by_fold.append(record.evaluation["validation"][0].levels)
     result["evaluation"] = {
         level: {
             name: _over_folds([levels[level][name] for levels in by_fold])
@@ -135,7 +135,7 @@ def _names(path: Path, folds: int = 0) -> frozenset[str]:
 def _finished(run: Path) -> RunRecord | None:
     """The record of a run that is complete."""
     record = RunFolder(run).record()
-    return record if record is not None and record["status"] == "finished" else None
+    return record if record is not None and record.status == "finished" else None
 
 
 def _config(path: Path) -> RunConfig:

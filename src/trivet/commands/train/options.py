@@ -137,15 +137,15 @@ def train(
         print_json(run_summary(record, folder))
     else:
         print_run(record, folder)
-    if record["status"] == "finished":
+    if record.status == "finished":
         return 0
-    if record["status"] == "stopped":
-        why = f"the guard stopped the training after step {record['step']}: {record['guard']['stopped_by']}"
+    if record.status == "stopped":
+        why = f"the guard stopped the training after step {record.step}: {record.guard.stopped_by}"
         echo(f"trivet: {why}; train again with what {folder / 'report.html'} proposes", err=True)
     else:
-        trained = record["guard"]["stopped_by"] is not None or record["step"] == record["settings"]["training"]["steps"]
-        trained |= record["choosing"] is not None and record["choosing"]["ended"] is not None
-        when = "before the evaluation was complete" if trained else f"after step {record['step']}"
+        trained = record.guard.stopped_by is not None or record.step == record.settings["training"]["steps"]
+        trained |= record.choosing is not None and record.choosing.ended is not None
+        when = "before the evaluation was complete" if trained else f"after step {record.step}"
         command = f"evaluate {folder}" if trained else f"train --resume {folder}"
         echo(f"trivet: stopped {when}; continue with trivet {command}", err=True)
     return 1

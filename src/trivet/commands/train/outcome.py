@@ -29,16 +29,16 @@ RECALL = "recall@1"
 
 def split_result(split: str, record: RunRecord) -> dict[str, Any]:
     """The main result of a split: recall@1 at the trained and the finest level, beside every reference."""
-    by_name = {row["name"]: row["levels"] for row in record["evaluation"][split]}
+    by_name = {row.name: row.levels for row in record.evaluation[split]}
     trained = by_name.pop("trained", {})
-    configured = record["settings"].get("data", {}).get("level")
-    main = next((level for level in (configured, record["level"]) if level in trained), next(iter(trained), ""))
-    diagnosed = record["diagnosis"].get(split)
+    configured = record.settings.get("data", {}).get("level")
+    main = next((level for level in (configured, record.level) if level in trained), next(iter(trained), ""))
+    diagnosed = record.diagnosis.get(split)
     kinds = [item.kind for item in diagnosed.verdicts] if diagnosed else []
     by_chance = diagnosed.level if diagnosed and "no-better-than-chance" in kinds else None
     rows = []
-    cuts = record["prefixes"].get(split, [])
-    chosen_level = (choice["level"] or record["level"]) if (choice := record["choosing"]) else None
+    cuts = record.prefixes.get(split, [])
+    chosen_level = (choice.level or record.level) if (choice := record.choosing) else None
     for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
         references = {
             name: share
@@ -46,12 +46,12 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
             if (share := share_of(levels, level, "recall@1")) is not None
         }
         share, chance = (share_of(trained, level, name) for name in ("recall@1", "chance_recall@1"))
-        intervals = record["intervals"].get(split, {}).get(level, {}).get("recall@1", {})
-        compared = record["comparisons"].get(split, {}).get(level, [])
-        chosen = record["chosen_comparisons"].get(split, {}).get(level, []) if level == chosen_level else []
+        intervals = record.intervals.get(split, {}).get(level, {}).get("recall@1", {})
+        compared = record.comparisons.get(split, {}).get(level, [])
+        chosen = record.chosen_comparisons.get(split, {}).get(level, []) if level == chosen_level else []
         bars = [("trained", share), *references.items(), ("chance", chance)]
-        lengths = [*(number(cut["prefix"]) for cut in cuts), "all"]
-        shares = [{row["name"]: share_of(row["levels"], level, "recall@1") for row in cut["evaluated"]} for cut in cuts]
+        lengths = [*(number(cut.prefix) for cut in cuts), "all"]
+        shares = [{row.name: share_of(row.levels, level, "recall@1") for row in cut.evaluated} for cut in cuts]
         roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
         rows.append(
             {
@@ -73,18 +73,16 @@ def split_result(split: str, record: RunRecord) -> dict[str, Any]:
                     ],
                 },
                 "prefixes_helped": [
-                    (cut["prefix"], helped)
+                    (cut.prefix, helped)
                     for cut, recalls in zip(cuts, shares, strict=True)
-                    if (helped := _helped(recalls.get("trained"), chance, cut["comparisons"].get(level, [])))
+                    if (helped := _helped(recalls.get("trained"), chance, cut.comparisons.get(level, [])))
                 ],
-                "chosen": []
-                if level == by_chance or not chosen
-                else [(_name(chosen[0]["measure"]), *_by_choice(chosen))],
+                "chosen": [] if level == by_chance or not chosen else [(_name(chosen[0].measure), *_by_choice(chosen))],
                 "sentence": _sentence(level, share, references, chance, compared),
             }
         )
-    counts = record["data"]["evaluation"].get(split)
-    return {"split": split, "levels": rows, "has_queries": bool(counts and counts["protocol"])}
+    counts = record.data.evaluation.get(split)
+    return {"split": split, "levels": rows, "has_queries": bool(counts and counts.protocol)}
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
@@ -94,7 +92,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     """
     entries: dict[tuple[str, str], list[str]] = {}
     by_choice: dict[tuple[str, str], list[str]] = {}
-    for split in record["evaluation"]:
+    for split in record.evaluation:
         for level in split_result(split, record)["levels"]:
             for measure, tone, words, numbers in level["chosen"]:
                 entry = f"{split} by {level['level']}{numbers}"
@@ -120,7 +118,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
         lines += sorted(sentences, key=lambda line: ("bad", "warn", "good").index(line[0]))
     if not fell_back(record):
         return lines
-    if record["choosing"] and record["choosing"]["keep"] != "last":  # the model is as it began: there is none
+    if record.choosing and record.choosing.keep != "last":  # the model is as it began: there is none
         lines = [line for line in lines if not line[1].startswith(_NO_DIFFERENCE)]
     return [("warn", choice_line(record) or ""), *lines]
 
@@ -128,10 +126,10 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
 def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
     """A sentence where MAP@R is lower than in a reference, and recall@1 is not."""
     lower_in = []
-    if (choice := record["choosing"]) and choice["measure"] == "map@r":  # which says so itself
+    if (choice := record.choosing) and choice.measure == "map@r":  # which says so itself
         return []
-    for split in record["evaluation"]:
-        diagnosed = record["diagnosis"].get(split)
+    for split in record.evaluation:
+        diagnosed = record.diagnosis.get(split)
         if diagnosed is None or any(comparison.kind in RESULTS for comparison in diagnosed.verdicts):
             continue
         for level in dict.fromkeys(comparison.level for comparison in diagnosed.measures.rankings):
@@ -167,81 +165,79 @@ def fell_back(record: RunRecord) -> bool:
     No step is better than the start, which is the model; or none even had a higher measure, where the model is that of
     the last step all the same.
     """
-    choice = record["choosing"]
-    if choice is None or len(choice["checks"]) < 2 or choice["step"] != 0 or _snapshot(record) is not None:
+    choice = record.choosing
+    if choice is None or len(choice.checks) < 2 or choice.step != 0 or _snapshot(record) is not None:
         return False
-    return choice["keep"] != "last" or _highest(choice) is choice["checks"][0]
+    return choice.keep != "last" or _highest(choice) is choice.checks[0]
 
 
 def choice_line(record: RunRecord) -> str | None:
     """Text on which model is measured, which step was the best, and why; None where there was nothing to choose by."""
-    choice = record["choosing"]
-    if choice is None or not choice["checks"]:
+    choice = record.choosing
+    if choice is None or not choice.checks:
         return None
-    first, *later = choice["checks"]
-    last, reached = choice["keep"] == "last", record["step"]
+    first, *later = choice.checks
+    last, reached = choice.keep == "last", record.step
     snapshot = _snapshot(record)
     model = f"the model is {snapshot or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
     if not later:
         return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
-    measure = NAMES.get(choice["measure"], choice["measure"])
-    start = None if first["value"] is None or first["gain"] is None else first["value"] - first["gain"]
-    among = f", among {number(choice['known'])} training items" if choice["known"] else ""
-    where = f"on {_holdout(record, choice)} ({choice['split']}, {choice['classes']} classes{among})"
+    measure = NAMES.get(choice.measure, choice.measure)
+    start = None if first.value is None or first.gain is None else first.value - first.gain
+    among = f", among {number(choice.known)} training items" if choice.known else ""
+    where = f"on {_holdout(record, choice)} ({choice.split}, {choice.classes} classes{among})"
     before = f"against {_percent(start)} before"
-    best = next(check for check in choice["checks"] if check["step"] == choice["step"])
+    best = next(check for check in choice.checks if check.step == choice.step)
     if snapshot is not None:
-        text = f"{_capital(model)}. The best {where} is that of step {number(best['step'])}: "
-        text += f"{measure} {_percent(best['value'])}, {before} training."
-    elif choice["step"] == 0:
+        text = f"{_capital(model)}. The best {where} is that of step {number(best.step)}: "
+        text += f"{measure} {_percent(best.value)}, {before} training."
+    elif choice.step == 0:
         highest = _highest(choice)
         if highest is first:
             text = f"Training did not help {where}; {model}: no step had a higher {measure}."
         else:
-            doubt = "fewer nearest neighbours were right" if (highest["low"] or 0) > 0 else "that may be chance"
-            text = (
-                f"{measure} was {_percent(highest['value'])} at step {number(highest['step'])}, {before}, but {doubt}."
-            )
+            doubt = "fewer nearest neighbours were right" if (highest.low or 0) > 0 else "that may be chance"
+            text = f"{measure} was {_percent(highest.value)} at step {number(highest.step)}, {before}, but {doubt}."
             text = f"{_capital(model)}; {where} {text}" if last else f"Training did not help {where}; {model}: {text}"
     elif not last:
-        text = f"The model is that of step {number(best['step'])}, the best {where}"
-        text += f": {measure} {_percent(best['value'])}, {before} training."
+        text = f"The model is that of step {number(best.step)}, the best {where}"
+        text += f": {measure} {_percent(best.value)}, {before} training."
     elif best is later[-1]:
-        text = f"{_capital(model)}, the best {where}: {measure} {_percent(best['value'])}, {before} training."
+        text = f"{_capital(model)}, the best {where}: {measure} {_percent(best.value)}, {before} training."
     else:
-        text = f"{_capital(model)}: {measure} {_percent(later[-1]['value'])} {where}. The best is that of step "
-        text += f"{number(best['step'])}: {_percent(best['value'])}, {before} training; it lies in model-best/."
-    if choice["known"]:
-        text += f" In the table of {choice['split']} its items are only among themselves."
-    if choice["step"] == 0 and not last:
+        text = f"{_capital(model)}: {measure} {_percent(later[-1].value)} {where}. The best is that of step "
+        text += f"{number(best.step)}: {_percent(best.value)}, {before} training; it lies in model-best/."
+    if choice.known:
+        text += f" In the table of {choice.split} its items are only among themselves."
+    if choice.step == 0 and not last:
         text += " The row “trained” in the tables is this model."
-    if choice["ended"] is not None:
-        checks = counted(choice["patience"] or 0, "look")
-        text += f" Training ended early, at step {number(choice['ended'])}, as {checks} found no higher {measure}."
+    if choice.ended is not None:
+        checks = counted(choice.patience or 0, "look")
+        text += f" Training ended early, at step {number(choice.ended)}, as {checks} found no higher {measure}."
     return text
 
 
 def _snapshot(record: RunRecord) -> str | None:
     """The network that the guard made the result; None where that is the last, or the best step."""
-    snapshot, choice = record["guard"]["snapshot"], record["choosing"]
-    if snapshot is None or choice is None or choice["keep"] != "last":
+    snapshot, choice = record.guard.snapshot, record.choosing
+    if snapshot is None or choice is None or choice.keep != "last":
         return None
     return f"that of step {number(snapshot)}, the best that the guard's probe saw"
 
 
 def decides(choice: Choice) -> bool:
     """True if the result of the run depends on the choice."""
-    return choice["keep"] != "last" or choice["ended"] is not None
+    return choice.keep != "last" or choice.ended is not None
 
 
 def _highest(choice: Choice) -> SelectionCheck:
-    return max(choice["checks"], key=lambda check: check["value"] or 0.0)
+    return max(choice.checks, key=lambda check: check.value or 0.0)
 
 
 def _holdout(record: RunRecord, choice: Choice) -> str:
     """The items a step is chosen by: of classes that are not trained on, or only items of those that are."""
-    counts = record["data"]["evaluation"].get(choice["split"])
-    trained = counts["trained_classes"].get(choice["level"] or record["level"]) if counts else 0
+    counts = record.data.evaluation.get(choice.split)
+    trained = counts.trained_classes.get(choice.level or record.level) if counts else 0
     return "items held out" if trained else "classes held out"
 
 
@@ -251,7 +247,7 @@ def _capital(words: str) -> str:
 
 def _begun(record: RunRecord) -> str:
     """A name for the network of a run before its first step."""
-    settings, parameters = record["settings"], record["model"]["parameters"]
+    settings, parameters = record.settings, record.model.parameters
     data, model = settings.get("data", {}), settings.get("model", {})
     if model.get("name") != "residual" or data.get("name") not in ("vectors", "texts"):
         return "the untrained network"
@@ -264,10 +260,10 @@ def cause_lines(record: RunRecord) -> list[str]:
 
     The split is named if others have such a result, too. Where other verdicts say how it came to it, so does the first.
     """
-    diagnosed = record["diagnosis"]
+    diagnosed = record.diagnosis
     bad = {
         split: [first, *(item for item in verdicts if item.kind not in RESULTS)]
-        for split in dict.fromkeys([*record["evaluation"], *diagnosed])
+        for split in dict.fromkeys([*record.evaluation, *diagnosed])
         for verdicts in [diagnosed[split].verdicts if split in diagnosed else []]
         for first in [item for item in verdicts if item.kind in RESULTS][:1]
     }
@@ -304,25 +300,25 @@ def _helped(
 
 def _by_choice(compared: Sequence[ChosenCompared]) -> tuple[str, str, str]:
     """The tone, the words and the numbers of what training did, by the measure that a step was chosen by."""
-    outcomes = [item["outcome"] for item in compared]
-    begun_as = [item for item in compared if item["reference"] in _BEGUN_AS]
+    outcomes = [item.outcome for item in compared]
+    begun_as = [item for item in compared if item.reference in _BEGUN_AS]
     relevant = begun_as
     if "worse" in outcomes:
-        relevant = [item for item in compared if item["outcome"] == "worse"]
+        relevant = [item for item in compared if item.outcome == "worse"]
         tone, words = "bad", _WORSE if any(item in begun_as for item in relevant) else _RAW_BETTER
-    elif begun_as and all(item["outcome"] == "better" for item in begun_as):
+    elif begun_as and all(item.outcome == "better" for item in begun_as):
         tone, words = "good", _HELPED
     elif "open" in outcomes:
-        relevant = [item for item in compared if item["outcome"] == "open"]
+        relevant = [item for item in compared if item.outcome == "open"]
         tone, words = "warn", _PERHAPS_WORSE
     else:
         tone, words = "warn", _NO_DIFFERENCE
     against = [
-        f"{_percent(item['reference_value'])} of {_REFERENCES.get(item['reference'], item['reference'])}: "
-        f"{points(item['difference'])} points, {points(item['low'])} to {points(item['high'])}"
+        f"{_percent(item.reference_value)} of {_REFERENCES.get(item.reference, item.reference)}: "
+        f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
         for item in relevant
     ]
-    return tone, words, f" ({_percent(compared[0]['value'])}, against {'; '.join(against)})" if against else ""
+    return tone, words, f" ({_percent(compared[0].value)}, against {'; '.join(against)})" if against else ""
 
 
 def _name(measure: str) -> str:

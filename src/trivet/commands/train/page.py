@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,21 @@ from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
 from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_sections
 from trivet.reports.diagnosis_record import VerdictRecord
-from trivet.reports.items import MOST_DOTS, embedding_maps, is_number, thin, triplet_dots, unseen_first
+from trivet.reports.items import (
+    MOST_DOTS,
+    Curve,
+    Limits,
+    Mark,
+    curve,
+    embedding_maps,
+    triplet_dots,
+    unseen_first,
+)
 from trivet.reports.measures import NAMES
-from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord
-from trivet.reports.page import MISSING, Pictures, number, percent, same_length, write_page
+from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord, Series
+from trivet.reports.page import MISSING, Pictures, number, percent, write_page
 from trivet.reports.run_record import Evaluated, RunRecord, Validation
 
-_MOST_STEPS = 2000
 _MOST_SKIPPED = 200
 _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
 
@@ -38,27 +46,27 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         ValueError: if series of the record that belong together differ in length.
         OSError: if the file cannot be written.
     """
-    pictures, diagnosed = Pictures(), record["diagnosis"]
+    pictures, diagnosed = Pictures(), record.diagnosis
     diagnosis, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    previews = {split: (content.level, {"random": content.queries}) for split, content in record["neighbours"].items()}
+    previews = {split: (content.level, {"random": content.queries}) for split, content in record.neighbours.items()}
     previews |= {split: (section.level, section.queries) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
         split: groups
         for split in unseen_first(previews)
         if (groups := grouped_queries(*previews[split], pictures)) is not None
     }
-    planes = {split: plane for split, section in diagnosed.items() if (plane := section.map)} | record["maps"]
+    planes = {split: plane for split, section in diagnosed.items() if (plane := section.map)} | record.maps
     maps = embedding_maps({split: planes[split] for split in unseen_first(planes)}, pictures)
     scatters = {
         split: {section.level: dots} for split, section in diagnosed.items() if (dots := section.scatter)
-    } | record["scatter"]
+    } | record.scatter
     scatter = {
         split: {level: triplet_dots(f"{split}, {level}", content) for level, content in scatters[split].items()}
         for split in unseen_first(scatters)
     }
-    history, moments = history_content(record["history"])
+    history, moments = history_content(record.history)
     curves, skew = _curves(record), noise_curve(record)
-    results = [split_result(split, record) for split in record["evaluation"]]
+    results = [split_result(split, record) for split in record.evaluation]
     summary, bad = result_lines(record), tone_down(diagnosis["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
         summary.append(("calm", chosen))
@@ -66,13 +74,13 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     context = {
         "record": record,
         "results": results,
-        "chosen_by": choice["split"] if (choice := record["choosing"]) and decides(choice) else None,
+        "chosen_by": choice.split if (choice := record.choosing) and decides(choice) else None,
         "sentences": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
         "bad": bad,
-        "tables": {split: _tables(evaluated_rows(record, split)) for split in record["evaluation"]},
+        "tables": {split: _tables(evaluated_rows(record, split)) for split in record.evaluation},
         "events": _events(record),
         "curves": curves,
-        "forecast": forecast_context(record["forecast"]),
+        "forecast": forecast_context(record.forecast),
         "noise": noise_sections(record),
         "cleaned": cleaning_rows(record),
         "skewed": len(curves) if skew else None,
@@ -84,10 +92,10 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "history": history,
         "data_rows": [
             (split, content)
-            for split, content in {"train": record["data"]["train"], **record["data"]["evaluation"]}.items()
+            for split, content in {"train": record.data.train, **record.data.evaluation}.items()
             if content is not None
         ],
-        "skipped": record["data"]["skipped"][:_MOST_SKIPPED],
+        "skipped": record.data.skipped[:_MOST_SKIPPED],
     }
     plots |= {
         "curves": [*curves, *([skew] if skew else [])],
@@ -100,18 +108,18 @@ def write_run_report(record: RunRecord, path: Path) -> None:
 
 def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
     """The embeddings of a split, then prefixes of them, which their names say."""
-    rows = list(record["evaluation"][split])
-    for cut in record["prefixes"].get(split, []):
-        for row in cut["evaluated"]:
-            rows.append({"name": f"{row['name']}, first {cut['prefix']}", "levels": row["levels"]})
+    rows = list(record.evaluation[split])
+    for cut in record.prefixes.get(split, []):
+        for row in cut.evaluated:
+            rows.append(Evaluated(name=f"{row.name}, first {cut.prefix}", levels=row.levels))
     return rows
 
 
 def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
     """One table per level: a row per embedding, shares as percent, the best of each column marked."""
     tables = []
-    for level in dict.fromkeys(level for row in rows for level in row["levels"]):
-        measured = {row["name"]: row["levels"][level] for row in rows if level in row["levels"]}
+    for level in dict.fromkeys(level for row in rows for level in row.levels):
+        measured = {row.name: row.levels[level] for row in rows if level in row.levels}
         recalls = {key for result in measured.values() for key in result if re.fullmatch(r"recall@\d+", key)}
         columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
         columns = [name for name in columns if any(name in result for result in measured.values())]
@@ -140,85 +148,67 @@ def _best(column: Sequence[str]) -> str | None:
     return max(texts, key=float) if len(texts) > 1 else None
 
 
-def _curves(record: RunRecord) -> list[dict[str, Any]]:
+def _curves(record: RunRecord) -> list[Curve]:
     """The plots over steps that have anything to show."""
-    training, checks = record["curves"], record["validation"]
-    triplets = {"active (loss above 0)": training["active"], "hard (negative nearer)": training["hard"]}
-    distances = {"to the positive (d_ap)": training["d_ap"], "to the negative (d_an)": training["d_an"]}
-    dropped = {"dropped": training["dropped"] if any(training["dropped"]) else []}
-    wanted: list[tuple[str, list[int], Mapping[str, Sequence[float | None]], list[float] | None]] = [
-        ("Loss", training["step"], {"loss": training["loss"]}, None),
-        ("Active and hard triplets (share of the mined)", training["step"], triplets, [0, 1]),
-        ("Mean distance to the mined items", training["step"], distances, None),
-        (_validation_title(checks), checks["step"], checks["recall@1"], [0, 1]),
-        ("Dropped anchors", training["step"], dropped, None),
+    training, checks = record.curves, record.validation
+    dropped = training.dropped if any(training.dropped) else []
+    wanted: list[tuple[str, list[int], Series, Limits]] = [
+        ("Loss", training.step, {"loss": training.loss}, None),
+        (
+            "Active and hard triplets (share of the mined)",
+            training.step,
+            {"active (loss above 0)": training.active, "hard (negative nearer)": training.hard},
+            (0, 1),
+        ),
+        (
+            "Mean distance to the mined items",
+            training.step,
+            {"to the positive (d_ap)": training.d_ap, "to the negative (d_an)": training.d_an},
+            None,
+        ),
+        (_validation_title(checks), checks.step, checks.recall, (0, 1)),
+        ("Dropped anchors", training.step, {"dropped": dropped}, None),
     ]
-    if choice := record["choosing"]:
-        measure = NAMES.get(choice["measure"], choice["measure"])
-        values = {
-            "mean": [check["gain"] for check in choice["checks"]],
-            "lower end of its interval": [check["low"] for check in choice["checks"]],
+    if choice := record.choosing:
+        gains: Series = {
+            "mean": [check.gain for check in choice.checks],
+            "lower end of its interval": [check.low for check in choice.checks],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        steps = [check["step"] for check in choice["checks"]]
-        wanted.append((f"Gain of {measure} on {choice['split']}{what}", steps, values, None))
-    if (probe := record["monitor"]["probe"]) is not None and (steps := _probe_steps(probe)):
-        titles = {
-            "recall": "recall@1",
-            "fine_recall": "recall@1 by finer classes",
-            "relative_spread": "relative spread",
-        }
-        values = {title: probe["series"].get(name, []) for name, title in titles.items()}
-        wanted.append((f"{number(probe['items'])} held-out items that the guard asked", steps, values, [0, 1]))
-    marks = _marks(record["monitor"]["events"])
-    if record["foreseen"] is not None and record["foreseen"]["sentence"]:
-        marks.append({"step": 0, "text": "collapse foretold"})
-    curves = []
-    for title, steps, every, limits in wanted:
-        series = {name: values for name, values in every.items() if any(is_number(v) for v in values)}
-        if not series:
-            continue
-        same_length(f"the curves {title!r}", {"steps": len(steps)} | {name: len(v) for name, v in series.items()})
-        drawn = thin(len(steps), _MOST_STEPS)
-        curves.append(
-            {
-                "title": title,
-                "step": [steps[i] for i in drawn],
-                "series": {name: [values[i] for i in drawn] for name, values in series.items()},
-                "limits": limits,
-                "thinned": len(steps) > _MOST_STEPS,
-                "marks": marks,
-            }
-        )
-    return curves
+        title = f"Gain of {NAMES.get(choice.measure, choice.measure)} on {choice.split}{what}"
+        wanted.append((title, [check.step for check in choice.checks], gains, None))
+    if (probe := record.monitor.probe) is not None and (steps := _probe_steps(probe)):
+        names = {"recall@1": "recall", "recall@1 by finer classes": "fine_recall", "relative spread": "relative_spread"}
+        series = {title: probe.series.get(name, []) for title, name in names.items()}
+        wanted.append((f"{number(probe.items)} held-out items that the guard asked", steps, series, (0, 1)))
+    marks = _marks(record.monitor.events)
+    if record.foreseen is not None and record.foreseen.sentence:
+        marks.append(Mark(step=0, text="collapse foretold"))
+    return [drawn for title, steps, series, limits in wanted if (drawn := curve(title, steps, series, limits, marks))]
 
 
 def _probe_steps(probe: ProbeRecord) -> list[int]:
-    return [round(step or 0) for step in probe["series"].get("step", [])]
+    return [round(step or 0) for step in probe.series.get("step", [])]
 
 
-def _words(kind: str) -> str:
-    return kind.replace("-", " ")
-
-
-def _marks(events: Sequence[EventRecord]) -> list[dict[str, Any]]:
+def _marks(events: Sequence[EventRecord]) -> list[Mark]:
     """The vertical marks of the curves: the events of each step."""
     marks: dict[int, list[str]] = {}
     for event in events:
-        marks.setdefault(event["step"], []).append(_words(event["kind"]))
-    return [{"step": step, "text": ", ".join(words)} for step, words in marks.items()]
+        marks.setdefault(event.step, []).append(event.kind.replace("-", " "))
+    return [Mark(step=step, text=", ".join(words)) for step, words in marks.items()]
 
 
 def _events(record: RunRecord) -> dict[str, Any] | None:
     """The events of a run and what the guard did; None where nothing watched."""
-    monitor, guard = record["monitor"], record["guard"]
-    if not monitor["series"] and not monitor["events"]:
+    monitor, guard = record.monitor, record.guard
+    if not monitor.series and not monitor.events:
         return None
     notes = _guard_notes(record)
-    if not monitor["events"]:
+    if not monitor.events:
         return {"quiet": _quiet(monitor), "verdicts": [], "notes": notes}
-    verdicts = list(map(_as_verdict, monitor["events"]))
-    stop = ["The guard stopped the training here."] if guard["stopped_by"] else []
+    verdicts = list(map(_as_verdict, monitor.events))
+    stop = ["The guard stopped the training here."] if guard.stopped_by else []
     return {
         "quiet": None,
         "verdicts": [{"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}],
@@ -228,15 +218,15 @@ def _events(record: RunRecord) -> dict[str, Any] | None:
 
 def _guard_notes(record: RunRecord) -> list[str]:
     """Sentences on what was foretold, on the result that the guard chose, and on the cost of its probe."""
-    foreseen, snapshot, probe = record["foreseen"], record["guard"]["snapshot"], record["monitor"]["probe"]
+    foreseen, snapshot, probe = record.foreseen, record.guard.snapshot, record.monitor.probe
     sentences = []
     if foreseen is not None:
-        trial = f"Before the first step, {number(foreseen['steps'])} trial steps foretold no collapse."
-        sentences.append(foreseen["sentence"] or trial)
-    if probe is not None and probe["cost"] is not None:
+        trial = f"Before the first step, {number(foreseen.steps)} trial steps foretold no collapse."
+        sentences.append(foreseen.sentence or trial)
+    if probe is not None and probe.cost is not None:
         sentences.append(
-            f"The guard asked {number(probe['items'])} held-out items {number(len(_probe_steps(probe)))} times; that "
-            f"cost {percent(probe['cost'])}\u00a0% of the steps."
+            f"The guard asked {number(probe.items)} held-out items {number(len(_probe_steps(probe)))} times; that "
+            f"cost {percent(probe.cost)}\u00a0% of the steps."
         )
     if snapshot is not None:
         sentences.append(
@@ -246,30 +236,30 @@ def _guard_notes(record: RunRecord) -> list[str]:
 
 
 def _as_verdict(event: EventRecord) -> dict[str, Any]:
-    evidence = dict(event["evidence"])
-    if event["forecast"] is not None:
-        evidence["forecast_of_a_collapse_of_the_network"] = event["forecast"]
+    evidence = dict(event.evidence)
+    if event.forecast is not None:
+        evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
     return verdict(
         VerdictRecord(
-            kind=event["kind"],
-            rule=f"at step {number(event['step'])}: {event['rule']}",
+            kind=event.kind,
+            rule=f"at step {number(event.step)}: {event.rule}",
             evidence=evidence,
-            changes=event["changes"],
+            changes=event.changes,
         )
     )
 
 
 def _quiet(monitor: MonitorRecord) -> str:
-    steps = monitor["series"].get("step", [])
+    steps = monitor.series.get("step", [])
     text = f"The monitor detected no collapse in {number(len(steps))} checks"
     text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
-    if monitor["forecast"] and monitor["forecast"]["probability"] is not None:
-        text += f" Its last forecast of a network collapse: {percent(monitor['forecast']['probability'])}\u00a0%."
+    if monitor.forecast and monitor.forecast.probability is not None:
+        text += f" Its last forecast of a network collapse: {percent(monitor.forecast.probability)}\u00a0%."
     return text
 
 
 def _validation_title(checks: Validation) -> str:
     """A sample holds fewer items of each class than the whole, so its recall is lower than the table's."""
-    if checks["items"] is None:
+    if checks.items is None:
         return "Recall@1 during training"
-    return f"Recall@1 within {checks['items']} of the {checks['split'] or 'evaluated'} items"
+    return f"Recall@1 within {checks.items} of the {checks.split or 'evaluated'} items"

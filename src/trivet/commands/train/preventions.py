@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median_low
 from typing import Any
 
+from trivet.reports.forecast_record import Changes
 from trivet.training.config import RunConfig
 
 FINE_TUNING = 3e-5  # the highest rate that is proposed for a pretrained network under Adam, as in examples/
@@ -20,8 +21,8 @@ Settings = dict[str, Any]
 """All settings of a run as its TOML file has them: section -> key -> value."""
 
 
-def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[RunConfig, dict[str, list[Any]]]]:
-    """The settings with each single change that may keep the network from collapsing, and what is different.
+def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[RunConfig, Changes]]:
+    """The settings with each single change that may keep the network from collapsing.
 
     A change that makes settings which are refused, or asks for more classes or items of one than there are, is left
     out.
@@ -30,7 +31,7 @@ def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[
         class_sizes: training items of each class.
 
     Returns:
-        The settings, and setting -> [old, new] of those that differ, named section.key; None where one is absent.
+        The settings, and what is different.
     """
     changed = []
     for change in (_slower, _wider, _easy_positives):
@@ -48,9 +49,9 @@ def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[
     return changed
 
 
-def difference(config: RunConfig, other: RunConfig) -> dict[str, list[Any]]:
-    """Setting -> [its value, that in the other settings] of those that differ, named section.key; None for absent."""
-    changes = {}
+def difference(config: RunConfig, other: RunConfig) -> Changes:
+    """Where the other settings differ."""
+    changes: Changes = {}
     old, new = _settings(config), _settings(other)
     for section in {**old, **new}:
         before, after = old.get(section, {}), new.get(section, {})
@@ -61,8 +62,8 @@ def difference(config: RunConfig, other: RunConfig) -> dict[str, list[Any]]:
     return changes
 
 
-def in_words(changes: Mapping[str, Sequence[Any]]) -> str:
-    """Setting -> [old, new] in one line."""
+def in_words(changes: Changes) -> str:
+    """The changes in one line."""
     return ", ".join(
         f"{name} removed" if new is None else f"{name} = {json.dumps(new, ensure_ascii=False)}"
         for name, (_, new) in changes.items()
@@ -71,10 +72,6 @@ def in_words(changes: Mapping[str, Sequence[Any]]) -> str:
 
 def _settings(config: RunConfig) -> Settings:
     return config.model_dump(mode="json", exclude_none=True)
-
-
-Change = Callable[[Settings, Sequence[int]], bool]
-"""Changes the settings in place; False where it does not apply."""
 
 
 def _slower(values: Settings, class_sizes: Sequence[int]) -> bool:

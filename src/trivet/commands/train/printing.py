@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
     """The JSON of `train` and `evaluate`: "evaluation" is that of the first split, "splits" holds all."""
-    splits = {split: {row["name"]: row["levels"] for row in rows} for split, rows in record["evaluation"].items()}
+    splits = {split: {row.name: row.levels for row in rows} for split, rows in record.evaluation.items()}
     first = next(iter(splits), None)
     return {
         "run": str(folder),
-        "status": record["status"],
+        "status": record.status,
         "split": first,
         "evaluation": splits[first]["trained"] if first else {},
         "splits": {split: rows["trained"] for split, rows in splits.items()},
@@ -25,18 +25,18 @@ def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
             split: {name: levels for name, levels in rows.items() if name != "trained"}
             for split, rows in splits.items()
         },
-        "comparisons": record["comparisons"],
-        "chosen_comparisons": record["chosen_comparisons"],
-        "prefixes": record["prefixes"],
-        "verdicts": {split: section.verdicts for split, section in record["diagnosis"].items()},
-        "intervals": {} if first is None else record["intervals"].get(first, {}),
-        "collapse": record["collapse"],
-        "events": record["monitor"]["events"],
-        "guard": record["guard"],
-        "choosing": record["choosing"],
-        "label_noise": record["label_noise"],
-        "seconds": record["seconds"],
-        "warnings": record["warnings"],
+        "comparisons": record.comparisons,
+        "chosen_comparisons": record.chosen_comparisons,
+        "prefixes": record.prefixes,
+        "verdicts": {split: section.verdicts for split, section in record.diagnosis.items()},
+        "intervals": {} if first is None else record.intervals.get(first, {}),
+        "collapse": record.collapse,
+        "events": record.monitor.events,
+        "guard": record.guard,
+        "choosing": record.choosing,
+        "label_noise": record.label_noise,
+        "seconds": record.seconds,
+        "warnings": record.warnings,
         "report": str(folder / "report.html"),
     }
 
@@ -46,18 +46,16 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.commands.train.outcome import cause_lines, choice_line, fell_back, result_lines
     from trivet.commands.train.page import evaluated_rows  # here: it loads what draws, which `--help` does not need
     from trivet.commands.train.tolerance import noise_lines
-    from trivet.reports.run_record import read_run
 
-    full = read_run(record)
-    for _, line in result_lines(full):
+    for _, line in result_lines(record):
         print_text(line.replace("\u00a0", " "), bold=True)
-    for line in cause_lines(full):
+    for line in cause_lines(record):
         print_text(line, indent=2)
-    for warning in record["warnings"]:
+    for warning in record.warnings:
         print_text(f"Warning: {warning}")
-    for split in record["evaluation"]:
+    for split in record.evaluation:
         rows = evaluated_rows(record, split)
-        known = next(iter(rows[0]["levels"].values()))
+        known = next(iter(rows[0].levels.values()))
         measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
         print_table(
             f"{split}: per cent",
@@ -66,15 +64,15 @@ def print_run(record: RunRecord, folder: Path) -> None:
             [
                 (
                     level,
-                    row["name"],
-                    *(per_cent(row["levels"][level].get(key)) for key in measures),
+                    row.name,
+                    *(per_cent(row.levels[level].get(key)) for key in measures),
                 )
-                for level in rows[0]["levels"]
+                for level in rows[0].levels
                 for row in rows
             ],
         )
-    chosen = None if fell_back(full) else choice_line(full)
-    for note in [*([chosen] if chosen else []), *_events(record), *noise_lines(full, run=str(folder))]:
+    chosen = None if fell_back(record) else choice_line(record)
+    for note in [*([chosen] if chosen else []), *_events(record), *noise_lines(record, run=str(folder))]:
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
@@ -82,13 +80,13 @@ def print_run(record: RunRecord, folder: Path) -> None:
 
 def _events(record: RunRecord) -> list[str]:
     """The events of a run, and what its guard did, a line each."""
-    foreseen, guard = record["foreseen"], record["guard"]
-    lines = [foreseen["sentence"]] if foreseen is not None and foreseen["sentence"] else []
-    for event in record["monitor"]["events"]:
-        line = f"{event['kind'].replace('-', ' ')} detected at step {event['step']}: {event['rule']}."
-        lines.append(" ".join([line, *event["changes"]]))
-    if guard["snapshot"] is not None:
-        lines.append(f"The result is the network of step {guard['snapshot']}, the best by held-out items.")
+    foreseen, guard = record.foreseen, record.guard
+    lines = [foreseen.sentence] if foreseen is not None and foreseen.sentence else []
+    for event in record.monitor.events:
+        line = f"{event.kind.replace('-', ' ')} detected at step {event.step}: {event.rule}."
+        lines.append(" ".join([line, *event.changes]))
+    if guard.snapshot is not None:
+        lines.append(f"The result is the network of step {guard.snapshot}, the best by held-out items.")
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import shutil
@@ -117,9 +116,10 @@ def train(
 def _foretell(trainer: Trainer) -> None:
     """Say so if the run would collapse."""
     foreseen = foresee(trainer.components)
-    if foreseen["sentence"] is not None:
-        log.warning(foreseen["sentence"])
-    trainer.run_log.write(foreseen=foreseen)
+    if foreseen.sentence is not None:
+        log.warning(foreseen.sentence)
+    trainer.run_log.record.foreseen = foreseen
+    trainer.run_log.write()
 
 
 def _train_again(values: dict[str, Any], path: Path, **options: Any) -> None:
@@ -222,9 +222,10 @@ def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluat
         names = train.names[components.splits.level]
         rows = [(train.ids[i], decision, names[label]) for i, decision, label in trainer.state.cleaning.decisions()]
         write_atomic(run.path / CLEANING, write_decisions(rows).encode())
-    trainer.run_log.write(step=trainer.state.learner.step)
+    record.step = trainer.state.learner.step
+    trainer.run_log.write()
     if status != "interrupted" and evaluate:
-        evaluated = copy.deepcopy(record) | {"status": status}
+        evaluated = record.model_copy(update={"status": status}, deep=True)
         try:
             complete = write_evaluation(
                 run,
@@ -240,10 +241,11 @@ def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluat
         except KeyboardInterrupt:  # a second one ends at once
             pass
     ended: Status = "interrupted" if evaluate else status
-    complete = run.write_record(record | {"status": ended})
-    write_run_report(complete, run.path / REPORT)
+    record.status = ended
+    run.write_record(record)
+    write_run_report(record, run.path / REPORT)
     loggers.end(ended)
-    return complete
+    return record
 
 
 def _save_models(run: RunFolder, components: Components) -> None:
@@ -264,12 +266,12 @@ def _save_models(run: RunFolder, components: Components) -> None:
 def _results(record: RunRecord, measures: Sequence[str]) -> dict[tuple[str, ...], float]:
     """The measures of all splits and levels as loggers get them; those of references and prefixes are named so."""
     measured: dict[tuple[str, ...], float] = {}
-    for split, evaluated in record["evaluation"].items():
-        cuts = {(f"first {cut['prefix']}",): cut["evaluated"] for cut in record["prefixes"].get(split, [])}
+    for split, evaluated in record.evaluation.items():
+        cuts = {(f"first {cut.prefix}",): cut.evaluated for cut in record.prefixes.get(split, [])}
         for cut, rows in ({(): evaluated} | cuts).items():
             for row in rows:
-                of = ("evaluation",) if row["name"] == "trained" else ("reference", row["name"])
-                for level, values in row["levels"].items():
+                of = ("evaluation",) if row.name == "trained" else ("reference", row.name)
+                for level, values in row.levels.items():
                     shares = {name: values.get(name) for name in measures}
                     measured |= {
                         (*of, *cut, split, level, name): float(share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from trivet.reports.items import is_number
+from trivet.reports.items import Curve, curve, is_number
 from trivet.reports.label_noise_record import CleaningCheck
 from trivet.reports.page import MISSING, number, percent
 from trivet.reports.run_record import RunRecord
@@ -34,56 +34,56 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     Returns:
         Nothing for a record that does not say.
     """
-    strategy, noise = record["label_noise"]["strategy"], record["data"]["noise"]
-    if not strategy["tolerance"]:
-        reason = strategy["reason"]
+    strategy, noise = record.label_noise.strategy, record.data.noise
+    if not strategy.tolerance:
+        reason = strategy.reason
         return [f"How many wrong labels this strategy tolerates is unknown: {reason}."] if reason else []
-    tolerated = strategy["tolerance"]["rate"]
-    cleaned = any(check["left_out"] or check["relabelled"] for check in record["cleaning"])
+    tolerated = strategy.tolerance.rate
+    cleaned = any(check.left_out or check.relabelled for check in record.cleaning)
     text = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
     text += ", measured on the cleaned labels" if cleaned else ""
     if noise is None:
         return [f"{text}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
-    if noise["topline"] or not noise["rate"]:
+    if noise.topline or not noise.rate:
         return [f"{text}."]
-    how = "are wrong by the published labels" if noise["kind"] == "human" else "were made wrong on purpose"
-    lines = [f"{text}; {noise['rate']:.2f} {'of those given ' if cleaned else ''}{how}."]
-    if not cleaned and (more := _more(noise["rate"], tolerated)):
+    how = "are wrong by the published labels" if noise.kind == "human" else "were made wrong on purpose"
+    lines = [f"{text}; {noise.rate:.2f} {'of those given ' if cleaned else ''}{how}."]
+    if not cleaned and (more := _more(noise.rate, tolerated)):
         lines.append(f"That {more} more than the strategy tolerates: {_advice(record, run)}.")
     return lines
 
 
 def noise_sections(record: RunRecord) -> dict[str, Any] | None:
     """Content of the section "Wrong labels" of the page of a run; None for a record that does not say."""
-    lines = noise_lines(record, run=record["run"] or "RUN")
+    lines = noise_lines(record, run=record.run or "RUN")
     if not lines:
         return None
-    strategy = record["label_noise"]["strategy"]
-    skew, tolerance = strategy["skew"], strategy["tolerance"]
+    strategy = record.label_noise.strategy
+    skew, tolerance = strategy.skew, strategy.tolerance
     rows = []
     for key, (name, meaning) in _MEASURES.items() if skew else ():
-        if skew and (estimate := skew[key]):
+        if skew and (estimate := getattr(skew, key)):
             rows.append((name, *_cells(estimate), meaning))
     if tolerance:
         rows.append(
-            ("tolerated p", *_cells(tolerance["rate"]), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
+            ("tolerated p", *_cells(tolerance.rate), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
         )
-        rows.append(("tolerated p of uniform sampling", f"{tolerance['uniform']:.3g}", MISSING, "for comparison"))
+        rows.append(("tolerated p of uniform sampling", f"{tolerance.uniform:.3g}", MISSING, "for comparison"))
     return {
         "lines": lines,
         "rows": rows,
-        "checks": number(strategy["checks"]),
-        "picks": number(skew and skew["picks"]),
-        "active": number(skew and skew["active"]),
-        "tenths": [f"{share:.2f}" if is_number(share) else MISSING for share in (skew["relative"] if skew else [])],
+        "checks": number(strategy.checks),
+        "picks": number(skew.picks if skew else None),
+        "active": number(skew.active if skew else None),
+        "tenths": [f"{share:.2f}" if is_number(share) else MISSING for share in (skew.relative if skew else [])],
         "along": [
             [
-                f"{number(phase['from'])} to {number(phase['to'])}",
-                number(phase["picks"]),
-                *(_both(estimate) for estimate in (phase["skew"], phase["wrong_skew"], phase["gamma"])),
-                _both(phase["tolerance"] and phase["tolerance"]["rate"]),
+                f"{number(phase.start)} to {number(phase.end)}",
+                number(phase.picks),
+                *(_both(estimate) for estimate in (phase.skew, phase.wrong_skew, phase.gamma)),
+                _both(phase.tolerance.rate if phase.tolerance else None),
             ]
-            for phase in strategy["along"]
+            for phase in strategy.along
         ],
     }
 
@@ -92,44 +92,36 @@ def cleaning_rows(record: RunRecord) -> list[list[str]]:
     """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
     return [
         [
-            *map(number, (check["step"], check["suspects"])),
+            *map(number, (check.step, check.suspects)),
             _share(check),
-            *map(number, (check["left_out"], check["relabelled"])),
+            *map(number, (check.left_out, check.relabelled)),
         ]
-        for check in record["cleaning"]
+        for check in record.cleaning
     ]
 
 
 def _share(check: CleaningCheck) -> str:
-    if check["noise_rate"] is not None:
-        return f"{percent(check['noise_rate'])} %"
-    return MISSING if check["least"] is None else f"at least {percent(check['least'])} %"
+    if check.noise_rate is not None:
+        return f"{percent(check.noise_rate)} %"
+    return MISSING if check.least is None else f"at least {percent(check.least)} %"
 
 
-def noise_curve(record: RunRecord) -> dict[str, Any] | None:
+def noise_curve(record: RunRecord) -> Curve | None:
     """The skew along training, as a plot; None where it is not known."""
-    along = record["label_noise"]["strategy"]["along"]
-    if not along:
-        return None
-    names: dict[Literal["skew", "wrong_skew"], str] = {"skew": "skew η", "wrong_skew": "skew of wrong labels"}
+    along = record.label_noise.strategy.along
     series = {
-        name: [estimate.value if (estimate := phase[key]) else None for phase in along] for key, name in names.items()
+        "skew η": [phase.skew.value if phase.skew else None for phase in along],
+        "skew of wrong labels": [phase.wrong_skew.value if phase.wrong_skew else None for phase in along],
     }
-    return {
-        "title": "Skew of the picked negatives",
-        "step": [phase["to"] for phase in along],
-        "series": {name: values for name, values in series.items() if any(map(is_number, values))},
-        "limits": None,
-        "marks": [],
-    }
+    return curve("Skew of the picked negatives", [phase.end for phase in along], series, None)
 
 
 def _advice(record: RunRecord, run: str) -> str:
-    loss, tolerance = record["settings"].get("loss", {}), record["label_noise"]["strategy"]["tolerance"]
+    loss, tolerance = record.settings.get("loss", {}), record.label_noise.strategy.tolerance
     negatives = loss.get("negatives")
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
     advice = f"run trivet audit {run}, which judges labels by networks that have not seen them"
-    if name == "random" or (tolerance and tolerance["by"] == "gamma"):
+    if name == "random" or (tolerance and tolerance.by == "gamma"):
         return advice
     return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'
 

@@ -252,8 +252,9 @@ def note_failed(path: Path) -> None:
 
 def _write_failed(run: RunFolder) -> None:
     record = run.record()
-    if record is not None and record["status"] == "running":
-        run.write_record({**record, "status": "failed"})
+    if record is not None and record.status == "running":
+        record.status = "failed"
+        run.write_record(record)
 
 
 @contextmanager
