@@ -91,7 +91,7 @@ def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, dict[str,
     best = RunFolder(folder / "best").record()
     assert best is not None
     assert list(best.evaluation) == ["unseen"]
-    tested = best.evaluation.unseen[0]["levels"]["kind"]["recall@1"]
+    tested = best.evaluation["unseen"][0].levels["kind"]["recall@1"]
     assert record["tested"]["unseen"]["kind"]["trained"]["recall@1"] == tested
     assert record["helped"]
     config = RunConfig.parse(parse_toml((folder / "best.toml").read_text()), source="best.toml")

@@ -103,7 +103,7 @@ def test_evaluate_again(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     shutil.rmtree(path / "embeddings")
     record = evaluate_run(path)
-    assert record.evaluation == json.loads((finished / "record.json").read_text())["evaluation"]
+    assert record.as_json()["evaluation"] == json.loads((finished / "record.json").read_text())["evaluation"]
     assert (path / "embeddings" / "seen.parquet").is_file()
     (path / "record.json").write_text("{")
     assert evaluate_run(path).evaluation == record.evaluation

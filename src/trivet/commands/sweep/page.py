@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting, setting_text
 from trivet.reports.measures import NAMES
-from trivet.reports.page import MISSING, number, percent, write_page
+from trivet.reports.page import MISSING, percent, write_page
+from trivet.runtime.record import Record
 from trivet.runtime.text import counted
 
 _MOST_ROWS = 100  # of the table of trials
 _MOST_LINES = 300  # of the parallel coordinates: of more, none can be told from the next
 _LONGEST = 40  # characters of a value of a setting in a plot
-_TONES = {"complete": "calm", "pruned": "warn", "failed": "bad", "running": "calm", "waiting": "calm"}
 
 
 def write_sweep_report(record: SweepRecord, path: Path) -> None:
@@ -24,7 +25,6 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    names = [setting.name for setting in record.vary]
     having = record.ranked
     others = [trial for trial in record.trials if trial.value is None]
     best = next((trial for trial in having if trial.number == record.best), None)
@@ -34,26 +34,19 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
         "record": record,
         "measure": _named(record.measure),
         "counts": _counts(record),
-        "names": names,
-        "several": any(trial.interval for trial in having),
-        "best": None if best is None else [(name, _text(best.settings.get(name))) for name in names],
-        "best_value": None if best is None else _row(best, names),
+        "names": [setting.name for setting in record.vary],
+        "text": _text,
+        "best": best,
         "tested": _tested(record.tested),
-        "rows": [_row(trial, names) for trial in having[:_MOST_ROWS]],
+        "rows": having[:_MOST_ROWS],
         "more": max(0, len(having) - _MOST_ROWS),
-        "others": [_row(trial, names) for trial in others[:_MOST_ROWS]],
+        "others": others[:_MOST_ROWS],
         "more_others": max(0, len(others) - _MOST_ROWS),
-        "importance": list((record.importance or {}).items()),
         "parallel": parallel is not None,
         "history": history is not None,
     }
-    write_page(
-        "sweep.html",
-        path,
-        context,
-        {"parallel": parallel, "history": history},
-        script=("dots.js", "plots.js", "sweep.js"),
-    )
+    plots = {"parallel": parallel, "history": history}
+    write_page("sweep.html", path, context, plots, script=("dots.js", "plots.js", "sweep.js"))
 
 
 def _counts(record: SweepRecord) -> list[str]:
@@ -67,23 +60,15 @@ def _counts(record: SweepRecord) -> list[str]:
     return [*facts, *([f"{runs} runs each: {' on '.join(over)}"] if runs > 1 else ["1 run each"])]
 
 
-def _row(trial: SweepTrial, names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "number": number(trial.number),
-        "state": trial.state,
-        "tone": _TONES.get(trial.state, "calm"),
-        "value": percent(trial.value),
-        "ends": f"{percent(trial.interval[0])} to {percent(trial.interval[1])}" if trial.interval else "",
-        "start": percent(trial.start),
-        "level": bool(trial.level_with_best),
-        "settings": [_text(trial.settings.get(name)) for name in names],
-        "why": trial.why or "",
-        "attempts": trial.attempts or 0,
-    }
+@dataclass(frozen=True)
+class TestedTable:
+    """Measures of the best settings, and of what they are compared with: (split, level, network, cells)."""
+
+    columns: list[str]
+    rows: list[tuple[str, str, str, list[str]]]
 
 
-def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> dict[str, Any]:
-    """The measures of the best settings on each split and level, and those of what they are compared with."""
+def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> TestedTable:
     entries = [
         (split, level, name, values)
         for split, levels in tested.items()
@@ -93,10 +78,11 @@ def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]
     measured = {name for *_, values in entries for name in values}
     recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
     displayed = [*recalls, *(name for name in NAMES if name in measured)]
-    return {
-        "columns": [_named(name) for name in displayed],
-        "rows": [(*entry, [percent(values.get(name)) for name in displayed]) for *entry, values in entries],
-    }
+    rows = [
+        (split, level, network, [percent(values.get(name)) for name in displayed])
+        for split, level, network, values in entries
+    ]
+    return TestedTable([_named(name) for name in displayed], rows)
 
 
 def _named(measure: str) -> str:
@@ -107,49 +93,71 @@ def _text(value: object) -> str:
     return MISSING if value is None else setting_text(value, digits=4)
 
 
+class ParallelAxis(Record):
+    """An axis for a setting, or for the measure; its ticks lie from 0 to 1."""
+
+    name: str
+    ticks: list[tuple[float, str]]
+
+
+class ParallelLine(Record):
+    """A trial: its place on each axis and the texts of its settings."""
+
+    trial: int
+    value: str
+    best: bool
+    height: float
+    y: list[float | None]
+    texts: list[str]
+
+
+class ParallelPlot(Record):
+    """Parallel coordinates, as sweep.js draws them; the best line comes last."""
+
+    axes: list[ParallelAxis]
+    lines: list[ParallelLine]
+
+
 def _parallel(
     vary: Sequence[VariedSetting], trials: Sequence[SweepTrial], best: int | None, measure: str
-) -> dict[str, Any] | None:
-    """An axis for each setting and one for the measure, from 0 to 1, and a line for each trial; the best comes last."""
+) -> ParallelPlot | None:
     trials = trials[:_MOST_LINES]
     if len(trials) < 2:
         return None
     values = [trial.value or 0.0 for trial in trials]
     low, high = min(values), max(values)
-    spread = high - low or 1.0
-    axes = [{"name": setting.name, "ticks": _ticks(setting)} for setting in vary]
-    axes.append(
-        {"name": measure, "ticks": [[0.0, percent(low)], [1.0, percent(high)]] if high > low else [[0.5, percent(low)]]}
-    )
+    axes = [ParallelAxis(name=setting.name, ticks=_ticks(setting)) for setting in vary]
+    ends = [(0.0, percent(low)), (1.0, percent(high))] if high > low else [(0.5, percent(low))]
+    axes.append(ParallelAxis(name=measure, ticks=ends))
     lines = []
     for trial, value in reversed(list(zip(trials, values, strict=True))):
-        height = (value - low) / spread if high > low else 0.5
+        height = (value - low) / (high - low) if high > low else 0.5
+        settings = [(setting, trial.settings.get(setting.name)) for setting in vary]
         lines.append(
-            {
-                "trial": trial.number,
-                "value": percent(value),
-                "best": trial.number == best,
-                "height": height,
-                "y": [*(_height(setting, trial.settings.get(setting.name)) for setting in vary), height],
-                "texts": [_short(trial.settings.get(setting.name)) for setting in vary],
-            }
+            ParallelLine(
+                trial=trial.number,
+                value=percent(value),
+                best=trial.number == best,
+                height=height,
+                y=[*(_height(*setting) for setting in settings), height],
+                texts=[_short(chosen) for _, chosen in settings],
+            )
         )
-    return {"axes": axes, "lines": lines}
+    return ParallelPlot(axes=axes, lines=lines)
 
 
-def _ticks(setting: VariedSetting) -> list[list[Any]]:
+def _ticks(setting: VariedSetting) -> list[tuple[float, str]]:
     if setting.choices:
         last = max(1, len(setting.choices) - 1)
-        return [[index / last, _cut(text)] for index, text in enumerate(setting.choices)]
-    return [[0.0, _short(setting.low)], [1.0, _short(setting.high)]]
+        return [(index / last, _cut(text)) for index, text in enumerate(setting.choices)]
+    return [(0.0, _short(setting.low)), (1.0, _short(setting.high))]
 
 
-def _height(setting: VariedSetting, value: Any) -> float | None:
+def _height(setting: VariedSetting, value: object) -> float | None:
     """Position of a value on the axis of its setting, from 0 to 1."""
     if setting.choices:
-        positions = {text: position for position, text in enumerate(setting.choices)}
-        position = positions.get(setting_text(value))
-        return None if position is None else position / max(1, len(setting.choices) - 1)
+        text = setting_text(value)
+        return setting.choices.index(text) / max(1, len(setting.choices) - 1) if text in setting.choices else None
     low, high = setting.low, setting.high
     if not isinstance(value, int | float) or low is None or high is None:
         return None
@@ -158,7 +166,7 @@ def _height(setting: VariedSetting, value: Any) -> float | None:
     return (value - low) / (high - low)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return _cut(_text(value))
 
 
@@ -166,30 +174,37 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _history(trials: Sequence[SweepTrial], measure: str) -> dict[str, Any] | None:
-    """The value of each trial in the order in which they ended, and the best so far."""
-    ended = sorted((trial for trial in trials if trial.order is not None), key=lambda trial: trial.order or 0)
-    having = [(position, trial) for position, trial in enumerate(ended, start=1) if trial.value is not None]
+class ValuePoints(Record):
+    """Values of trials, in per cent, by the count of trials that had ended."""
+
+    x: list[int]
+    y: list[float | None]
+    trial: list[int]
+
+
+class HistoryPlot(ValuePoints):
+    """Value of each complete trial in the order in which they ended, and the best so far, as sweep.js draws them."""
+
+    measure: str
+    best: list[float]
+    pruned: ValuePoints
+
+
+def _history(trials: Sequence[SweepTrial], measure: str) -> HistoryPlot | None:
+    ended = list(enumerate(sorted((t for t in trials if t.order is not None), key=lambda t: t.order or 0), start=1))
+    having = [(x, trial.number, trial.value) for x, trial in ended if trial.value is not None]
     if len(having) < 2:
         return None
-    best, so_far = -math.inf, []
-    for _, trial in having:
-        best = max(best, trial.value or 0.0)
-        so_far.append(best)
     pruned = [
-        (position, trial.number, trial.measurements[-1].value)
-        for position, trial in enumerate(ended, start=1)
+        (x, trial.number, trial.measurements[-1].value)
+        for x, trial in ended
         if trial.state == "pruned" and trial.measurements
     ]
-    return {
-        "measure": measure,
-        "x": [position for position, _ in having],
-        "y": [100 * (trial.value or 0.0) for _, trial in having],
-        "trial": [trial.number for _, trial in having],
-        "best": [100 * value for value in so_far],
-        "pruned": {
-            "x": [position for position, *_ in pruned],
-            "trial": [name for _, name, _ in pruned],
-            "y": [None if value is None else 100 * value for *_, value in pruned],
-        },
-    }
+    best = [100 * value for value in accumulate((value for *_, value in having), max)]
+    return HistoryPlot(**dict(_points(having)), measure=measure, best=best, pruned=_points(pruned))
+
+
+def _points(values: Sequence[tuple[int, int, float]]) -> ValuePoints:
+    return ValuePoints(
+        x=[x for x, *_ in values], y=[100 * value for *_, value in values], trial=[number for _, number, _ in values]
+    )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from trivet.runtime.record import Number, Record
+
+State = Literal["complete", "pruned", "failed", "running", "waiting"]
 
 
 class VariedSetting(Record):
@@ -23,9 +27,9 @@ class VariedSetting(Record):
 class SweepRun(Record):
     """A run of a complete trial: the measure on validation at the step that is kept, and before training."""
 
-    seed: int | None = None
+    seed: int
     fold: int | None = None
-    value: Number | None = None
+    value: Number
     start: Number | None = None
     step: int | None = None
     seconds: Number | None = None
@@ -36,20 +40,21 @@ class SweepMeasurement(Record):
 
     run: int
     step: int
-    value: Number | None = None
+    value: Number
 
 
 class SweepTrial(Record):
-    """Settings that were tried.
+    """Settings that were tried; none before a worker has claimed them.
 
-    `state` is "complete", "pruned", "failed", "running" or "waiting". `value` is the mean over the runs, with its 95 %
+    `why` says why it was pruned or failed, `attempts` counts the workers that have begun it.
+    `value` is the mean over the runs, with its 95 %
     interval by Student's t where there are several, and `start` that before training. `level_with_best` says whether
     the best trial is not clearly better, run by run; None where there is one run. `order` counts the trials as they
     ended. `folder` lies in that of the sweep.
     """
 
     number: int
-    state: str = ""
+    state: State = "waiting"
     settings: dict[str, Any] = {}
     value: Number | None = None
     interval: list[Number] | None = None
@@ -61,6 +66,7 @@ class SweepTrial(Record):
     measurements: list[SweepMeasurement] = []
     order: int | None = None
     folder: str = ""
+    ended: float | None = Field(None, exclude=True)  # when it was told, in seconds since 1970
 
 
 class Sentence(Record):

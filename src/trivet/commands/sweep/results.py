@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import trivet
 from trivet.commands.sweep.record import (
     Sentence,
-    SweepMeasurement,
     SweepRecord,
-    SweepRun,
     SweepTrial,
     VariedSetting,
     setting_text,
 )
 from trivet.commands.sweep.search_space import Range, Sweep, Varied
-from trivet.commands.sweep.study import Outcome, ranked
+from trivet.commands.sweep.study import Study, ranked
 from trivet.commands.train.outcome import result_lines
-from trivet.metrics.intervals import across_folds
+from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.safe_read import read_json
 from trivet.runtime.text import counted
@@ -55,7 +53,7 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
             f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
         ) from None
     trials = record.ranked[: max(1, min(COMPARED, most // record.runs_per_trial))]
-    runs = [path / run_path(trial.number, run.seed or 0, run.fold) for trial in trials for run in trial.runs]
+    runs = [path / run_path(trial.number, run.seed, run.fold) for trial in trials for run in trial.runs]
     lacking = next((run for run in runs if not run.is_dir()), None)
     if lacking is not None:
         raise ValueError(
@@ -66,29 +64,28 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
 
 
 def make_record(
-    sweep: Sweep,
-    outcomes: Sequence[Outcome],
-    *,
-    status: str,
-    study: str,
-    storage: str,
-    importance: Mapping[str, float] | None,
-    tested: RunRecord | None,
-    command: str,
+    sweep: Sweep, study: Study, *, status: str, storage: str, tested: RunRecord | None, command: str
 ) -> SweepRecord:
-    """The record of a sweep; `storage` and `command` are without passwords.
+    """The record of a sweep.
 
     Args:
+        storage, command: without passwords.
         tested: the record of the run with the best settings; None where there is none yet.
     """
-    trials = ranked(outcomes)
+    trials = ranked(study.outcomes())
     best = trials[0] if trials and trials[0].value is not None else None
-    ends = sorted(outcome.ended for outcome in outcomes if outcome.ended is not None)
-    settings = None if best is None else sweep.best(best.values)
-    tested = None if tested is None else _on_others(tested)
+    ends = sorted(trial.ended for trial in trials if trial.ended is not None)
+    for trial in trials:
+        values, starts = [run.value for run in trial.runs], _starts(trial)
+        trial.interval = interval_json(across_folds(values)[1]) if len(values) > 1 else None
+        trial.start = sum(starts) / len(starts) if starts else None
+        trial.level_with_best = _level(trial, best)
+        trial.order = None if trial.ended is None else ends.index(trial.ended)
+    settings = None if best is None else sweep.best(best.settings)
+    others = None if tested is None else _on_others(tested)
     return SweepRecord(
         status=status,
-        study=study,
+        study=study.name,
         storage=storage,
         sampler=sweep.config.sampler,
         pruning=sweep.config.pruning,
@@ -97,12 +94,12 @@ def make_record(
         seeds=sweep.seeds,
         folds=[fold for fold in sweep.folds if fold is not None],
         vary=[_varied(name, varied) for name, varied in sweep.config.vary.items()],
-        trials=[_trial(outcome, best, ends) for outcome in trials],
-        best=None if best is None else best.candidate,
+        trials=trials,
+        best=None if best is None else best.number,
         best_settings="" if settings is None else settings.to_toml(),
-        importance=None if importance is None else dict(importance),
-        helped=[] if tested is None else [Sentence(tone=tone, text=text) for tone, text in result_lines(tested)],
-        tested={} if tested is None else _measured(tested),
+        importance=study.importance(),
+        helped=[Sentence(tone=tone, text=text) for tone, text in (result_lines(others) if others else ())],
+        tested=_measured(others) if others else {},
         notes=_notes(sweep, trials, best, status),
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -116,35 +113,15 @@ def _varied(name: str, varied: Varied) -> VariedSetting:
     return VariedSetting(name=name, choices=[setting_text(value) for value in varied])
 
 
-def _trial(outcome: Outcome, best: Outcome | None, ends: Sequence[float]) -> SweepTrial:
-    values = [run["value"] for run in outcome.runs]
-    interval = None
-    if len(values) > 1:
-        ends_of = across_folds(values)[1]
-        interval = [ends_of.low, ends_of.high]
-    starts = [run["start"] for run in outcome.runs if run["start"] is not None]
-    return SweepTrial(
-        number=outcome.candidate,
-        state=outcome.state,
-        settings=dict(outcome.values),
-        value=outcome.value,
-        interval=interval,
-        start=sum(starts) / len(starts) if starts else None,
-        level_with_best=_level(outcome, best),
-        runs=[SweepRun.read(run) for run in outcome.runs],
-        why=outcome.why,
-        attempts=outcome.attempts,
-        measurements=[SweepMeasurement(run=run, step=step, value=value) for run, step, value in outcome.measurements],
-        order=None if outcome.ended is None else ends.index(outcome.ended),
-        folder=f"trial-{outcome.candidate}",
-    )
+def _starts(trial: SweepTrial) -> list[float]:
+    return [run.start for run in trial.runs if run.start is not None]
 
 
-def _level(outcome: Outcome, best: Outcome | None) -> bool | None:
+def _level(trial: SweepTrial, best: SweepTrial | None) -> bool | None:
     """Test whether the best trial is not clearly better: the interval of the difference, run by run, holds 0."""
-    if best is None or outcome.value is None or outcome.candidate == best.candidate or len(outcome.runs) < 2:
+    if best is None or trial.value is None or trial.number == best.number or len(trial.runs) < 2:
         return None
-    differences = [b["value"] - o["value"] for b, o in zip(best.runs, outcome.runs, strict=True)]
+    differences = [first.value - other.value for first, other in zip(best.runs, trial.runs, strict=True)]
     return across_folds(differences)[1].low <= 0
 
 
@@ -171,7 +148,7 @@ def _measured(tested: RunRecord) -> dict[str, dict[str, dict[str, dict[str, floa
     }
 
 
-def _notes(sweep: Sweep, trials: Sequence[Outcome], best: Outcome | None, status: str) -> list[str]:
+def _notes(sweep: Sweep, trials: Sequence[SweepTrial], best: SweepTrial | None, status: str) -> list[str]:
     """Sentences that a reader needs beside the table."""
     failed = [outcome for outcome in trials if outcome.state == "failed"]
     notes = []
@@ -182,8 +159,7 @@ def _notes(sweep: Sweep, trials: Sequence[Outcome], best: Outcome | None, status
         notes.append(f"No trial has a value: of {counted(len(trials), 'trial')} {ended}. The first says: {why}.")
     if best is None:
         return notes
-    starts = [run["start"] for run in best.runs if run["start"] is not None]
-    if starts and best.value is not None and best.value <= sum(starts) / len(starts):
+    if best.start is not None and best.value is not None and best.value <= best.start:
         notes.append(
             "No trial is better on validation than its network before training: vary something else, such as the loss "
             "or the network, or begin from a pretrained one."
@@ -194,7 +170,7 @@ def _notes(sweep: Sweep, trials: Sequence[Outcome], best: Outcome | None, status
             f"The best of {num_complete} trials is the luckiest, too: its value on validation flatters, that on the "
             "test classes does not."
         )
-    level = sum(bool(_level(outcome, best)) for outcome in trials)
+    level = sum(bool(trial.level_with_best) for trial in trials)
     if level:
         others = "1 other trial is" if level == 1 else f"{level} other trials are"
         notes.append(f"{others} as good as the best as far as {counted(len(best.runs), 'run')} can tell.")
@@ -206,9 +182,9 @@ def _notes(sweep: Sweep, trials: Sequence[Outcome], best: Outcome | None, status
     return notes
 
 
-def _at_an_end(sweep: Sweep, best: Outcome) -> list[str]:
+def _at_an_end(sweep: Sweep, best: SweepTrial) -> list[str]:
     return [
         name
         for name, varied in sweep.config.vary.items()
-        if isinstance(varied, Range) and name in best.values and best.values[name] in (varied.low, varied.high)
+        if isinstance(varied, Range) and name in best.settings and best.settings[name] in (varied.low, varied.high)
     ]

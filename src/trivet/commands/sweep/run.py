@@ -17,12 +17,11 @@ from typing import Any, Literal
 from trivet.collapse.monitor import Event, EventKind
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.sweep.page import write_sweep_report
-from trivet.commands.sweep.record import SweepRecord
+from trivet.commands.sweep.record import SweepRecord, SweepRun, SweepTrial
 from trivet.commands.sweep.results import COMPARED, RECORD, SETTINGS, make_record, run_path
 from trivet.commands.sweep.search_space import Sweep, without_password
 from trivet.commands.sweep.study import (
     ClaimedTrial,
-    Outcome,
     Study,
     TakenOverError,
     only_study,
@@ -250,13 +249,10 @@ class Worker:
         if closed is None:
             self._notify(f"trial {attempt.candidate} was taken over by another worker")
             return
-        for run in self._runs(attempt.candidate):
-            forget_checkpoints(run)
-        (outcome,) = [outcome for outcome in self._study.outcomes() if outcome.candidate == attempt.candidate]
+        for _, _, path in self._paths(attempt.candidate):
+            forget_checkpoints(RunFolder(path))
+        (outcome,) = [outcome for outcome in self._study.outcomes() if outcome.number == attempt.candidate]
         self._notify(f"{_trial_line(outcome, self._study, self._sweep)}, {time.monotonic() - began:.0f} s")
-
-    def _runs(self, candidate: int) -> list[RunFolder]:
-        return [RunFolder(path) for _, _, path in self._paths(candidate)]
 
     def _paths(self, candidate: int) -> list[tuple[int | None, int, Path]]:
         return [
@@ -267,7 +263,7 @@ class Worker:
 
     def _train_all(self, attempt: ClaimedTrial) -> bool | None:
         """Returns None if another worker has closed the trial meanwhile."""
-        runs: list[dict[str, Any]] = []
+        runs: list[SweepRun] = []
         for number, (fold, seed, path) in enumerate(self._paths(attempt.candidate)):
             config = self._sweep.run(attempt.values, seed=seed, fold=fold)
             record = self._train(config, path, attempt, number)
@@ -281,7 +277,7 @@ class Worker:
             runs.append(_result(record, config, fold))
             for measurement in record.choosing.checks if record.choosing else ():  # those that a dead worker had seen
                 attempt.report(number, measurement.step, measurement.value or 0.0)
-        return attempt.complete(sum(run["value"] for run in runs) / len(runs), runs) or None
+        return attempt.complete(sum(run.value for run in runs) / len(runs), runs) or None
 
     def _train(self, config: RunConfig, path: Path, attempt: ClaimedTrial, number: int) -> RunRecord:
         """The record of a run: finished before, gone on with, or begun."""
@@ -319,7 +315,7 @@ class Worker:
         ended: Literal["finished", "interrupted", "failed"] = status
         tested: RunRecord | None = None
         if best is not None:
-            config = self._sweep.best(best.values)
+            config = self._sweep.best(best.settings)
             write_atomic(self._folder / BEST_SETTINGS, config.to_toml().encode())
             if status == "finished":
                 try:
@@ -351,31 +347,25 @@ class Worker:
             return record
         return resume(path, data_root=self._data.root, command=self._command, progress=True)
 
-    def _evaluate_best(self, outcomes: Sequence[Outcome]) -> None:
+    def _evaluate_best(self, outcomes: Sequence[SweepTrial]) -> None:
         """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
         for outcome in ranked(outcomes)[:COMPARED]:
             if outcome.value is None:
                 break
-            for fold, seed, path in self._paths(outcome.candidate):
+            for fold, seed, path in self._paths(outcome.number):
                 record = RunFolder(path).record()
                 if record is not None and not record.evaluation:  # its worker may have another folder
-                    splits = self._data.of(self._sweep.run(outcome.values, seed=seed, fold=fold))
+                    splits = self._data.of(self._sweep.run(outcome.settings, seed=seed, fold=fold))
                     evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
 
     def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
+        storage = without_password(self._url)
         return make_record(
-            self._sweep,
-            self._study.outcomes(),
-            status=status,
-            study=self._study.name,
-            storage=without_password(self._url),
-            importance=self._study.importance(),
-            tested=tested,
-            command=self._command,
+            self._sweep, self._study, status=status, storage=storage, tested=tested, command=self._command
         )
 
 
-def best_of(outcomes: Sequence[Outcome]) -> Outcome | None:
+def best_of(outcomes: Sequence[SweepTrial]) -> SweepTrial | None:
     """The complete trial with the highest value, of equal ones the first; None if there is none."""
     return next((outcome for outcome in ranked(outcomes)[:1] if outcome.value is not None), None)
 
@@ -447,7 +437,7 @@ def _watch(
     return watch
 
 
-def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str, Any]:
+def _result(record: RunRecord, config: RunConfig, fold: int | None) -> SweepRun:
     """Result of a finished run, by the measurement at the step whose model is saved.
 
     Raises:
@@ -462,31 +452,31 @@ def _result(record: RunRecord, config: RunConfig, fold: int | None) -> dict[str,
         if choice.keep == "last"
         else next(measurement for measurement in measurements if measurement.step == choice.step)
     )
-    value, start = selected.value, measurements[0].value
+    value = selected.value
     if value is None or not math.isfinite(value):
         raise ValueError("the measure on validation is not finite")
-    return {
-        "seed": config.seed,
-        "fold": fold,
-        "value": value,
-        "start": start,
-        "step": selected.step,
-        "seconds": record.seconds.get("training"),
-    }
+    return SweepRun(
+        seed=config.seed,
+        fold=fold,
+        value=value,
+        start=measurements[0].value,
+        step=selected.step,
+        seconds=record.seconds.get("training"),
+    )
 
 
-def _trial_line(outcome: Outcome, study: Study, sweep: Sweep) -> str:
+def _trial_line(outcome: SweepTrial, study: Study, sweep: Sweep) -> str:
     """A line on a trial that was told."""
     outcomes = study.outcomes()
     done = sum(other.state in ("complete", "pruned", "failed") for other in outcomes)
-    head = f"{done}/{study.trials}: trial {outcome.candidate}"
+    head = f"{done}/{study.trials}: trial {outcome.number}"
     if outcome.value is None:
         return f"{head} {outcome.state}: {outcome.why}"
     best = best_of(outcomes)
     assert best is not None
     comparison = (
         "the best so far"
-        if best.candidate == outcome.candidate
-        else f"best {100 * (best.value or 0):.1f} %, trial {best.candidate}"
+        if best.number == outcome.number
+        else f"best {100 * (best.value or 0):.1f} %, trial {best.number}"
     )
     return f"{head}: {sweep.measure} {100 * outcome.value:.1f} % ({comparison})"

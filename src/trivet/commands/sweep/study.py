@@ -9,21 +9,20 @@ at most one trial that is open and at most one that was told.
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from trivet.commands.sweep.record import State, SweepMeasurement, SweepRun, SweepTrial
 from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied, without_password
 from trivet.runtime.extras import load
-
-State = Literal["complete", "pruned", "failed", "running", "waiting"]
 
 ENDED: tuple[State, ...] = ("complete", "pruned", "failed")
 SILENT = 4  # signs of life that a worker may miss
@@ -33,6 +32,7 @@ STARTUP = 5  # complete trials before one is pruned by their median
 # What a trial says of itself, beside its values.
 CANDIDATE, RUNS, WHY, FAILED, STOPPED, SURPLUS = "candidate", "runs", "why", "failed", "stopped", "surplus"
 DESCRIPTION = "trivet"  # what a study says of itself
+Code = bool | int | float | str  # a value as optuna takes it
 log = logging.getLogger("trivet")
 
 
@@ -40,34 +40,9 @@ class TakenOverError(RuntimeError):
     """A trial was closed by another worker, which took this one for dead."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Result of one candidate: settings to be tried.
-
-    Attributes:
-        values: setting -> value; empty before it is claimed.
-        value: of the measure; None unless it is complete.
-        runs: {"seed", "fold", "value", "start", "step", "seconds"} of each run of a complete trial.
-        why: of one that was pruned or failed, a sentence.
-        attempts: workers that have begun it.
-        measurements: (run, step, value) of each look on validation, in order.
-        ended: when it was told, in seconds since 1970; None if it was not.
-    """
-
-    candidate: int
-    state: State
-    values: Mapping[str, Value] = field(default_factory=dict)
-    value: float | None = None
-    runs: Sequence[Mapping[str, Any]] = ()
-    why: str | None = None
-    attempts: int = 0
-    measurements: Sequence[tuple[int, int, float]] = ()
-    ended: float | None = None
-
-
-def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The outcomes that have a value, the highest first, of equal ones the first; then the others, in their order."""
-    return sorted(outcomes, key=lambda outcome: (outcome.value is None, -(outcome.value or 0.0), outcome.candidate))
+def ranked(trials: Iterable[SweepTrial]) -> list[SweepTrial]:
+    """The trials that have a value, the highest first, of equal ones the first; then the others, in their order."""
+    return sorted(trials, key=lambda trial: (trial.value is None, -(trial.value or 0.0), trial.number))
 
 
 class Study:
@@ -106,12 +81,9 @@ class Study:
         self.description |= entries
         self._study.set_user_attr(DESCRIPTION, self.description)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[SweepTrial]:
         """Result of each candidate that was begun or waits, in their order."""
-        by_candidate: dict[int, list[Any]] = {}
-        for trial in self._trials():
-            by_candidate.setdefault(trial.user_attrs[CANDIDATE], []).append(trial)
-        return [_outcome(candidate, by_candidate[candidate], self.config.vary) for candidate in sorted(by_candidate)]
+        return [_outcome(candidate, trials, self.config.vary) for candidate, trials in sorted(self._candidates())]
 
     def over(self) -> bool:
         """Test whether all candidates have ended."""
@@ -124,10 +96,7 @@ class Study:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # optuna calls this experimental
                 _optuna().storages.fail_stale_trials(self._study)
-            by_candidate: dict[int, list[Any]] = {}
-            for trial in self._trials():
-                by_candidate.setdefault(trial.user_attrs[CANDIDATE], []).append(trial)
-            for candidate, trials in by_candidate.items():
+            for candidate, trials in self._candidates():
                 if _state(trials) is None:
                     last = max(trials, key=lambda trial: trial.number)
                     self._add(candidate, last.system_attrs.get("fixed_params", {}) | last.params)
@@ -176,6 +145,13 @@ class Study:
 
     def _add(self, candidate: int, values: Mapping[str, Any]) -> None:
         self._study.enqueue_trial(dict(values), user_attrs={CANDIDATE: candidate})
+
+    def _candidates(self) -> Iterable[tuple[int, list[Any]]]:
+        """Each candidate with its trials."""
+        by_candidate: dict[int, list[Any]] = {}
+        for trial in self._trials():
+            by_candidate.setdefault(trial.user_attrs[CANDIDATE], []).append(trial)
+        return by_candidate.items()
 
     def _trials(self) -> list[Any]:
         """All trials, but those that were closed as another one of their candidate was there."""
@@ -255,9 +231,10 @@ class ClaimedTrial:
         """Reason why the trial may end, if its best measure in this run is below the median of other trials by this
         step."""
         others = [
-            max(value for r, s, value in outcome.measurements if r == run and s <= step)
-            for outcome in self._study.outcomes()
-            if outcome.state == "complete" and any(r == run and s <= step for r, s, _ in outcome.measurements)
+            max(values)
+            for other in self._study.outcomes()
+            if other.state == "complete"
+            and (values := [look.value for look in other.measurements if look.run == run and look.step <= step])
         ]
         if len(others) < STARTUP or best >= median(others):
             return None
@@ -266,9 +243,9 @@ class ClaimedTrial:
             f"{100 * median(others):.1f} %"
         )
 
-    def complete(self, value: float, runs: Sequence[Mapping[str, Any]]) -> bool:
+    def complete(self, value: float, runs: Sequence[SweepRun]) -> bool:
         """Tell the value; returns False if another worker has closed the trial."""
-        return self._close_trial("COMPLETE", value, **{RUNS: list(runs)})
+        return self._close_trial("COMPLETE", value, **{RUNS: [run.as_json() for run in runs]})
 
     def prune(self, why: str) -> bool:
         """Tell that the trial was not worth going on."""
@@ -454,21 +431,16 @@ def _suggested(trial: Any, key: str, varied: Varied) -> Value:
     return float(value) if varied.step is None else float(f"{value:.12g}")
 
 
-def _encoded(values: Mapping[str, Value]) -> dict[str, Any]:
-    return {key: _code(value) for key, value in values.items()}
-
-
-def _untried(grid: Sequence[Mapping[str, Value]], trials: Sequence[Any]) -> dict[str, Any]:
+def _untried(grid: Sequence[Mapping[str, Value]], trials: Sequence[Any]) -> Mapping[str, Code]:
     """The first values of a grid that no trial has: its order differs where there were fewer places before."""
     tried = {frozenset((trial.params | trial.system_attrs.get("fixed_params", {})).items()) for trial in trials}
-    return next(values for values in map(_encoded, grid) if frozenset(values.items()) not in tried)
+    coded = ({key: _code(value) for key, value in values.items()} for values in grid)
+    return next(values for values in coded if frozenset(values.items()) not in tried)
 
 
-def _code(value: Value) -> bool | int | float | str:
+def _code(value: Value) -> Code:
     """A value as optuna takes it: a section or a list as JSON."""
-    from json import dumps
-
-    return dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
 
 
 def _state(trials: Sequence[Any]) -> State | None:
@@ -489,7 +461,7 @@ def _deaths(trials: Sequence[Any]) -> int:
     return sum(trial.state.name == "FAIL" and not {FAILED, STOPPED} & trial.user_attrs.keys() for trial in trials)
 
 
-def _outcome(candidate: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> Outcome:
+def _outcome(candidate: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> SweepTrial:
     state = _state(trials)
     order = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING") if state in ENDED else ("RUNNING", "WAITING", "FAIL")
     decisive = min(
@@ -502,16 +474,18 @@ def _outcome(candidate: int, trials: Sequence[Any], vary: Mapping[str, Varied]) 
         why = f"its worker died {_deaths(trials)} times; it may need more memory than there is"
     measurements = [(*divmod(index, STRIDE), value) for index, value in sorted(decisive.intermediate_values.items())]
     ended = decisive.datetime_complete
-    return Outcome(
-        candidate,
-        state or "waiting",
-        {key: _decoded(decisive.params[key], vary[key]) for key in vary if key in decisive.params},
-        decisive.value if state == "complete" else None,
-        decisive.user_attrs.get(RUNS, []) if state == "complete" else [],
-        why if state in ("pruned", "failed") else None,
-        sum(trial.datetime_start is not None for trial in trials),
-        measurements,
-        ended.timestamp() if state in ENDED and ended is not None else None,
+    complete = state == "complete"
+    return SweepTrial(
+        number=candidate,
+        state=state or "waiting",
+        settings={key: _decoded(decisive.params[key], vary[key]) for key in vary if key in decisive.params},
+        value=decisive.value if complete else None,
+        runs=[SweepRun.read(run) for run in decisive.user_attrs.get(RUNS, []) if complete],
+        why=why if state in ("pruned", "failed") else None,
+        attempts=sum(trial.datetime_start is not None for trial in trials),
+        measurements=[SweepMeasurement(run=run, step=step, value=value) for run, step, value in measurements],
+        folder=f"trial-{candidate}",
+        ended=ended.timestamp() if state in ENDED and ended is not None else None,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeVar
 
 from trivet.commands.diagnose.page import RESULTS
 from trivet.reports.diagnosis_record import RecallComparison
@@ -25,64 +26,96 @@ _WORSE, _PERHAPS_WORSE = "Training made it worse", "Training may have made it wo
 _RAW_BETTER = "The raw inputs do better"
 _OF_TRAINING = (_HELPED, _NO_DIFFERENCE, _WORSE, _PERHAPS_WORSE, _RAW_BETTER)  # these hold by a measure
 RECALL = "recall@1"
+Compared = TypeVar("Compared", RecallComparison, ChosenCompared)
 
 
-def split_result(split: str, record: RunRecord) -> dict[str, Any]:
-    """The main result of a split: recall@1 at the trained and the finest level, beside every reference."""
+@dataclass(frozen=True)
+class Helped:
+    """What training did: its tone ("bad", "warn" or "good"), and words with their numbers, by a measure."""
+
+    tone: str
+    words: str
+    numbers: str
+    measure: str = RECALL
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """Recall@1 at a level, beside every reference and chance.
+
+    Attributes:
+        share: of the trained network; None where it was not measured.
+        helped: by recall@1; None where nothing is known.
+        chosen: the same by the measure that a step was chosen by, where that is another.
+        ends: its intervals, as text.
+        bars: (name, share) of the trained network and of what it is compared with.
+        names, prefixes: the networks, and (length, helped, the share of each) of the first numbers of each embedding.
+    """
+
+    level: str
+    role: str
+    items: int | None
+    classes: int | None
+    share: float | None
+    helped: Helped | None
+    chosen: Helped | None
+    ends: list[str]
+    bars: list[tuple[str, float]]
+    names: list[str]
+    prefixes: list[tuple[int, Helped | None, list[float | None]]]
+    sentence: str
+
+
+def split_result(split: str, record: RunRecord) -> list[LevelResult]:
+    """The main result of a split: recall@1 at the trained and the finest level."""
     by_name = {row.name: row.levels for row in record.evaluation[split]}
     trained = by_name.pop("trained", {})
+    if not trained:
+        return []
     configured = record.settings.get("data", {}).get("level")
-    main = next((level for level in (configured, record.level) if level in trained), next(iter(trained), ""))
+    main = next((level for level in (configured, record.level) if level in trained), next(iter(trained)))
+    finest = list(trained)[-1]
     diagnosed = record.diagnosis.get(split)
-    kinds = [item.kind for item in diagnosed.verdicts] if diagnosed else []
-    by_chance = diagnosed.level if diagnosed and "no-better-than-chance" in kinds else None
-    rows = []
-    cuts = record.prefixes.get(split, [])
-    chosen_level = (choice.level or record.level) if (choice := record.choosing) else None
-    for level in dict.fromkeys([main, *list(trained)[-1:]]) if trained else ():
-        references = {
-            name: share
-            for name, levels in by_name.items()
-            if (share := share_of(levels, level, "recall@1")) is not None
-        }
-        share, chance = (share_of(trained, level, name) for name in ("recall@1", "chance_recall@1"))
-        intervals = record.intervals.get(split, {}).get(level, {}).get("recall@1", {})
+    by_chance = diagnosed is not None and any(item.kind == "no-better-than-chance" for item in diagnosed.verdicts)
+    choice = record.choosing
+    results = []
+    for level in dict.fromkeys([main, finest]):
+        shares = {name: share_of(levels, level) for name, levels in by_name.items()}
+        references = {name: share for name, share in shares.items() if share is not None}
+        share, chance = share_of(trained, level), share_of(trained, level, "chance_recall@1")
         compared = record.comparisons.get(split, {}).get(level, [])
-        chosen = record.chosen_comparisons.get(split, {}).get(level, []) if level == chosen_level else []
+        worthless = by_chance and diagnosed is not None and diagnosed.level == level
+        chosen = []
+        if not worthless and choice is not None and (choice.level or record.level) == level:
+            chosen = record.chosen_comparisons.get(split, {}).get(level, [])
+        names = ["trained", *references]
+        prefixes = []
+        for cut in record.prefixes.get(split, []):
+            levels_of = {row.name: row.levels for row in cut.evaluated}
+            recalls = [share_of(levels_of.get(name, {}), level) for name in names]
+            prefixes.append((cut.prefix, _helped(recalls[0], chance, cut.comparisons.get(level, [])), recalls))
         bars = [("trained", share), *references.items(), ("chance", chance)]
-        lengths = [*(number(cut.prefix) for cut in cuts), "all"]
-        shares = [{row.name: share_of(row.levels, level, "recall@1") for row in cut.evaluated} for cut in cuts]
-        roles = [role for role, of in (("level trained on", main), ("finest level", list(trained)[-1])) if of == level]
-        rows.append(
-            {
-                "level": level,
-                "role": ", ".join(roles),
-                "items": trained[level].get("items"),
-                "classes": trained[level].get("classes"),
-                "share": share,
-                "helped": _helped(share, chance, compared, by_chance=level == by_chance),
-                "ends": [
+        intervals = record.intervals.get(split, {}).get(level, {}).get(RECALL, {})
+        roles = (("level trained on", main), ("finest level", finest))
+        results.append(
+            LevelResult(
+                level=level,
+                role=", ".join(role for role, of in roles if of == level),
+                items=_count(trained[level].get("items")),
+                classes=_count(trained[level].get("classes")),
+                share=share,
+                helped=_helped(share, chance, compared, by_chance=worthless),
+                chosen=_by_choice(chosen) if chosen else None,
+                ends=[
                     f"{percent(ends[0])} to {percent(ends[1])} over {over}" for over, ends in intervals.items() if ends
                 ],
-                "bars": [bar for bar in bars if bar[1] is not None],
-                "prefixes": {
-                    "names": ["trained", *references],
-                    "rows": [
-                        (length, [recalls.get(name) for name in ("trained", *references)])
-                        for length, recalls in zip(lengths, [*shares, {"trained": share, **references}], strict=True)
-                    ],
-                },
-                "prefixes_helped": [
-                    (cut.prefix, helped)
-                    for cut, recalls in zip(cuts, shares, strict=True)
-                    if (helped := _helped(recalls.get("trained"), chance, cut.comparisons.get(level, [])))
-                ],
-                "chosen": [] if level == by_chance or not chosen else [(_name(chosen[0].measure), *_by_choice(chosen))],
-                "sentence": _sentence(level, share, references, chance, compared),
-            }
+                bars=[(name, value) for name, value in bars if value is not None],
+                names=names,
+                prefixes=prefixes,
+                sentence=_sentence(level, share, references, chance, compared),
+            )
         )
-    counts = record.data.evaluation.get(split)
-    return {"split": split, "levels": rows, "has_queries": bool(counts and counts.protocol)}
+    return results
 
 
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
@@ -93,17 +126,18 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     entries: dict[tuple[str, str], list[str]] = {}
     by_choice: dict[tuple[str, str], list[str]] = {}
     for split in record.evaluation:
-        for level in split_result(split, record)["levels"]:
-            for measure, tone, words, numbers in level["chosen"]:
-                entry = f"{split} by {level['level']}{numbers}"
-                by_choice.setdefault((tone, f"{words} by {measure}"), []).append(entry)
+        for result in split_result(split, record):
+            where = f"{split} by {result.level}"
+            if chosen := result.chosen:
+                by_choice.setdefault((chosen.tone, f"{chosen.words} by {chosen.measure}"), []).append(
+                    where + chosen.numbers
+                )
             by_outcome: dict[tuple[str, str], dict[int | None, str]] = {}
-            for prefix, helped in ((None, level["helped"]), *level["prefixes_helped"]):
+            for prefix, helped in ((None, result.helped), *(cut[:2] for cut in result.prefixes)):
                 if helped is not None:
-                    tone, words, numbers = helped
-                    by_outcome.setdefault((tone, words), {})[prefix] = numbers
+                    by_outcome.setdefault((helped.tone, helped.words), {})[prefix] = helped.numbers
             for key, numbers_of in by_outcome.items():
-                entries.setdefault(key, []).append(_location(f"{split} by {level['level']}", numbers_of))
+                entries.setdefault(key, []).append(_location(where, numbers_of))
     if by_choice:
         entries = {
             (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v
@@ -140,7 +174,7 @@ def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
             ]
             if lower:
                 against = [(row.reference_map_at_r, row.reference) for row in lower]
-                others = [f"{_percent(value)} of {_REFERENCES.get(name, name)}" for value, name in against]
+                others = [f"{_percent(value)} of {_reference(name)}" for value, name in against]
                 lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0].map_at_r)}, against {_list(others)})")
     prefix = "The nearest item is found as often, but less of its class: "
     return [("warn", f"{prefix}{', '.join(lower_in)}.")] if lower_in else []
@@ -279,61 +313,51 @@ def cause_lines(record: RunRecord) -> list[str]:
 
 def _helped(
     share: float | None, chance: float | None, compared: Sequence[RecallComparison], *, by_chance: bool = False
-) -> tuple[str, str, str] | None:
-    """The tone, the words and the numbers of what training did, on the same items as each reference."""
+) -> Helped | None:
+    """What training did, on the same items as each reference."""
     if share is None:
         return None
     if by_chance or (chance is not None and share <= chance):
-        return "bad", "No better than chance", f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
+        numbers = f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
+        return Helped("bad", "No better than chance", numbers)
     if not compared:
         return None
-    if lost := [item for item in compared if item.outcome == "worse"]:
-        begun = any(item.reference in _BEGUN_AS for item in lost)
-        return "bad", _WORSE if begun else _RAW_BETTER, _numbers(share, lost)
-    begun_as = [item for item in compared if item.reference in _BEGUN_AS]
-    if begun_as and all(item.outcome == "better" for item in begun_as):
-        return "good", _HELPED, ""
-    if uncertain := [item for item in compared if item.outcome == "open"]:
-        return "warn", _PERHAPS_WORSE, _numbers(share, uncertain)
-    return "warn", _NO_DIFFERENCE, _numbers(share, begun_as)
+    tone, words, relevant = _outcome(compared)
+    against = [f"{_percent(item.reference_recall)} of {_reference(item.reference)}" for item in relevant]
+    return Helped(tone, words, f" (recall@1 {_percent(share)}, against {_list(against)})" if against else "")
 
 
-def _by_choice(compared: Sequence[ChosenCompared]) -> tuple[str, str, str]:
-    """The tone, the words and the numbers of what training did, by the measure that a step was chosen by."""
-    outcomes = [item.outcome for item in compared]
-    begun_as = [item for item in compared if item.reference in _BEGUN_AS]
-    relevant = begun_as
-    if "worse" in outcomes:
-        relevant = [item for item in compared if item.outcome == "worse"]
-        tone, words = "bad", _WORSE if any(item in begun_as for item in relevant) else _RAW_BETTER
-    elif begun_as and all(item.outcome == "better" for item in begun_as):
-        tone, words = "good", _HELPED
-    elif "open" in outcomes:
-        relevant = [item for item in compared if item.outcome == "open"]
-        tone, words = "warn", _PERHAPS_WORSE
-    else:
-        tone, words = "warn", _NO_DIFFERENCE
+def _by_choice(compared: Sequence[ChosenCompared]) -> Helped:
+    """What training did, by the measure that a step was chosen by."""
+    tone, words, relevant = _outcome(compared)
+    relevant = relevant or [item for item in compared if item.reference in _BEGUN_AS]
     against = [
-        f"{_percent(item.reference_value)} of {_REFERENCES.get(item.reference, item.reference)}: "
+        f"{_percent(item.reference_value)} of {_reference(item.reference)}: "
         f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
         for item in relevant
     ]
-    return tone, words, f" ({_percent(compared[0].value)}, against {'; '.join(against)})" if against else ""
+    numbers = f" ({_percent(compared[0].value)}, against {'; '.join(against)})" if against else ""
+    return Helped(tone, words, numbers, NAMES.get(compared[0].measure, compared[0].measure))
 
 
-def _name(measure: str) -> str:
-    return NAMES.get(measure, measure)
+def _outcome(compared: Sequence[Compared]) -> tuple[str, str, list[Compared]]:
+    """The tone and the words of some comparisons, and those that say so; none need be named where training helped."""
+    begun_as = [item for item in compared if item.reference in _BEGUN_AS]
+    if lost := [item for item in compared if item.outcome == "worse"]:
+        return "bad", _WORSE if any(item in begun_as for item in lost) else _RAW_BETTER, lost
+    if begun_as and all(item.outcome == "better" for item in begun_as):
+        return "good", _HELPED, []
+    if uncertain := [item for item in compared if item.outcome == "open"]:
+        return "warn", _PERHAPS_WORSE, uncertain
+    return "warn", _NO_DIFFERENCE, begun_as
+
+
+def _reference(name: str) -> str:
+    return _REFERENCES.get(name, name)
 
 
 def _percent(share: float | None) -> str:
     return f"{percent(share)}\u00a0%"
-
-
-def _numbers(share: float, compared: Sequence[RecallComparison]) -> str:
-    against = [
-        f"{_percent(item.reference_recall)} of {_REFERENCES.get(item.reference, item.reference)}" for item in compared
-    ]
-    return f" (recall@1 {_percent(share)}, against {_list(against)})" if against else ""
 
 
 def _sentence(
@@ -345,7 +369,7 @@ def _sentence(
 ) -> str:
     if share is None:
         return f"Recall@1 by {level} was not measured."
-    named = {_REFERENCES.get(name, name): recall for name, recall in references.items()}
+    named = {_reference(name): recall for name, recall in references.items()}
     others = [f"{percent(recall)}\u00a0% with {name}" for name, recall in named.items()]
     if chance is not None:
         others.append(f"{percent(chance)}\u00a0% by chance")
@@ -355,9 +379,7 @@ def _sentence(
     rounded = round(100 * share, 1)
     doubtful = {item.reference for item in compared if item.outcome != "worse"}
     above = [name for name, recall in references.items() if round(100 * recall, 1) > rounded]
-    higher, perhaps = (
-        [_REFERENCES.get(name, name) for name in above if (name in doubtful) == doubt] for doubt in (False, True)
-    )
+    higher, perhaps = ([_reference(name) for name in above if (name in doubtful) == doubt] for doubt in (False, True))
     equal = [name for name, recall in named.items() if round(100 * recall, 1) == rounded]
     if chance is not None and rounded <= round(100 * chance, 1):
         text += " That is no better than chance."
@@ -374,7 +396,11 @@ def _list(items: Sequence[str]) -> str:
     return " and ".join([item for item in (", ".join(items[:-1]), *items[-1:]) if item])
 
 
-def share_of(levels: Levels, level: str, key: str) -> float | None:
+def share_of(levels: Levels, level: str, key: str = RECALL) -> float | None:
     """A measure at a level, in [0, 1]; None where it was not measured."""
     share = levels.get(level, {}).get(key)
     return share if is_number(share) else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from trivet.commands.diagnose.page import (
 )
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
-from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_sections
+from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_section
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import (
     MOST_DOTS,
@@ -66,7 +67,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     }
     history, moments = history_content(record.history)
     curves, skew = _curves(record), noise_curve(record)
-    results = [split_result(split, record) for split in record.evaluation]
+    results = {split: split_result(split, record) for split in record.evaluation}
     summary, bad = result_lines(record), tone_down(diagnosis["sections"])
     if not fell_back(record) and (chosen := choice_line(record)):
         summary.append(("calm", chosen))
@@ -81,7 +82,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "events": _events(record),
         "curves": curves,
         "forecast": forecast_context(record.forecast),
-        "noise": noise_sections(record),
+        "noise": noise_section(record),
         "cleaned": cleaning_rows(record),
         "skewed": len(curves) if skew else None,
         "maps": maps,
@@ -115,29 +116,42 @@ def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
     return rows
 
 
-def _tables(rows: Sequence[Evaluated]) -> list[dict[str, Any]]:
-    """One table per level: a row per embedding, shares as percent, the best of each column marked."""
+@dataclass(frozen=True)
+class LevelTable:
+    """A row per embedding at a level: shares as percent, and whether each is the best of its column."""
+
+    level: str
+    items: object
+    classes: object
+    chance: float | None
+    columns: list[str]
+    rows: list[tuple[str, list[tuple[str, bool]]]]
+
+
+def _tables(rows: Sequence[Evaluated]) -> list[LevelTable]:
     tables = []
     for level in dict.fromkeys(level for row in rows for level in row.levels):
-        measured = {row.name: row.levels[level] for row in rows if level in row.levels}
-        recalls = {key for result in measured.values() for key in result if re.fullmatch(r"recall@\d+", key)}
+        measured = {row.name: row.levels for row in rows if level in row.levels}
+        known = [levels[level] for levels in measured.values()]
+        recalls = {key for result in known for key in result if re.fullmatch(r"recall@\d+", key)}
         columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
-        columns = [name for name in columns if any(name in result for result in measured.values())]
-        cells = {name: [percent(share_of(measured, name, column)) for column in columns] for name in measured}
+        columns = [name for name in columns if any(name in result for result in known)]
+        cells = {
+            name: [percent(share_of(levels, level, column)) for column in columns] for name, levels in measured.items()
+        }
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
-        first = next(iter(measured.values()))
         tables.append(
-            {
-                "level": level,
-                "items": first.get("items"),
-                "classes": first.get("classes"),
-                "chance": share_of(measured, next(iter(measured)), "chance_recall@1"),
-                "columns": [NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
-                "rows": [
+            LevelTable(
+                level=level,
+                items=known[0].get("items"),
+                classes=known[0].get("classes"),
+                chance=share_of(next(iter(measured.values())), level, "chance_recall@1"),
+                columns=[NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
+                rows=[
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
                     for name, texts in cells.items()
                 ],
-            }
+            )
         )
     return tables
 

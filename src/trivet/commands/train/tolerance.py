@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
 
 from trivet.reports.items import Curve, curve, is_number
-from trivet.reports.label_noise_record import CleaningCheck
+from trivet.reports.label_noise_record import CleaningCheck, Picks
 from trivet.reports.page import MISSING, number, percent
 from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import EstimateRecord
 
-_Measure = Literal["skew", "easy_skew", "wrong_skew", "active_wrong_skew", "positive_skew", "negative_skew", "gamma"]
-_MEASURES: dict[_Measure, tuple[str, str]] = {
+_MEASURES = {
     "skew": ("skew η", "how much more often than by uniform sampling the most picked tenth of the negatives is picked"),
     "easy_skew": ("skew, easy side", "how much less often the least picked tenth is picked"),
     "wrong_skew": ("skew of wrong labels", "how much more often a picked negative truly has the anchor's class"),
@@ -53,39 +52,46 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     return lines
 
 
-def noise_sections(record: RunRecord) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class NoiseSection:
+    """Content of the section "Wrong labels" of the page of a run: sentences, and rows of the tables of its picks."""
+
+    lines: list[str]
+    picks: Picks
+    rows: list[tuple[str, str, str, str]]
+    tenths: list[str]
+    along: list[list[str]]
+
+
+def noise_section(record: RunRecord) -> NoiseSection | None:
     """Content of the section "Wrong labels" of the page of a run; None for a record that does not say."""
     lines = noise_lines(record, run=record.run or "RUN")
     if not lines:
         return None
-    strategy = record.label_noise.strategy
-    skew, tolerance = strategy.skew, strategy.tolerance
-    rows = []
-    for key, (name, meaning) in _MEASURES.items() if skew else ():
-        if skew and (estimate := getattr(skew, key)):
-            rows.append((name, *_cells(estimate), meaning))
+    picks = record.label_noise.strategy
+    estimates = {name: getattr(picks.skew, name) for name in _MEASURES} if picks.skew else {}
+    rows = [(*_MEASURES[name], estimate) for name, estimate in estimates.items() if estimate]
+    if tolerance := picks.tolerance:
+        meaning = "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling"
+        rows.append(("tolerated p", meaning, tolerance.rate))
+    cells = [(name, *_cells(estimate), meaning) for name, meaning, estimate in rows]
     if tolerance:
-        rows.append(
-            ("tolerated p", *_cells(tolerance.rate), "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling")
-        )
-        rows.append(("tolerated p of uniform sampling", f"{tolerance.uniform:.3g}", MISSING, "for comparison"))
-    return {
-        "lines": lines,
-        "rows": rows,
-        "checks": number(strategy.checks),
-        "picks": number(skew.picks if skew else None),
-        "active": number(skew.active if skew else None),
-        "tenths": [f"{share:.2f}" if is_number(share) else MISSING for share in (skew.relative if skew else [])],
-        "along": [
+        cells.append(("tolerated p of uniform sampling", f"{tolerance.uniform:.3g}", MISSING, "for comparison"))
+    return NoiseSection(
+        lines=lines,
+        picks=picks,
+        rows=cells,
+        tenths=[MISSING if share is None else f"{share:.2f}" for share in (picks.skew.relative if picks.skew else [])],
+        along=[
             [
                 f"{number(phase.start)} to {number(phase.end)}",
                 number(phase.picks),
-                *(_both(estimate) for estimate in (phase.skew, phase.wrong_skew, phase.gamma)),
+                *map(_both, (phase.skew, phase.wrong_skew, phase.gamma)),
                 _both(phase.tolerance.rate if phase.tolerance else None),
             ]
-            for phase in strategy.along
+            for phase in picks.along
         ],
-    }
+    )
 
 
 def cleaning_rows(record: RunRecord) -> list[list[str]]:
