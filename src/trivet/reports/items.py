@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from trivet.reports.page import Pictures, same_length
-from trivet.reports.shared_records import ItemRecord, PlaneMap, QueryRecord, ScatterRecord
+from trivet.reports.shared_records import ItemRecord, NeighbourRecord, PlaneMap, QueryRecord, ScatterRecord
 from trivet.runtime.record import Number, Record
 
 MOST_DOTS = MOST_STEPS = 2000
@@ -80,8 +80,24 @@ def unseen_first(splits: Iterable[str]) -> list[str]:
     return sorted(splits, key=lambda split: (split != "unseen") + (split == "train"))
 
 
-def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str, dict[str, Any]]:
-    """The maps that plots.js draws; their thumbnails share the room that there is on a page.
+class MapClasses(Record):
+    """Class names in reading order ("2" before "10"), and the class of each point."""
+
+    names: list[str]
+    classes: list[int]
+
+
+class EmbeddingMap(Record):
+    """A map as plots.js draws it: level -> classes; thumbnails by their number on the page."""
+
+    coordinates: dict[str, list[list[Number]]]
+    levels: dict[str, MapClasses]
+    ids: list[str]
+    thumbnails: list[int | None]
+
+
+def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str, EmbeddingMap]:
+    """The maps of a page; their thumbnails share the room that there is on it.
 
     Raises:
         ValueError: if the parts of one differ in length.
@@ -92,7 +108,7 @@ def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str
     }
 
 
-def _embedding_map(split: str, plane_map: PlaneMap, pictures: Pictures, most: int) -> dict[str, Any]:
+def _embedding_map(split: str, plane_map: PlaneMap, pictures: Pictures, most: int) -> EmbeddingMap:
     lengths = {f"{name} coordinates": len(points) for name, points in plane_map.coordinates.items()}
     lengths |= {f"{level} labels": len(names) for level, names in plane_map.labels.items()}
     lengths |= {
@@ -100,27 +116,34 @@ def _embedding_map(split: str, plane_map: PlaneMap, pictures: Pictures, most: in
     }
     same_length(f"the parts of the map of {split}", lengths)
     count = next(iter(lengths.values()), 0)
-    return {
-        "coordinates": plane_map.coordinates,
-        "levels": {level: _classes(names) for level, names in plane_map.labels.items()},
-        "ids": plane_map.ids or [str(i) for i in range(count)],
-        "thumbnails": pictures.some(plane_map.thumbnails, most) or [None] * count,
-    }
+    return EmbeddingMap(
+        coordinates=plane_map.coordinates,
+        levels={level: _classes(names) for level, names in plane_map.labels.items()},
+        ids=plane_map.ids or [str(i) for i in range(count)],
+        thumbnails=pictures.some(plane_map.thumbnails, most) or [None] * count,
+    )
 
 
-def _classes(labels: Sequence[str]) -> dict[str, Any]:
-    """Class names in reading order ("2" before "10"), and the class of each point."""
+def _classes(labels: Sequence[str]) -> MapClasses:
     names = sorted(set(labels), key=_reading_order)
     positions = {name: c for c, name in enumerate(names)}
-    return {"names": names, "classes": [positions[label] for label in labels]}
+    return MapClasses(names=names, classes=[positions[label] for label in labels])
 
 
 def _reading_order(name: str) -> list[tuple[int, str]]:
     return [(len(chunk.lstrip("0")) if chunk.isdecimal() else 0, chunk) for chunk in re.split(r"(\d+)", name)]
 
 
-def triplet_dots(where: str, scatter: ScatterRecord) -> dict[str, Any]:
-    """Marks of a triplet scatter, at most `MOST_DOTS`, and counts of all.
+class TripletDots(ScatterRecord):
+    """Marks of a triplet scatter, at most `MOST_DOTS`, and counts of all items, of the wrong and of those left out."""
+
+    items: int
+    without: int
+    wrong: int
+
+
+def triplet_dots(where: str, scatter: ScatterRecord) -> TripletDots:
+    """The marks of a triplet scatter.
 
     Raises:
         ValueError: if its series differ in length.
@@ -130,31 +153,69 @@ def triplet_dots(where: str, scatter: ScatterRecord) -> dict[str, Any]:
     same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})
     complete = [(ap, an, id) for ap, an, id in zip(s_ap, s_an, ids, strict=True) if is_number(ap) and is_number(an)]
     drawn = [complete[k] for k in thin(len(complete), MOST_DOTS)]
-    return {
-        **{name: [dot[column] for dot in drawn] for column, name in enumerate(("s_ap", "s_an", "ids"))},
-        "items": len(complete),
-        "without": len(ids) - len(complete),
-        "wrong": sum(an > ap for ap, an, _ in complete),
-    }
+    return TripletDots(
+        s_ap=[ap for ap, _, _ in drawn],
+        s_an=[an for _, an, _ in drawn],
+        ids=[id for *_, id in drawn],
+        items=len(complete),
+        without=len(ids) - len(complete),
+        wrong=sum(an > ap for ap, an, _ in complete),
+    )
 
 
-def gallery(level: str, queries: Sequence[QueryRecord], pictures: Pictures) -> list[dict[str, Any]]:
+class JudgedNeighbour(NeighbourRecord):
+    """A neighbour with the number of its picture, judged by the classes of its query: (level, name, whether the same);
+    `right` says so of the level of the gallery.
+    """
+
+    picture: int | None
+    right: bool
+    names: list[tuple[str, str, bool]]
+
+
+class JudgedQuery(ItemRecord):
+    """A query with the number of its picture."""
+
+    picture: int | None
+    why: str
+    neighbours: list[JudgedNeighbour]
+
+
+class JudgedGroups(Record):
+    """Groups of queries that hold one, and whether any item has a picture."""
+
+    level: str
+    groups: dict[str, list[JudgedQuery]]
+    pictures: bool
+
+
+def gallery(level: str, queries: Sequence[QueryRecord], pictures: Pictures) -> list[JudgedQuery]:
     """The queries, with each neighbour judged by the class of its query at a level."""
 
-    def item(entry: ItemRecord) -> dict[str, Any]:
-        return {**dict(entry), "picture": pictures.number(entry.thumbnail)}
+    def judged(query: QueryRecord) -> JudgedQuery:
+        picture = pictures.number(query.thumbnail)
+        neighbours = [
+            JudgedNeighbour(
+                **dict(near),
+                picture=pictures.number(near.thumbnail),
+                right=near.labels.get(level) == query.labels.get(level),
+                names=[(at, name, name == query.labels.get(at)) for at, name in near.labels.items()],
+            )
+            for near in query.neighbours
+        ]
+        return JudgedQuery(**dict(query) | {"picture": picture, "neighbours": neighbours})
 
-    return [
-        item(query)
-        | {
-            "neighbours": [
-                item(near)
-                | {
-                    "right": near.labels.get(level) == query.labels.get(level),
-                    "names": [(at, name, name == query.labels.get(at)) for at, name in near.labels.items()],
-                }
-                for near in query.neighbours
-            ]
-        }
-        for query in queries
+    return list(map(judged, queries))
+
+
+def grouped_queries(level: str, groups: Mapping[str, Sequence[QueryRecord]], pictures: Pictures) -> JudgedGroups | None:
+    """Groups of queries, judged at a level; None where there is no query."""
+    judged = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
+    numbers = [
+        number
+        for each in judged.values()
+        for query in each
+        for number in (query.picture, *(near.picture for near in query.neighbours))
     ]
+    drawn = any(number is not None for number in numbers)
+    return JudgedGroups(level=level, groups=judged, pictures=drawn) if judged else None

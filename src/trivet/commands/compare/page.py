@@ -352,7 +352,7 @@ def _gallery(shared: SharedGallery | None, pictures: Pictures) -> dict[str, Any]
         per_run = []
         for run_neighbours in query.runs:
             (judged,) = gallery(level, [QueryRecord(**item, neighbours=run_neighbours.neighbours)], pictures)
-            per_run.append((run_neighbours.run, judged["neighbours"]))
-        queries.append(drawn | {"runs": per_run})
+            per_run.append((run_neighbours.run, judged.neighbours))
+        queries.append(dict(drawn) | {"runs": per_run})
     pictured = any(query["picture"] is not None for query in queries)
     return {"split": shared.split, "level": level, "queries": queries, "pictures": pictured}

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, VerdictRecord
 from trivet.reports.history_record import HistoryRecord
-from trivet.reports.items import MOST_DOTS, embedding_maps, gallery, is_number, triplet_dots
+from trivet.reports.items import MOST_DOTS, embedding_maps, grouped_queries, is_number, triplet_dots
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
-from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.text import noun
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
@@ -187,7 +186,7 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
         "queries": queries,
         "most_dots": MOST_DOTS,
     }
-    plots |= {"maps": maps, "scatter": scatter_series(scatter), "history": moments, "of": "Embedding"}
+    plots |= {"maps": maps, "scatter": scatter, "history": moments, "of": "Embedding"}
     write_page("diagnosis.html", path, context, plots, script=SCRIPTS, pictures=pictures)
 
 
@@ -232,24 +231,6 @@ def diagnosis_content(
         "distances": [section.histograms for section in sections.values()],
         "spectra": [section.spectrum for section in sections.values()],
         "embeddings": list(sections),
-    }
-
-
-def grouped_queries(
-    level: str, groups: Mapping[str, Sequence[QueryRecord]], pictures: Pictures
-) -> dict[str, Any] | None:
-    """The groups of queries that hold one, and whether any item has a picture; None where there is no query."""
-    judged = {group: gallery(level, queries, pictures) for group, queries in groups.items() if queries}
-    items = [item for each in judged.values() for query in each for item in (query, *query["neighbours"])]
-    drawn = any(item["picture"] is not None for item in items)
-    return {"level": level, "groups": judged, "pictures": drawn} if judged else None
-
-
-def scatter_series(scatter: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """The series of each triplet scatter, without its counts."""
-    return {
-        label: {level: {key: dots[key] for key in ("s_ap", "s_an", "ids")} for level, dots in levels.items()}
-        for label, levels in scatter.items()
     }
 
 

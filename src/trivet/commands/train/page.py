@@ -11,9 +11,7 @@ from typing import Any
 from trivet.commands.diagnose.page import (
     SCRIPTS,
     diagnosis_content,
-    grouped_queries,
     history_content,
-    scatter_series,
     tone_down,
     verdict,
 )
@@ -28,6 +26,7 @@ from trivet.reports.items import (
     Mark,
     curve,
     embedding_maps,
+    grouped_queries,
     triplet_dots,
     unseen_first,
 )
@@ -101,7 +100,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     plots |= {
         "curves": [*curves, *([skew] if skew else [])],
         "maps": maps,
-        "scatter": scatter_series(scatter),
+        "scatter": scatter,
         "history": moments,
     }
     write_page("run.html", path, context, plots, script=SCRIPTS, pictures=pictures)
