@@ -76,10 +76,10 @@ def init(
     for finding in proposal.findings:
         print_text(finding, indent=2)
     echo("Chosen")
-    for section, entries in proposal.sections.items():
-        for entry in entries:
-            if entry.why:
-                print_text(f"{section}.{entry.key} = {as_toml(entry.value)}: {entry.why}", indent=2)
+    for section, values in proposal.values.items():
+        for key, value in values.items():
+            if why := proposal.reasons.get(f"{section}.{key}"):
+                print_text(f"{section}.{key} = {as_toml(value)}: {why}", indent=2)
     echo(f"Written to {output}. Next:")
     echo(f"  {command}")
     return 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tomli_w
@@ -46,34 +47,30 @@ WEIGHTS = "model.safetensors"
 DOCS = "docs/settings.md"
 
 
-class ProposedSetting(NamedTuple):
-    """A setting and why it has its value; the reason may be empty."""
-
-    key: str
-    value: Any
-    why: str = ""
-
-
-class Proposal(NamedTuple):
+@dataclass
+class Proposal:
     """Settings that suit some data.
 
     Attributes:
         kind: the data set that reads them.
-        detected: what was found, in sentences.
-        sections: section -> its settings.
+        findings: what was found, in sentences.
         items, classes: how many items there are, and classes at the level trained on.
+        values: section -> key -> value.
+        reasons: "section.key" -> why it has its value, where that needs a word.
     """
 
     kind: str
     findings: list[str]
-    sections: dict[str, list[ProposedSetting]]
     items: int
     classes: int
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def values(self) -> dict[str, dict[str, Any]]:
-        """The settings as a file has them."""
-        return {name: {entry.key: entry.value for entry in entries} for name, entries in self.sections.items()}
+    def put(self, section: str, values: Mapping[str, Any], why: str = "") -> None:
+        """Add settings to a section; the reason is that of the first."""
+        self.values.setdefault(section, {}).update(values)
+        if why:
+            self.reasons[f"{section}.{next(iter(values))}"] = why
 
 
 def propose(
@@ -99,28 +96,33 @@ def propose(
     detected = detect(path, labels, text)
     if encoder is not None and detected.kind != "texts":
         raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
-    level = detected.main
-    sizes = detected.sizes(level)
+    sizes = detected.sizes(detected.main)
     findings = [*_findings(detected, path), *detected.notes]
-    whys = {"levels" if "levels" in detected.data else "root": detected.guessed}
+    proposal = Proposal(detected.kind, findings, detected.items, len(sizes), {"data": dict(detected.data)})
+    if detected.guessed:
+        proposal.reasons["data.levels" if "levels" in detected.data else "data.root"] = detected.guessed
     if detected.kind == "table" and "root" in detected.data:
-        whys["root"] = "the paths start where trivet is started, not at the table"
-    data = [ProposedSetting(key, value, whys.get(key, "")) for key, value in detected.data.items()]
-    data += _level(detected) + _split(detected, sizes)
-    if detected.kind == "texts":
-        data += _encoder(encoder)
+        proposal.reasons["data.root"] = "the paths start where trivet is started, not at the table"
+    if len(detected.levels) > 1:
+        others = [name for name in detected.levels if name != detected.main]
+        verb = "is" if len(others) == 1 else "are"
+        why = f"trained on; {', '.join(others)} {verb} evaluated too, without being trained on"
+        proposal.put("data", {"level": detected.main}, why)
+    split, why = _split(detected, sizes)
+    proposal.put("data", {"split": split}, why)
     if detected.images is not None:
-        sections, splits = _image_sections(detected, detected.images, data)
+        splits = _propose_for_images(proposal, detected, detected.images)
     else:
-        sections, splits = _vector_sections(detected, data, data_root)
+        if detected.kind == "texts":
+            _put_encoder(proposal, encoder)
+        splits = _propose_for_vectors(proposal, data_root)
         findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
-    settings = RunConfig.parse(
-        {name: {e.key: e.value for e in entries} for name, entries in sections.items()}, source="init"
-    )
+    _put_loss_for_singles(proposal, splits)
+    settings = RunConfig.parse(proposal.values, source="init")
     check_before_data(settings)
     check_levels(settings, splits.train.labels)
     make_batches(settings, splits.train, splits.level)
-    return Proposal(detected.kind, findings, sections, detected.items, len(sizes))
+    return proposal
 
 
 def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | None) -> None:
@@ -152,11 +154,11 @@ def as_text(proposal: Proposal, path: Path, output: Path, schema: Path | None) -
         lines += _comment(finding, first="#   ")
     lines += ["#", *_comment(f"Paths are relative to the folder that trivet is started in. All settings: {DOCS}."), ""]
     lines += ["seed = 0"]
-    for name, entries in proposal.sections.items():
+    for name, values in proposal.values.items():
         lines += ["", f"[{name}]"]
-        for entry in entries:
-            line = f"{entry.key} = {as_toml(entry.value)}"
-            why = printable(entry.why)
+        for key, value in values.items():
+            line = f"{key} = {as_toml(value)}"
+            why = printable(proposal.reasons.get(f"{name}.{key}", ""))
             if why and len(line) + len(why) + 4 <= WIDTH:
                 lines.append(f"{line}  # {why}")
             else:
@@ -186,7 +188,7 @@ def _comment(text: str, first: str = "# ") -> list[str]:
 
 
 def _kind_name(detected: DetectedData) -> str:
-    return {"folder": "images", "table": "images", "vectors": "vectors", "texts": "texts"}[detected.kind]
+    return detected.kind if detected.images is None else "images"
 
 
 def _findings(detected: DetectedData, path: Path) -> list[str]:
@@ -234,45 +236,27 @@ def _image_findings(detected: DetectedData, images: Images) -> list[str]:
     return findings
 
 
-def _level(detected: DetectedData) -> list[ProposedSetting]:
-    """The level trained on, where there are several."""
-    if len(detected.levels) == 1:
-        return []
-    others = [name for name in detected.levels if name != detected.main]
-    why = (
-        f"trained on; {', '.join(others)} {'is' if len(others) == 1 else 'are'} evaluated too, without being trained on"
-    )
-    return [ProposedSetting("level", detected.main, why)]
-
-
-def _split(detected: DetectedData, sizes: np.ndarray) -> list[ProposedSetting]:
+def _split(detected: DetectedData, sizes: np.ndarray) -> tuple[str, str]:
     """Split of the items, and why; `sizes` of the classes of the level trained on."""
     if detected.divided:
         where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "the column split says"
-        return [ProposedSetting("split", "auto", f"{where} what is trained on")]
+        return "auto", f"{where} what is trained on"
     finest = detected.sizes(list(detected.levels)[-1])
     if len(sizes) < FEW_CLASSES and finest[-1] >= 4:
-        return [
-            ProposedSetting(
-                "split", "in-class", f"{len(sizes)} classes are too few to hold some out: items of each are"
-            )
-        ]
+        return "in-class", f"{len(sizes)} classes are too few to hold some out: items of each are"
     why = 'half of the classes are never trained on, as new classes are the test of an embedding; else "in-class"'
-    return [ProposedSetting("split", "class-disjoint", why)]
+    return "class-disjoint", why
 
 
-def _encoder(encoder: str | None) -> list[ProposedSetting]:
-    """Encoder of texts."""
+def _put_encoder(proposal: Proposal, encoder: str | None) -> None:
+    """The encoder of texts that was asked for, else one that is at hand."""
     if encoder is not None:
-        return [ProposedSetting("encoder", encoder)]
+        proposal.put("data", {"encoder": encoder})
+        return
     at_hand = next((name for name in ENCODERS if installed("sentence_transformers") and _cached(name)), None)
     if at_hand is not None:
-        return [
-            ProposedSetting(
-                "encoder", at_hand, "is on this machine; without it, character n-grams, which know no meaning"
-            )
-        ]
-    return []
+        why = "is on this machine; without it, character n-grams, which know no meaning"
+        proposal.put("data", {"encoder": at_hand}, why)
 
 
 def _cached(repository: str) -> bool:
@@ -284,210 +268,151 @@ def _cached(repository: str) -> bool:
     return isinstance(try_to_load_from_cache(repository, WEIGHTS), str)
 
 
-Sections = dict[str, list[ProposedSetting]]
-
-
-def _vector_sections(
-    detected: DetectedData, data: list[ProposedSetting], data_root: Path | None
-) -> tuple[Sections, Splits]:
+def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
     """A head, as `trivet train --vectors` makes it, on vectors or those of texts."""
-    data_values = {setting.key: setting.value for setting in data}
-    splits = load(DataConfig.parse(data_values, source="data"), data_root)
-    values = suited({"data": data_values}, splits)
-    folds = values["data"].get("folds")
+    data = proposal.values["data"]
+    splits = load(DataConfig.parse(data, source="data"), data_root)
+    values = suited({"data": data}, splits)
+    folds = values.pop("data").get("folds")
     if folds is not None:
         splits = hold_out_fold(splits, folds, 0)
-        data = [
-            *data,
-            ProposedSetting(
-                "folds", folds, f"one of {folds} folds of the training classes is held out, to choose the step by"
-            ),
-        ]
-    counts = usable = _counts(splits)
-    if detected.kind == "texts":  # of which a batch holds no two that are equal
+        why = f"one of {folds} folds of the training classes is held out, to choose the step by"
+        proposal.put("data", {"folds": folds}, why)
+    usable = _counts(splits)
+    if proposal.kind == "texts":  # of which a batch holds no two that are equal
         labels = splits.train.labels[splits.level]
-        usable = np.unique(
-            labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)], return_counts=True
-        )[1]
+        rows = with_positive(distinct_texts(splits.train, splits.level).rows, labels)
+        usable = np.unique(labels[rows], return_counts=True)[1]
     if len(usable) < 2:
         raise ValueError(
             f"batches need at least two training classes, of texts with two that differ: got {len(usable)} in "
             f"{splits.level!r}; add items or name another column with --labels."
         )
-    model, loss = values["model"], values["loss"]
     raw = "the vectors themselves"
-    if detected.kind == "texts" and "encoder" not in data_values:
+    if proposal.kind == "texts" and "encoder" not in data:
         raw = 'vectors of character n-grams: --encoder or model.name = "text:FOLDER" know meaning, see docs/texts.md'
-    sections: Sections = {
-        "data": data,
-        "model": [
-            ProposedSetting("name", model["name"], f"a linear head that begins as {raw}"),
-            ProposedSetting(
-                "embedding_dim", model["embedding_dim"], "as long as the vectors; fewer begin as their projection"
-            ),
-        ],
-        "batch": _batch(usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, holdout=folds is not None),
-        "loss": [ProposedSetting(key, value) for key, value in loss.items()],
-        "training": [ProposedSetting(key, value) for key, value in values["training"].items()],
-        "evaluation": [ProposedSetting(key, value) for key, value in values["evaluation"].items()],
-        "choosing": [ProposedSetting(key, value) for key, value in values.get("choosing", {}).items()],
-    }
-    sections["loss"][0] = ProposedSetting(
-        "name", loss["name"], "this and the rest were chosen on CLINC150, BANKING77 and CUB"
-    )
-    sections["training"][0] = ProposedSetting(
-        "steps", values["training"]["steps"], "a minute; the step kept is the best of them"
-    )
-    if sections["choosing"]:
-        sections["choosing"][0] = ProposedSetting(
-            "keep", "best", "the vectors as they are, if no step is better beyond doubt"
-        )
-    else:
-        del sections["choosing"]
-        sections["training"][0] = ProposedSetting(
-            "steps", values["training"]["steps"], "too few classes to choose the best by"
-        )
-    return _singles(sections, counts, splits.level), splits
+    proposal.put("model", values["model"], f"a linear head that begins as {raw}")
+    proposal.reasons["model.embedding_dim"] = "as long as the vectors; fewer begin as their projection"
+    _put_batch(proposal, usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, holdout=folds is not None)
+    proposal.put("loss", values["loss"], "this and the rest were chosen on CLINC150, BANKING77 and CUB")
+    steps = "a minute; the step kept is the best of them"
+    if "choosing" not in values:
+        steps = "too few classes to choose the best by"
+    proposal.put("training", values["training"], steps)
+    proposal.put("evaluation", values["evaluation"])
+    if "choosing" in values:
+        proposal.put("choosing", values["choosing"], "the vectors as they are, if no step is better beyond doubt")
+    return splits
 
 
-def _image_sections(detected: DetectedData, images: Images, data: list[ProposedSetting]) -> tuple[Sections, Splits]:
+def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Images) -> Splits:
     """A pretrained network where one is at hand, else a small one."""
     assert detected.listing is not None
     backbone = None if images.grey else next((name for name in BACKBONES if _cached(f"timm/{name}")), None)
-    data = [*data, *_image_settings(detected, images, backbone)]
-    values = {setting.key: setting.value for setting in data}
-    config = DataConfig.parse(values, source="data")
+    _put_images(proposal, images, backbone)
+    config = DataConfig.parse(proposal.values["data"], source="data")
     assert isinstance(config, ImageFilesConfig)
     readable = None
     if images.num_decoded == detected.items:
         readable = np.setdiff1d(np.arange(detected.items), list(images.broken))
     splits = split_listing(config, detected.listing, readable)
-    choosable = any(name in splits.evaluation for name in SPLITS)
+    choosable, folds = any(name in splits.evaluation for name in SPLITS), False
     if not choosable and len(_counts(splits)) >= CHOOSABLE:
         splits = hold_out_fold(splits, FOLDS, 0)
         why = "a quarter of the training classes is held out, to choose the step by"
-        data, choosable = [*data, ProposedSetting("folds", FOLDS, why)], True
+        proposal.put("data", {"folds": FOLDS}, why)
+        choosable = folds = True
     counts = _counts(splits)
     coarse = splits.level != list(detected.levels)[-1]
-    sections: Sections = {"data": data, "model": _network(detected, images, backbone, values["image_size"])}
-    samples = EASY if coarse else max(2, min(USUAL, int(np.median(counts))))
-    sections["batch"] = _batch(counts, samples, BATCH, holdout=any(entry.key == "folds" for entry in data))
+    _put_network(proposal, backbone)
+    _put_batch(proposal, counts, EASY if coarse else max(2, min(USUAL, int(np.median(counts)))), BATCH, holdout=folds)
     if coarse:
+        proposal.put("loss", {"name": "triplet"})
         why = "finer classes lie in one: each item is pulled to its nearest of the class alone, so that they stay apart"
-        sections["loss"] = [
-            ProposedSetting("name", "triplet"),
-            ProposedSetting("positives", "easy", why),
-            ProposedSetting("negatives", "semihard"),
-            ProposedSetting("margin", 0.2),
-        ]
+        proposal.put("loss", {"positives": "easy", "negatives": "semihard", "margin": 0.2}, why)
     else:
         why = 'among the best on four data sets; positives = "easy" if a class holds several kinds'
-        sections["loss"] = [ProposedSetting("name", "multi-similarity", why), ProposedSetting("threshold", 0.5)]
-    size = math.prod(setting.value for setting in sections["batch"])
-    sections["training"] = _training(len(splits.train), size, tuned=backbone is not None)
-    steps = int(sections["training"][0].value)
-    sections["evaluation"] = [
-        ProposedSetting("every", max(1, steps // 10), "steps between two looks at items held out")
-    ]
+        proposal.put("loss", {"name": "multi-similarity", "threshold": 0.5}, why)
+    _put_training(proposal, len(splits.train), tuned=backbone is not None)
+    every = max(1, proposal.values["training"]["steps"] // 10)
+    proposal.put("evaluation", {"every": every}, "steps between two looks at items held out")
     tested = max(len(np.unique(list(dataset.labels.values())[-1])) for dataset in splits.evaluation.values())
     if tested > MANY_CLASSES:
-        sections["evaluation"].append(
-            ProposedSetting("nmi_plus", 2, f"clusters per class; more take long with {tested:,}")
-        )
+        proposal.put("evaluation", {"nmi_plus": 2}, f"clusters per class; more take long with {tested:,}")
     if choosable:
-        sections["choosing"] = [
-            ProposedSetting("keep", "best", "the best step; the start, if none is better beyond doubt")
-        ]
-    return _singles(sections, counts, splits.level), splits
+        proposal.put("choosing", {"keep": "best"}, "the best step; the start, if none is better beyond doubt")
+    return splits
 
 
-def _image_settings(detected: DetectedData, images: Images, backbone: str | None) -> list[ProposedSetting]:
+def _put_images(proposal: Proposal, images: Images, backbone: str | None) -> None:
     """Size, colours and changes of the images."""
     sides = np.median(images.sides, axis=0)
     most = SIDE if backbone is None else TUNED_SIDES[torch.cuda.is_available()]
     short = int(min(most, max(8, sides.min())))
     size: int | list[int] = short
+    why = "larger ones show more and take longer" if sides.min() > short else "as the images have"
     ratio = float(sides[0] / sides[1])
     if max(ratio, 1 / ratio) >= LONG:
         long = 8 * round(short * min(3.0, max(ratio, 1 / ratio)) / 8)
         size = [long, short] if ratio > 1 else [short, long]
-    larger = sides.min() > short
-    entries = [
-        ProposedSetting("image_size", size, "larger ones show more and take longer" if larger else "as the images have")
-    ]
-    if isinstance(size, list):
-        entries[0] = ProposedSetting(
-            "image_size",
-            size,
-            "height and width, as most images are so much longer than wide"
-            if ratio > 1
-            else "height and width, as most images are so much wider than high",
-        )
+        shape = "longer than wide" if ratio > 1 else "wider than high"
+        why = f"height and width, as most images are so much {shape}"
+    proposal.put("data", {"image_size": size}, why)
     if images.grey:
-        entries += [ProposedSetting("channels", 1, "no image that was looked at has colours")]
-        entries += [
-            ProposedSetting("augment", "none", '"crop-flip" shifts and mirrors images: not for letters or digits')
-        ]
+        proposal.put("data", {"channels": 1}, "no image that was looked at has colours")
+        why = '"crop-flip" shifts and mirrors images: not for letters or digits'
+        proposal.put("data", {"augment": "none"}, why)
     else:
-        entries += [
-            ProposedSetting(
-                "augment", "crop-flip", 'shifts and mirrors images: "none" for letters, or where sides matter'
-            )
-        ]
+        why = 'shifts and mirrors images: "none" for letters, or where sides matter'
+        proposal.put("data", {"augment": "crop-flip"}, why)
     share = len(images.broken) / images.num_decoded
     if share > 0.005:
         why = f"{100 * share:.1f} % of those looked at cannot be read; above this share a run stops"
-        entries.append(ProposedSetting("allow_corrupt", min(1.0, math.ceil(200 * share) / 100), why))
-    return entries
+        proposal.put("data", {"allow_corrupt": min(1.0, math.ceil(200 * share) / 100)}, why)
 
 
-def _network(
-    detected: DetectedData, images: Images, backbone: str | None, size: int | list[int]
-) -> list[ProposedSetting]:
+def _put_network(proposal: Proposal, backbone: str | None) -> None:
     """The network and the length of an embedding."""
     if backbone is not None:
-        return [
-            ProposedSetting("name", f"{TIMM}{backbone}", "its weights are on this machine"),
-            ProposedSetting("pretrained", True),
-            ProposedSetting("embedding_dim", 128),
-        ]
-    side = size if isinstance(size, int) else min(size)
+        values = {"name": f"{TIMM}{backbone}", "pretrained": True, "embedding_dim": 128}
+        proposal.put("model", values, "its weights are on this machine")
+        return
+    side = np.min(proposal.values["data"]["image_size"])
     name = "mlp" if side < 8 else "conv2" if side < 16 else "conv3" if side <= 32 else "conv4"
     why = (
         f'from nothing. Pretrained is nearly always better, at {TUNED_SIDES[0]} pixels or more: "{TIMM}{BACKBONES[0]}" '
         "with pretrained = true downloads its weights once, weights = FILE has them: docs/networks.md"
     )
-    return [ProposedSetting("name", name, why), ProposedSetting("embedding_dim", 64)]
+    proposal.put("model", {"name": name, "embedding_dim": 64}, why)
 
 
-def _batch(counts: np.ndarray, samples: int, most: int, *, holdout: bool) -> list[ProposedSetting]:
+def _put_batch(proposal: Proposal, counts: np.ndarray, samples: int, most: int, *, holdout: bool) -> None:
     """Classes and samples of a batch from the sizes of the training classes, less those that are held out."""
     classes = max(2, min(len(counts), most // samples))
     of = "all" if classes == len(counts) else f"of {len(counts):,}"
     less = " less those held out" if holdout else ""
     what = f"{of} training classes{less}; {classes * samples} items are compared with each other"
+    proposal.put("batch", {"num_classes": classes}, what)
     why = f"a median class has {np.median(counts):,.0f}; a smaller one gives all it has"
-    return [ProposedSetting("num_classes", classes, what), ProposedSetting("samples_per_class", samples, why)]
+    proposal.put("batch", {"samples_per_class": samples}, why)
 
 
-def _training(items: int, batch: int, *, tuned: bool) -> list[ProposedSetting]:
+def _put_training(proposal: Proposal, items: int, *, tuned: bool) -> None:
     """Steps by the number of items, and the optimiser."""
+    batch = math.prod(proposal.values["batch"].values())
     wanted = (TUNED_PASSES if tuned else PASSES) * items / batch
     steps = int(min(MOST_STEPS, max(LEAST_STEPS, round(wanted, -2))))
     passes = steps * batch / items
     why = f"each item is seen about {passes:,.0f} times: a first guess; the curves of the report say if more would help"
     if passes < 1:
         why = f"{100 * passes:.0f} % of the items are seen: a first look; train longer if it helps"
-    entries = [ProposedSetting("steps", steps, why)]
+    proposal.put("training", {"steps": steps}, why)
     if tuned:
-        return [
-            *entries,
-            ProposedSetting("optimizer", "adamw"),
-            ProposedSetting("learning_rate", 3e-5, "a backbone loses what it knows at larger ones"),
-            ProposedSetting("weight_decay", 1e-4),
-            ProposedSetting("schedule", "cosine"),
-        ]
-    return [*entries, ProposedSetting("learning_rate", 1e-3)]
+        proposal.put("training", {"optimizer": "adamw"})
+        rate = {"learning_rate": 3e-5, "weight_decay": 1e-4, "schedule": "cosine"}
+        proposal.put("training", rate, "a backbone loses what it knows at larger ones")
+    else:
+        proposal.put("training", {"learning_rate": 1e-3})
 
 
 def _counts(splits: Splits) -> np.ndarray:
@@ -496,13 +421,15 @@ def _counts(splits: Splits) -> np.ndarray:
     return counts[counts > 0]
 
 
-def _singles(sections: Sections, counts: np.ndarray, level: str) -> Sections:
-    """With a loss that needs no positive, where a training class has a single item."""
+def _put_loss_for_singles(proposal: Proposal, splits: Splits) -> None:
+    """Take a loss that needs no positive, where a training class has a single item."""
+    counts = _counts(splits)
     single = int((counts == 1).sum())
-    if not single:
-        return sections
-    why = (
-        f"{single:,} of {len(counts):,} training classes of {level} have one item, so no positive: this loss compares "
-        "items with a proxy per class. Without these items, take triplet"
-    )
-    return sections | {"loss": [ProposedSetting("name", "proxy-nca", why)]}
+    if single:
+        why = (
+            f"{single:,} of {len(counts):,} training classes of {splits.level} have one item, so no positive: this "
+            "loss compares items with a proxy per class. Without these items, take triplet"
+        )
+        proposal.values["loss"] = {"name": "proxy-nca"}
+        proposal.reasons = {key: reason for key, reason in proposal.reasons.items() if not key.startswith("loss.")}
+        proposal.reasons["loss.name"] = why
