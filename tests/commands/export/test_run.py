@@ -83,10 +83,10 @@ PRINT = "import json; print(json.dumps(np.asarray(embeddings).tolist()))"
 def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, images: Path, tmp_path: Path) -> None:
     needs(to)
     made = export.export_run(images, to, tmp_path / "out")
-    assert made["largest_difference"] < 1e-5
-    assert made["note"] is None
-    assert "items of unseen: the largest difference" in made["checked"]
-    assert sorted(made["files"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made.largest_difference < 1e-5
+    assert made.note is None
+    assert "items of unseen: the largest difference" in made.checked
+    assert sorted(made.files) == sorted(path.name for path in (tmp_path / "out").iterdir())
     card = (tmp_path / "out" / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     photo = tmp_path / "out" / "photo.jpg"
@@ -103,7 +103,7 @@ def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, i
 @pytest.mark.parametrize("to", GRAPHS)
 def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, texts: Path, tmp_path: Path) -> None:
     needs(to)
-    assert export.export_run(texts, to, tmp_path / "out")["largest_difference"] < 1e-5
+    assert export.export_run(texts, to, tmp_path / "out").largest_difference < 1e-5
     if to == "torch-export":
         return  # a process that loads torch takes seconds, and one test does so
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
@@ -136,11 +136,11 @@ def test_sentence_transformers_embed_as_the_network(pooling: str, head: str, tmp
 
 def test_a_run_of_texts_becomes_a_folder_of_sentence_transformers(texts: Path, tmp_path: Path) -> None:
     made = export.export_run(texts, "sentence-transformers", tmp_path / "out")
-    assert {"modules.json", "2_Dense/model.safetensors", "1_Pooling/config.json"} <= set(made["files"])
+    assert {"modules.json", "2_Dense/model.safetensors", "1_Pooling/config.json"} <= set(made.files)
     if export.installed("sentence_transformers"):
-        assert made["largest_difference"] < 1e-5
+        assert made.largest_difference < 1e-5
     else:
-        assert made["checked"].startswith("Not checked, because sentence-transformers is not installed")
+        assert made.checked.startswith("Not checked, because sentence-transformers is not installed")
     export.export_run(texts, "sentence-transformers", tmp_path / "out", force=True)
 
 
@@ -191,9 +191,9 @@ def test_without_its_data_a_run_is_checked_on_random_inputs(
 
     monkeypatch.setattr(export, "load_splits", gone)
     made = export.export_run(images, "torch-export", tmp_path / "out")
-    assert made["note"] == "the data of the run cannot be read (no such folder)"
-    assert "on 64 random inputs" in made["checked"]
-    assert made["largest_difference"] < 1e-5
+    assert made.note == "the data of the run cannot be read (no such folder)"
+    assert "on 64 random inputs" in made.checked
+    assert made.largest_difference < 1e-5
 
 
 def test_what_the_run_kept_is_compared_not_what_its_model_gives_now(images: Path, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from trivet.collapse import Forecast
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.commands.train.pre_run_forecast import foresee
-from trivet.commands.train.preventions import preventions
+from trivet.commands.train.pre_run_forecast import foresee, preventions
 from trivet.commands.train.run import resume, train
 from trivet.datasets import load
 from trivet.models import load_model

@@ -39,10 +39,10 @@ def export(
             echo(f"trivet: {error}", err=True)
             return 1
     if json:
-        print_json(made)
+        print_json(made.as_json())
         return 0
-    echo(f"{', '.join(made['files'])} in {output}")
-    if made["note"]:
-        echo(f"Note: {made['note']}; random inputs stood for them.")
-    echo(made["checked"])
+    echo(f"{', '.join(made.files)} in {output}")
+    if made.note:
+        echo(f"Note: {made.note}; random inputs stood for them.")
+    echo(made.checked)
     return 0

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import trivet
 from trivet.commands.export.card import model_card
+from trivet.commands.export.record import ExportedModel, Form, Preparation
 from trivet.commands.export.snippets import snippet
 from trivet.io.atomic_files import atomic_folder
 from trivet.io.image_file import Frame
@@ -38,11 +39,9 @@ from trivet.models.text_network import ARCHITECTURE, TOKENIZER
 from trivet.runtime.extras import installed, load
 from trivet.runtime.progress import announce, reporter
 from trivet.training.components import load_splits
-from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
 
-Form = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
 ONNX, TORCH, CARD, PREPROCESSING = "model.onnx", "model.pt2", "README.md", "preprocessing.json"
 NAMES = frozenset(
     (
@@ -82,7 +81,7 @@ class Sample:
 
 def export_run(
     path: Path, to: Form, output: Path, *, force: bool = False, data_root: Path | None = None
-) -> dict[str, Any]:
+) -> ExportedModel:
     """Write the model of a run as a folder of another form, with a card; returns what was written and how it differs.
 
     Up to 64 items of the main evaluation split are embedded by what was written, in batches of 1, of 2 and of the rest,
@@ -100,7 +99,7 @@ def export_run(
     config, record, model = run.config(), run.record(), trained_model(run)
     model.resize = getattr(config.data, "resize", None)
     _check_form(to, model, run)
-    sample = _sample(run, config, model, data_root)
+    sample = _sample(run, model, data_root)
     with atomic_folder(output, NAMES, mark=PREPROCESSING, what="an exported model", force=force) as folder:
         checked, worst = _written(to, model, config.model, sample, folder)
         if worst is not None and not worst <= TOLERANCE:
@@ -109,8 +108,9 @@ def export_run(
                 f"{TOLERANCE:g}, on {sample.of}; nothing was written. Try another --to, or evaluate the run again."
             )
         preparation = preprocessing(to, model)
-        (folder / PREPROCESSING).write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")
-        use = snippet(to, preparation, config.model.name)
+        described = json.dumps(preparation.as_json(unset=False), indent=2)
+        (folder / PREPROCESSING).write_text(described + "\n", encoding="utf-8")
+        use = snippet(preparation, config.model.name)
         card = model_card(record, title=run.name, use=use, checked=checked)
         (folder / CARD).write_text(card, encoding="utf-8")
         files = {
@@ -118,17 +118,17 @@ def export_run(
             for file in sorted(folder.rglob("*"))
             if file.is_file()
         }
-    return {
-        "run": str(path),
-        "to": to,
-        "output": str(output),
-        "files": files,
-        "checked": checked,
-        "items": len(sample.expected),
-        "largest_difference": worst,
-        "tolerance": TOLERANCE,
-        "note": sample.note,
-    }
+    return ExportedModel(
+        run=str(path),
+        to=to,
+        output=str(output),
+        files=files,
+        checked=checked,
+        items=len(sample.expected),
+        largest_difference=worst,
+        tolerance=TOLERANCE,
+        note=sample.note,
+    )
 
 
 def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
@@ -179,11 +179,11 @@ def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, fol
     return checked, worst
 
 
-def _sample(run: RunFolder, config: RunConfig, model: Embedder, data_root: Path | None) -> Sample:
+def _sample(run: RunFolder, model: Embedder, data_root: Path | None) -> Sample:
     """Items of the main evaluation split with their embeddings, or random ones where the data cannot be read."""
     tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
     try:
-        splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        splits = load_splits(run.config(), data_root, reporter("reading images"), tokenize=tokenize)
         split = next(iter(splits.evaluation), "train")
         dataset = splits.evaluation.get(split, splits.train)
         if dataset.inputs.shape != model.input_shape:
@@ -254,44 +254,47 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
         ) from None
 
 
-def preprocessing(to: Form, model: Embedder) -> dict[str, Any]:
+def preprocessing(to: Form, model: Embedder) -> Preparation:
     """Description of the inputs and outputs of an exported model, and of how inputs are prepared."""
-    about: dict[str, Any] = {"trivet": trivet.__version__, "form": to}
+    inputs = torch.zeros(1, *model.input_shape)
     if isinstance(model, TextEmbedder):
-        about |= {
-            "kind": "texts",
-            "inputs": {"input_ids": "int64 (batch, length)", "attention_mask": "int64 (batch, length), 1 for a token"},
-            "prefix": model.tokenizer.prefix,
-            "tokenizer": TOKENIZER,
-            "max_tokens": model.tokenizer.max_tokens,
-            "padding_id": model.encoder.pad_token_id,
-        }
+        about = Preparation(
+            trivet=trivet.__version__,
+            form=to,
+            kind="texts",
+            inputs={"input_ids": "int64 (batch, length)", "attention_mask": "int64 (batch, length), 1 for a token"},
+            prefix=model.tokenizer.prefix,
+            tokenizer=TOKENIZER,
+            max_tokens=model.tokenizer.max_tokens,
+            padding_id=model.encoder.pad_token_id,
+        )
+        inputs = torch.zeros(1, 1, dtype=torch.int64)
     elif len(model.input_shape) == 3:
         frame = Frame.of(model.input_shape, model.resize)
-        about |= {
-            "kind": "images",
-            "inputs": {"images": f"float32 (batch, {', '.join(map(str, frame.shape))}) from 0 to 1"},
-            "colours": "RGB" if frame.channels == 3 else "L",
-            "resize_to_cover": list(frame.cover),
-            "centre_crop": list(frame.size),
-            "interpolation": "bicubic",
-            "steps": [
+        about = Preparation(
+            trivet=trivet.__version__,
+            form=to,
+            kind="images",
+            inputs={"images": f"float32 (batch, {', '.join(map(str, frame.shape))}) from 0 to 1"},
+            colours="RGB" if frame.channels == 3 else "L",
+            resize_to_cover=list(frame.cover),
+            centre_crop=list(frame.size),
+            interpolation="bicubic",
+            steps=[
                 "turn upright as EXIF says; put what is transparent on white",
                 f"convert to {'RGB' if frame.channels == 3 else 'grey'}",
                 f"resize to cover height and width {list(frame.cover)} and cut the centre of that size",
                 f"cut the centre of height and width {list(frame.size)}",
                 "divide by 255",
             ],
-            "normalisation": "in the network",
-        }
+            normalisation="in the network",
+        )
     else:
-        kind = "vectors" if len(model.input_shape) == 1 else "inputs"
+        kind: Literal["vectors", "inputs"] = "vectors" if len(model.input_shape) == 1 else "inputs"
         shape = ", ".join(map(str, model.input_shape))
-        about |= {"kind": kind, "inputs": {kind: f"float32 (batch, {shape}), as in training"}}
+        described: dict[str, str] = {kind: f"float32 (batch, {shape}), as in training"}
+        about = Preparation(trivet=trivet.__version__, form=to, kind=kind, inputs=described)
     with torch.no_grad():
-        width = model(torch.zeros(1, 1, dtype=torch.int64) if about["kind"] == "texts" else _zeros(model)).shape[1]
-    return about | {"outputs": {OUTPUT: f"float32 (batch, {width})"}, "unit_length": model.normalize}
-
-
-def _zeros(model: Embedder) -> Tensor:
-    return torch.zeros(1, *model.input_shape)
+        about.outputs = {OUTPUT: f"float32 (batch, {model(inputs).shape[1]})"}
+    about.unit_length = model.normalize
+    return about

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from trivet.commands.export.record import Preparation
 
 IMAGES = """def pixels(file):
     image = Image.open(file)
@@ -49,15 +48,9 @@ READERS = {  # kind -> what more is installed, and imported
 ITEMS = {"images": '["photo.jpg"]', "texts": '["a text", "another one"]', "vectors": "vectors"}
 
 
-def snippet(to: str, preparation: Mapping[str, Any], network: str) -> str:
-    """Markdown: what is needed, and a program.
-
-    Args:
-        to: the form, see `trivet.commands.export.run.Form`.
-        preparation: what `preprocessing` returned.
-        network: its name in the settings.
-    """
-    kind, names = preparation["kind"], list(preparation["inputs"])
+def snippet(preparation: Preparation, network: str) -> str:
+    """Markdown: what is needed, and a program; the network by its name in the settings."""
+    to, kind, names = preparation.form, preparation.kind, list(preparation.inputs)
     if to == "safetensors":
         more = LIBRARIES.get(network.partition(":")[0], "")
         return _block(f"pip install 'trivet[use]'{more}", LOADED.format(items=ITEMS.get(kind, "inputs")))
@@ -74,13 +67,13 @@ def snippet(to: str, preparation: Mapping[str, Any], network: str) -> str:
     return f"{lines}\n\nWhat happens before the network is in `preprocessing.json`, too."
 
 
-def _images(preparation: Mapping[str, Any]) -> str:
-    (high, wide), (height, width) = preparation["resize_to_cover"], preparation["centre_crop"]
+def _images(preparation: Preparation) -> str:
+    (high, wide), (height, width) = preparation.resize_to_cover, preparation.centre_crop
     top, left = (high - height) // 2, (wide - width) // 2
     return IMAGES.format(
         draft=2 * max(high, wide),
-        colours=preparation["colours"],
-        channels=3 if preparation["colours"] == "RGB" else 1,
+        colours=preparation.colours,
+        channels=3 if preparation.colours == "RGB" else 1,
         high=high,
         wide=wide,
         left=left,
@@ -92,12 +85,12 @@ def _images(preparation: Mapping[str, Any]) -> str:
     )
 
 
-def _texts(preparation: Mapping[str, Any]) -> str:
-    return TEXTS.format_map(preparation)
+def _texts(preparation: Preparation) -> str:
+    return TEXTS.format_map(dict(preparation))
 
 
-def _others(preparation: Mapping[str, Any]) -> str:
-    ((name, description),) = preparation["inputs"].items()
+def _others(preparation: Preparation) -> str:
+    ((name, description),) = preparation.inputs.items()
     return OTHERS.format(
         name=name, batch=description[description.index("(") + 1 : description.index(")")].replace("batch", "2")
     )
