@@ -367,18 +367,18 @@ def test_loss_record_is_what_is_logged(finished: Path) -> None:
 def test_cross_validation_trains_once_for_each_fold_and_says_what_they_say_together(tmp_path: Path) -> None:
     settings = config(data={"level": "digit", "augment": "none"}, training={"steps": 2})
     result = cross_validate(settings, tmp_path / "runs", 2)
-    assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+    assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result.as_json(unset=False)
     records = [json.loads((tmp_path / "runs" / f"fold-{fold}" / "record.json").read_text()) for fold in range(2)]
     assert [record["settings"]["data"]["fold"] for record in records] == [0, 1]
     values = [record["evaluation"]["validation"][0]["levels"]["digit"]["map@r"] for record in records]
-    found = result["evaluation"]["digit"]["map@r"]
+    found = result.evaluation["digit"]["map@r"]
     mean, interval = across_folds(values)
-    assert found == {"mean": mean, "interval": [interval.low, interval.high], "values": values}
+    assert (found.mean, found.interval, found.values) == (mean, [interval.low, interval.high], values)
     for force, said in ((False, "--resume"), (True, "num_classes = 40 needs")):
         too_many = settings.model_copy(update={"batch": settings.batch.model_copy(update={"num_classes": 40})})
         with pytest.raises(ValueError, match=said):
             cross_validate(too_many if force else settings, tmp_path / "runs", 2, force=force)
-        assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result
+        assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result.as_json(unset=False)
     with pytest.raises(ValueError, match="num_classes = 40 needs"):
         cross_validate(too_many, tmp_path / "others", 2)
     assert not (tmp_path / "others").exists()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trivet.commands.train.outcome import share_of
+from trivet.commands.train.record import FoldsRecord, OverFolds
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
+from trivet.reports.shared_records import Levels
 from trivet.training.components import check_before_data
 from trivet.training.config import RunConfig, resolved
 from trivet.training.run_folder import CONFIG, DECISIONS, FOLDS, FOLDS_CONFIG, RunFolder
@@ -32,7 +35,7 @@ def cross_validate(
     force: bool = False,
     command: str = "",
     progress: bool = False,
-) -> dict[str, Any]:
+) -> FoldsRecord:
     """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
 
     The runs are `path/fold-0`, ..., the settings of all `path/folds.toml`; what they say together is returned and
@@ -41,11 +44,6 @@ def cross_validate(
     Args:
         folds: at least 2.
         data_root, force, command, progress: as in `train`.
-
-    Returns:
-        {"folds": k, "runs": [PATH], "status": "finished", "interrupted" or "stopped", "evaluation": {LEVEL: {MEASURE:
-        {"mean", "interval" (Student-t, 95 %), "values"}}}}; without "evaluation" where a run did not finish, and with
-        the event that "stopped_by" it where the guard stopped one.
 
     Raises:
         ValueError, OSError: as `train`.
@@ -79,7 +77,7 @@ def cross_validate(
 
 def resume_folds(
     path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False
-) -> dict[str, Any]:
+) -> FoldsRecord:
     """Go on with a cross-validation: finished runs stay, one that was stopped goes on, those that lack are made.
 
     The result is that of a cross-validation never stopped; see `cross_validate`.
@@ -92,11 +90,11 @@ def resume_folds(
         return _train_all(path, data_root=data_root, command=command, progress=progress)
 
 
-def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bool) -> dict[str, Any]:
+def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bool) -> FoldsRecord:
     config = _config(path)
     assert config.data.folds is not None
-    result: dict[str, Any] = {"folds": config.data.folds, "runs": [], "status": "finished"}
-    by_fold: list[dict[str, dict[str, Any]]] = []
+    result = FoldsRecord(folds=config.data.folds, runs=[], status="finished")
+    by_fold: list[Levels] = []
     for fold in range(config.data.folds):
         run = _run(path, fold)
         record = _finished(run)
@@ -105,20 +103,23 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
         elif record is None:
             settings = _with_data(config, fold=fold)
             record = train(settings, run, data_root=data_root, command=command, progress=progress)
-        result["runs"].append(str(run))
+        result.runs.append(str(run))
         if record.status != "finished":
-            why = record.guard.stopped_by
-            return result | {"status": record.status} | ({"stopped_by": why} if why else {})
+            result.status = "stopped" if record.status == "stopped" else "interrupted"
+            if record.guard.stopped_by:
+                result.stopped_by = record.guard.stopped_by
+            return result
         by_fold.append(record.evaluation["validation"][0].levels)
-    result["evaluation"] = {
-        level: {
-            name: _over_folds([levels[level][name] for levels in by_fold])
-            for name in config.evaluation.measures
-            if all(levels[level].get(name) is not None for levels in by_fold)
+    evaluation = {}
+    for level in by_fold[0]:
+        measured = {name: [share_of(levels, level, name) for levels in by_fold] for name in config.evaluation.measures}
+        evaluation[level] = {
+            name: _over_folds(known)
+            for name, values in measured.items()
+            if len(known := [value for value in values if value is not None]) == len(by_fold)
         }
-        for level in by_fold[0]
-    }
-    write_json(path / FOLDS, result)
+    result.evaluation = evaluation
+    write_json(path / FOLDS, result.as_json(unset=False))
     return result
 
 
@@ -149,6 +150,6 @@ def _with_data(config: RunConfig, **changes: Any) -> RunConfig:
     return config.model_copy(update={"data": data})
 
 
-def _over_folds(values: list[float]) -> dict[str, Any]:
+def _over_folds(values: list[float]) -> OverFolds:
     mean, interval = across_folds(values)
-    return {"mean": mean, "interval": interval_json(interval), "values": values}
+    return OverFolds(mean=mean, interval=interval_json(interval), values=list(values))

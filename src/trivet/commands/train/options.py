@@ -17,6 +17,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
 
 if TYPE_CHECKING:
+    from trivet.commands.train.record import FoldsRecord
     from trivet.training.config import RunConfig
 
 
@@ -177,14 +178,14 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
     return settings
 
 
-def _folds_ended(result: dict[str, Any], folder: Path, *, json: bool) -> int:
+def _folds_ended(result: FoldsRecord, folder: Path, *, json: bool) -> int:
     """Print how a cross-validation ended; returns the exit code."""
     if json:
-        print_json(result)
+        print_json(result.as_json(unset=False))
     else:
         print_folds(result)
-    if result["status"] == "finished":
+    if result.status == "finished":
         return 0
-    why = f"the guard stopped {result['runs'][-1]}: {result['stopped_by']}" if "stopped_by" in result else "stopped"
+    why = f"the guard stopped {result.runs[-1]}: {result.stopped_by}" if result.stopped_by else "stopped"
     echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
     return 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trivet.commands.printing import echo, per_cent, print_table, print_text
 
 if TYPE_CHECKING:
+    from trivet.commands.train.record import FoldsRecord
     from trivet.reports.run_record import RunRecord
 
 
@@ -90,16 +91,16 @@ def _events(record: RunRecord) -> list[str]:
     return lines
 
 
-def print_folds(result: dict[str, Any]) -> None:
+def print_folds(result: FoldsRecord) -> None:
     """Print the results of a cross-validation as tables."""
-    for level, measures in result.get("evaluation", {}).items():
+    for level, measures in result.evaluation.items():
         print_table(
-            f"{level}: validation on {result['folds']} folds; per cent",
+            f"{level}: validation on {result.folds} folds; per cent",
             ("measure",),
-            ("mean", "95 %, Student-t", *(f"fold {number}" for number in range(result["folds"]))),
+            ("mean", "95 %, Student-t", *(f"fold {number}" for number in range(result.folds))),
             [
-                (name, per_cent(values["mean"]), per_cent(values["interval"]), *map(per_cent, values["values"]))
-                for name, values in measures.items()
+                (name, per_cent(over.mean), per_cent(over.interval), *map(per_cent, over.values))
+                for name, over in measures.items()
             ],
         )
-    echo("Runs: " + ", ".join(result["runs"]))
+    echo("Runs: " + ", ".join(result.runs))
