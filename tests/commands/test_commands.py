@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from trivet.commands.main import main
-from trivet.commands.train.record import FoldsRecord
+from trivet.commands.train.record import CrossValidation
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -232,7 +232,7 @@ def test_a_cross_validation_is_resumed_as_a_whole(
     Path("runs").mkdir()
     Path("runs/folds.toml").touch()
     ended = {"folds": 2, "runs": ["runs/fold-0"], "status": "interrupted"}
-    monkeypatch.setattr("trivet.commands.train.folds.resume_folds", lambda path, **_: FoldsRecord.read(ended))
+    monkeypatch.setattr("trivet.commands.train.folds.resume_folds", lambda path, **_: CrossValidation.read(ended))
     code, out, err = call("train", "--resume", "runs", "--json", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, json.loads(out)) == (1, ended)
     assert err == "trivet: stopped; continue with trivet train --resume runs\n"

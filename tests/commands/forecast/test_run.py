@@ -15,6 +15,7 @@ from trivet.commands.forecast.run import bound_of, forecast_grid, forecast_run, 
 from trivet.commands.train import run
 from trivet.datasets import load
 from trivet.models import build
+from trivet.reports.forecast_record import ForecastRecord, GridAxes
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
 
@@ -122,7 +123,8 @@ def test_a_probe_takes_a_twentieth_of_the_run_within_limits(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "trivet.commands.forecast.run._forecast", lambda _config, _splits, steps, *_: asked.append(steps) or {}
+        "trivet.commands.forecast.run._forecast",
+        lambda _config, _splits, steps, *_: asked.append(steps) or ForecastRecord(),
     )
     forecast_run(config(training={"steps": whole, "warmup_steps": 0}))
     assert asked == [taken]
@@ -176,7 +178,7 @@ def test_a_grid_holds_the_forecast_of_each_shape_or_why_there_is_none(
     found = forecast_grid(config(), classes=(50, 2), samples=(3, 900), dims=(6,), steps=5)
     told = [one for one in heard if one[0] == "probing"]
     assert list(tmp_path.iterdir()) == []
-    assert found.axes == {"classes": [2, 50], "samples": [3, 900], "dim": [6]}
+    assert found.axes == GridAxes(classes=[2, 50], samples=[3, 900], dim=[6])
     assert found.here == {"classes": 3, "samples": 5, "dim": 4}
     assert (found.steps, found.of) == (5, 14)
     cells = {(cell.classes, cell.samples, cell.dim): cell for cell in found.cells}
@@ -195,7 +197,7 @@ def test_a_grid_holds_the_forecast_of_each_shape_or_why_there_is_none(
 
 def test_an_axis_that_is_not_given_stays_as_it_is() -> None:
     (cell,) = forecast_grid(config(), steps=5).cells
-    assert [cell[axis] for axis in ("classes", "samples", "dim")] == [3, 5, 4]
+    assert (cell.classes, cell.samples, cell.dim) == (3, 5, 4)
     assert cell.forecast == forecast_run(config(), steps=5).forecast
 
 

@@ -10,7 +10,7 @@ Form = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
 
 
 class ExportedModel(Record):
-    """What was written, name of the file -> bytes, and how its embeddings differ from those of the run.
+    """Files that were written, with their bytes, and how their embeddings differ from those of the run.
 
     `note` says why random inputs stood for items of the data; `largest_difference` is None where nothing was checked.
     """

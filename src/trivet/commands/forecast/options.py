@@ -172,7 +172,7 @@ def _print_map(result: ForecastRecord) -> None:
             f"{len(made)}"
         )
     if any(cell.outlook != "unlikely" for _, cell in made):
-        _, best = min(made, key=lambda one: one[0])
+        _, best = min(made, key=lambda pair: pair[0])
         shape = f"batches of {best.classes} x {best.samples}, {best.dim} dimensions"
         print_text(f"Least likely to collapse: {shape}")
     left_out: dict[str, list[str]] = {}

@@ -65,7 +65,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class ForecastContext:
-    """What the template forecast_parts.html shows, without scripts: one run, or maps with all cells as rows."""
+    """Content of the template forecast_parts.html, which needs no scripts: one run, or maps with all cells as rows."""
 
     record: ForecastRecord
     maps: list[HeatMap]

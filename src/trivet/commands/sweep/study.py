@@ -234,7 +234,7 @@ class ClaimedTrial:
             max(values)
             for other in self._study.outcomes()
             if other.state == "complete"
-            and (values := [look.value for look in other.measurements if look.run == run and look.step <= step])
+            and (values := [at.value for at in other.measurements if at.run == run and at.step <= step])
         ]
         if len(others) < STARTUP or best >= median(others):
             return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.commands.train.outcome import share_of
-from trivet.commands.train.record import FoldsRecord, OverFolds
+from trivet.commands.train.record import CrossValidation, OverFolds
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
@@ -35,7 +35,7 @@ def cross_validate(
     force: bool = False,
     command: str = "",
     progress: bool = False,
-) -> FoldsRecord:
+) -> CrossValidation:
     """Train once for each class-disjoint fold of the training classes, and measure each on the fold it has not seen.
 
     The runs are `path/fold-0`, ..., the settings of all `path/folds.toml`; what they say together is returned and
@@ -77,7 +77,7 @@ def cross_validate(
 
 def resume_folds(
     path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False
-) -> FoldsRecord:
+) -> CrossValidation:
     """Go on with a cross-validation: finished runs stay, one that was stopped goes on, those that lack are made.
 
     The result is that of a cross-validation never stopped; see `cross_validate`.
@@ -90,10 +90,10 @@ def resume_folds(
         return _train_all(path, data_root=data_root, command=command, progress=progress)
 
 
-def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bool) -> FoldsRecord:
+def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bool) -> CrossValidation:
     config = _config(path)
     assert config.data.folds is not None
-    result = FoldsRecord(folds=config.data.folds, runs=[], status="finished")
+    result = CrossValidation(folds=config.data.folds, runs=[], status="finished")
     by_fold: list[Levels] = []
     for fold in range(config.data.folds):
         run = _run(path, fold)

@@ -17,7 +17,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
 
 if TYPE_CHECKING:
-    from trivet.commands.train.record import FoldsRecord
+    from trivet.commands.train.record import CrossValidation
     from trivet.training.config import RunConfig
 
 
@@ -178,7 +178,7 @@ def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root
     return settings
 
 
-def _folds_ended(result: FoldsRecord, folder: Path, *, json: bool) -> int:
+def _folds_ended(result: CrossValidation, folder: Path, *, json: bool) -> int:
     """Print how a cross-validation ended; returns the exit code."""
     if json:
         print_json(result.as_json(unset=False))

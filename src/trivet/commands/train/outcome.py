@@ -31,7 +31,7 @@ Compared = TypeVar("Compared", RecallComparison, ChosenCompared)
 
 @dataclass(frozen=True)
 class Helped:
-    """What training did: its tone ("bad", "warn" or "good"), and words with their numbers, by a measure."""
+    """Effect of training: its tone ("bad", "warn" or "good"), and words with their numbers, by a measure."""
 
     tone: str
     words: str
@@ -40,7 +40,7 @@ class Helped:
 
 
 @dataclass(frozen=True)
-class LevelResult:
+class ComparedLevel:
     """Recall@1 at a level, beside every reference and chance.
 
     Attributes:
@@ -66,7 +66,7 @@ class LevelResult:
     sentence: str
 
 
-def split_result(split: str, record: RunRecord) -> list[LevelResult]:
+def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
     """The main result of a split: recall@1 at the trained and the finest level."""
     by_name = {row.name: row.levels for row in record.evaluation[split]}
     trained = by_name.pop("trained", {})
@@ -98,7 +98,7 @@ def split_result(split: str, record: RunRecord) -> list[LevelResult]:
         intervals = record.intervals.get(split, {}).get(level, {}).get(RECALL, {})
         roles = (("level trained on", main), ("finest level", finest))
         results.append(
-            LevelResult(
+            ComparedLevel(
                 level=level,
                 role=", ".join(role for role, of in roles if of == level),
                 items=_count(trained[level].get("items")),
@@ -314,7 +314,7 @@ def cause_lines(record: RunRecord) -> list[str]:
 def _helped(
     share: float | None, chance: float | None, compared: Sequence[RecallComparison], *, by_chance: bool = False
 ) -> Helped | None:
-    """What training did, on the same items as each reference."""
+    """Effect of training, on the same items as each reference."""
     if share is None:
         return None
     if by_chance or (chance is not None and share <= chance):
@@ -328,7 +328,7 @@ def _helped(
 
 
 def _by_choice(compared: Sequence[ChosenCompared]) -> Helped:
-    """What training did, by the measure that a step was chosen by."""
+    """Effect of training, by the measure that a step was chosen by."""
     tone, words, relevant = _outcome(compared)
     relevant = relevant or [item for item in compared if item.reference in _BEGUN_AS]
     against = [

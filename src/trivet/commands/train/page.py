@@ -116,7 +116,7 @@ def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
 
 
 @dataclass(frozen=True)
-class LevelTable:
+class MeasuresTable:
     """A row per embedding at a level: shares as percent, and whether each is the best of its column."""
 
     level: str
@@ -127,7 +127,7 @@ class LevelTable:
     rows: list[tuple[str, list[tuple[str, bool]]]]
 
 
-def _tables(rows: Sequence[Evaluated]) -> list[LevelTable]:
+def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
     tables = []
     for level in dict.fromkeys(level for row in rows for level in row.levels):
         measured = {row.name: row.levels for row in rows if level in row.levels}
@@ -140,7 +140,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[LevelTable]:
         }
         best = [_best(column) for column in zip(*cells.values(), strict=True)]
         tables.append(
-            LevelTable(
+            MeasuresTable(
                 level=level,
                 items=known[0].get("items"),
                 classes=known[0].get("classes"),

@@ -156,7 +156,7 @@ def preventions(config: RunConfig, *, class_sizes: Sequence[int]) -> list[tuple[
 
 
 def difference(config: RunConfig, other: RunConfig) -> Changes:
-    """Where the other settings differ."""
+    """Changes from some settings to others."""
     changes: Changes = {}
     old, new = _settings(config), _settings(other)
     for section in {**old, **new}:

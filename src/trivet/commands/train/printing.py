@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trivet.commands.printing import echo, per_cent, print_table, print_text
 
 if TYPE_CHECKING:
-    from trivet.commands.train.record import FoldsRecord
+    from trivet.commands.train.record import CrossValidation
     from trivet.reports.run_record import RunRecord
 
 
@@ -91,7 +91,7 @@ def _events(record: RunRecord) -> list[str]:
     return lines
 
 
-def print_folds(result: FoldsRecord) -> None:
+def print_folds(result: CrossValidation) -> None:
     """Print the results of a cross-validation as tables."""
     for level, measures in result.evaluation.items():
         print_table(

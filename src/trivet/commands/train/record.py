@@ -15,7 +15,7 @@ class OverFolds(Record):
     values: list[Number]
 
 
-class FoldsRecord(Record):
+class CrossValidation(Record):
     """Runs of a cross-validation, and level -> measure -> what they say together, where all have finished.
 
     `stopped_by` is the event by which a guard stopped the last of the runs.
