@@ -235,7 +235,7 @@ def kills() -> dict[str, Any]:
         last = [*program(True), "--resume", str(run)]
         code = subprocess.run(last, env=environment(), stdout=subprocess.DEVNULL, check=False).returncode
         record = RunFolder(run).record()
-        finished = code == 0 and record is not None and record["status"] == "finished"
+        finished = code == 0 and record is not None and record.status == "finished"
         train(config, folder / "alone")
         one, two = (load_file(each / "model" / "model.safetensors") for each in (folder / "alone", run))
         one, two = ({name: value.double() for name, value in each.items()} for each in (one, two))
@@ -297,7 +297,7 @@ def killed(arguments: list[str], run: Path, launched: bool, source: random.Rando
         "checkpoint": steps[-1] if steps else None,
         "seconds": round(time.monotonic() - began, 2),
         "left": [pid for pid in family if alive(pid)],
-        "status": None if record is None else record["status"],
+        "status": None if record is None else record.status,
         "said": [line.replace(str(run), "RUN") for line in said.splitlines() if line.startswith("trivet:")],
         "partial files": [file.name for file in run.rglob("*.trivet")],
     }

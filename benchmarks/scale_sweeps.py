@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trivet.commands.sweep.record import SweepTrial
 from trivet.commands.sweep.run import Data, Location, begin, work
 from trivet.commands.sweep.search_space import Sweep
-from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, SURPLUS, Outcome, open_study
+from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, SURPLUS, open_study
 from trivet.commands.train.run import train
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.components import load_splits
@@ -78,7 +79,7 @@ def fork_worker(sweep: Sweep, place: Location, data: Data, log: Path) -> int:
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 2)
     try:
-        work(sweep, place, data, say=lambda text: os.write(handle, f"{text}\n".encode()) and None)
+        work(sweep, place, data, notify=lambda text: os.write(handle, f"{text}\n".encode()) and None)
         os._exit(0)
     except BaseException as error:
         os.write(handle, f"{type(error).__name__}: {error}\n".encode())
@@ -132,7 +133,7 @@ def main() -> None:
             "told": len(told),
             "told_more_than_once": sum(count > 1 for count in told.values()),
             "states": dict(Counter(one.state for one in outcomes)),
-            "begun_more_than_once": {one.place: one.attempts for one in again},
+            "begun_more_than_once": {one.number: one.attempts for one in again},
             "same_as_never_killed": same,
             "exit_codes_of_the_others": codes,
             "password_written": PASSWORD in written or QUOTED in written,
@@ -142,15 +143,15 @@ def main() -> None:
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def trained_alone(sweep: Sweep, one: Outcome, folder: Path) -> bool:
+def trained_alone(sweep: Sweep, one: SweepTrial, folder: Path) -> bool:
     """Whether the runs of a trial, trained from their first step, come to what was told, to the last bit."""
     for run in one.runs:
-        config = sweep.run(one.values, seed=run["seed"], fold=run["fold"])
+        config = sweep.run(one.settings, seed=run.seed, fold=run.fold)
         splits = load_splits(config, None)
         splits = replace(splits, evaluation={"validation": splits.evaluation["validation"]})
-        record = train(config, folder / f"alone-{one.place}", splits=splits)
-        checks = record["choosing"]["checks"] if record["choosing"] else []
-        if checks[-1]["value"] != run["value"]:
+        record = train(config, folder / f"alone-{one.number}", splits=splits)
+        checks = record.choosing.checks if record.choosing else []
+        if checks[-1].value != run.value:
             return False
     return True
 

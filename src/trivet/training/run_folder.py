@@ -159,9 +159,10 @@ class RunFolder:
         except ValueError as error:
             raise ValueError(f"{path} must be the record of a run: {error}; restore it, or delete it.") from None
 
-    def write_record(self, record: RunRecord) -> None:
-        """Write `record.json` whole, with all its keys."""
+    def write_record(self, record: RunRecord) -> RunRecord:
+        """Write `record.json` whole, with all its keys; returns the record."""
         write_json(self.path / RECORD, record.as_json())
+        return record
 
     def checkpoints(self) -> list[Path]:
         """Checkpoints, oldest first."""

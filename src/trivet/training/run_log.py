@@ -17,7 +17,6 @@ from trivet.datasets import Dataset, Splits, noise_summary
 from trivet.datasets.dataset import trained_classes
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise, Picks
 from trivet.reports.monitor_record import GuardRecord, MonitorRecord
 from trivet.reports.run_record import (

@@ -23,6 +23,7 @@ from trivet.metrics import retrieve
 from trivet.models import Embedder, ModelConfig, build
 from trivet.reports.diagnosis_record import DiagnosisMeasures, DiagnosisSection, VerdictRecord
 from trivet.reports.history_record import HistoryRecord
+from trivet.reports.run_record import RunRecord
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.weight_average import update_average
@@ -279,6 +280,6 @@ def test_a_run_says_so_of_its_steps(tmp_path: Path) -> None:
     ],
 )
 def test_steps_are_those_of_the_network_that_is_measured(known: dict[str, Any], keep: str, steps: int | None) -> None:
-    record = {"step": 90, "guard": {"snapshot": None}, "choosing": {"step": 40}}
+    record = RunRecord.read({"step": 90, "guard": {"snapshot": None}, "choosing": {"step": 40}} | known)
     values = {"data": {"name": "digits"}, "loss": {"name": "triplet"}, "choosing": {"keep": keep}}
-    assert _steps(record | known, RunConfig.model_validate(values)) == steps
+    assert _steps(record, RunConfig.model_validate(values)) == steps

@@ -15,13 +15,14 @@ from trivet.commands.embed.run import embed_data
 from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.io.image_file import decode_image
+from trivet.reports.run_record import RunRecord
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 
-def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+def run(folder: Path, data: dict[str, Any]) -> RunRecord:
     settings = {
         "data": {"image_size": 8, **data},
         "batch": {"num_classes": 2, "samples_per_class": 2},
@@ -31,7 +32,7 @@ def run(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
     }
     record = train(RunConfig.parse(settings, source="settings"), folder / "run", data_root=folder)
     assert record.status == "finished"
-    return dict(record)
+    return record
 
 
 def cub(folder: Path) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path, monkeypatch: pyte
     record = run(tmp_path, make(tmp_path))
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     if make is table:
-        assert record["data"]["skipped"][0]["id"] == "5.png, row 5 of items.csv"
+        assert record.data.skipped[0].id == "5.png, row 5 of items.csv"
         assert "row 5 of items.csv" in page
         embed_data(tmp_path / "run", "table", tmp_path / "out.parquet")
         kept = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
@@ -92,10 +93,10 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path, monkeypatch: pyte
         assert shard["id"] == columns["id"]
         assert shard["split"] == columns["split"]
     else:
-        assert f"{make.__name__} is not the published set" in record["warnings"][0]
-        assert record["warnings"][0] in page
+        assert f"{make.__name__} is not the published set" in record.warnings[0]
+        assert record.warnings[0] in page
     if make is cifar10:
-        assert record["data"]["noise"]["kind"] == "human"
+        assert record.data.noise.kind == "human"
         assert (tmp_path / "run" / "noise.csv").is_file()
 
 

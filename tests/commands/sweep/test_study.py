@@ -15,6 +15,7 @@ from tests.postgresql import PASSWORD, QUOTED, UnavailableError, postgresql
 from tests.small_sweep import settings
 
 from trivet.commands.sweep import study as sweep_study
+from trivet.commands.sweep.record import SweepRun
 from trivet.commands.sweep.run import _grid
 from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import Study, TakenOverError, open_study, study_description
@@ -102,7 +103,7 @@ def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> Non
     assert first is not None
     assert second is not None
     assert (first.candidate, second.candidate) == (0, 1)
-    assert first.complete(0.5, [{"value": 0.5}])
+    assert first.complete(0.5, [SweepRun(seed=0, value=0.5)])
     assert not first.complete(0.6, [])  # told once
     assert second.prune("low")
     third, fourth = other.claim(None), one.claim(None)
@@ -115,7 +116,7 @@ def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> Non
     assert one.over()
     assert states(other) == ["complete", "pruned", "failed", "complete"]
     assert [o.why for o in other.outcomes()] == [None, "low", "it cannot be", None]
-    assert other.outcomes()[0].values == first.values
+    assert other.outcomes()[0].settings == first.values
 
 
 def silent(study: Study) -> None:
