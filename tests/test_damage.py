@@ -104,7 +104,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())
     (folder / "run" / "record.json").write_text(json.dumps(RunRecord.read(RECORD).as_json()))
-    metadata = {"state": json.dumps({"step": 6, "seconds": 1.5, "history": [], "guard": {}}), "fingerprint": "x"}
+    state = {"step": 6, "seconds": 1.5, "precision": {}, "guard": {"best": None, "monitor": {}}, "history": []}
+    state |= {"cleaning": {"checks": [], "left_out": [], "relabelled": []}, "sampling": []}
+    state |= {"selection": {"step": 0, "checks": [], "measure": []}}
+    metadata = {"state": json.dumps(state), "fingerprint": "x"}
     (folder / CHECKPOINT).parent.mkdir()
     (folder / CHECKPOINT).write_bytes(tensors({"model/weight": torch.ones(3, 4)}, metadata=metadata))
     return folder

@@ -24,6 +24,7 @@ from trivet.commands.train.train_on_vectors import head_settings
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import retrieve_levels
 from trivet.models import Embedder
+from trivet.reports.run_record import SelectionCheck
 from trivet.training import RunConfig
 from trivet.training.checkpoint_selection import CheckpointSelection, Scores, lower_end, patience_end
 from trivet.training.components import Components, load_splits, run_fingerprint
@@ -206,7 +207,7 @@ def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, mon
     config = settings(file, "training.steps=8", "evaluation.every=2", "evaluation.k=[1]")
     job = Trainer(RunFolder(tmp_path), Components(config, load_splits(config, None)), lambda *_: None)
     assert job.fit() == "finished"
-    assert [look["step"] for look in job.state.selection.checks] == [0, 2, 4, 6, 8]
+    assert [look.step for look in job.state.selection.checks] == [0, 2, 4, 6, 8]
     assert job.state.selection.step == 2
     # What goes on from a checkpoint has the weights of that step, not of its own.
     later = Trainer(
@@ -257,14 +258,16 @@ def test_there_must_be_something_to_choose_by(file: Path, tmp_path: Path) -> Non
 
 
 def test_patience_counts_looks_since_the_highest_or_the_best() -> None:
-    checks = [{"step": 10 * place, "value": value} for place, value in enumerate([0.5, 0.7, 0.6, 0.6])]
+    def looks(*values: float) -> list[SelectionCheck]:
+        return [SelectionCheck(step=10 * i, value=value, recall=0.5, gain=0.0) for i, value in enumerate(values)]
+
+    checks = looks(0.5, 0.7, 0.6, 0.6)
     assert patience_end(None, checks, 0) is None
     assert patience_end(3, checks, 0) is None  # two since the highest, at step 10, though it is not beyond doubt
     assert patience_end(2, checks, 0) == 30
     assert patience_end(2, checks, 20) is None  # one since the best: that at step 10 had lost recall@1
     assert patience_end(1, [], 0) is None
-    falling = [{"step": 10 * place, "value": 0.7 - 0.1 * place} for place in range(3)]
-    assert patience_end(1, falling[:2], 0) == 10
+    assert patience_end(1, looks(0.7, 0.6), 0) == 10
 
 
 def test_what_may_change_before_a_run_goes_on(file: Path) -> None:
@@ -346,7 +349,7 @@ def test_a_choice_by_another_measure_at_another_level(file: Path, tmp_path: Path
     items = job.state.selection.items
     embeddings = embed(job.untrained, items.inputs)
     found = retrieve_levels(**items.evaluation_arguments(embeddings), measures=("recall@2",), distance="cosine")["side"]
-    assert job.state.selection.checks[0]["value"] == pytest.approx(found.mean()["recall@2"])
+    assert job.state.selection.checks[0].value == pytest.approx(found.mean()["recall@2"])
     assert (tmp_path / "metrics.csv").read_text().startswith("step,loss")
     with pytest.raises(ValueError, match=r"choosing.level = 'sort' is not known; .*Allowed: kind, side"):
         Components(settings(named, "data.level=kind", "choosing.level=sort"), load_splits(config, None))

@@ -18,7 +18,7 @@ from trivet.io.label_decisions import read_decisions
 from trivet.label_noise import Suspects, find_suspects
 from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
-from trivet.training.label_cleaning import CleaningConfig, LabelCleaning
+from trivet.training.label_cleaning import CleaningConfig, CleaningState, LabelCleaning
 from trivet.training.run_folder import RECORD, RunFolder
 from trivet.training.trainer import Trainer
 
@@ -57,9 +57,9 @@ def test_without_cleaning_a_state_leaves_all_labels_as_given() -> None:
     cleaning.measure(3, points, num_classes=3, seed=0)
     assert cleaning.changed
     taken_back = LabelCleaning(None, labels, batch_size=20)
-    taken_back.load_state_dict(cleaning.state_dict())
+    taken_back.load(cleaning.state())
     assert not taken_back.changed
-    assert taken_back.as_json() == []
+    assert taken_back.checks == []
 
 
 def test_drop_leaves_out_what_the_neighbours_speak_against() -> None:
@@ -79,10 +79,10 @@ def test_relabel_gives_them_the_class_of_their_neighbours() -> None:
     assert cleaning.labels.tolist() == truth.tolist()
     assert len(cleaning.rows) == 120
     assert cleaning.decisions() == [(i, "relabel", int(truth[i])) for i in np.flatnonzero(labels != truth)]
-    assert cleaning.as_json()[0] | {"noise_rate": None, "least": None} == {
+    assert cleaning.checks[0].as_json() | {"noise_rate": None, "least": None} == {
         "step": 0, "suspects": 12, "noise_rate": None, "least": None, "left_out": 0, "relabelled": 12,
     }  # fmt: skip
-    assert abs(cleaning.as_json()[0]["least"] - 0.1) < 0.05
+    assert abs(cleaning.checks[0].least - 0.1) < 0.05
 
 
 def test_only_what_is_above_the_limit_is_judged_wrong() -> None:
@@ -103,7 +103,7 @@ def test_each_look_judges_the_labels_as_given() -> None:
     cleaning = LabelCleaning(CleaningConfig(action="relabel", after=0, every=1), labels, batch_size=20)
     for step in (0, 1):
         cleaning.measure(step, points, num_classes=3, seed=0)
-    assert [look["relabelled"] for look in cleaning.as_json()] == [12, 12]
+    assert [look.relabelled for look in cleaning.checks] == [12, 12]
 
 
 def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ def test_what_an_early_look_has_shown_is_not_forgotten(monkeypatch: pytest.Monke
     for step, seen in enumerate((points, by_heart)):
         cleaning.measure(step, seen, num_classes=3, seed=0)
     resumed = LabelCleaning(CleaningConfig(action="drop", after=0, every=1), labels, batch_size=20)
-    resumed.load_state_dict(json.loads(json.dumps(cleaning.state_dict())))
+    resumed.load(CleaningState.read(json.loads(json.dumps(cleaning.state().as_json()))))
     resumed.measure(2, by_heart, num_classes=3, seed=0)
-    first, second, _ = (look["least"] for look in resumed.as_json())
+    first, second, _ = (look.least for look in resumed.checks)
     assert second < first
     assert known == [0.0, first, first]
 
@@ -147,8 +147,8 @@ def test_a_share_that_cannot_be_told_is_noted_by_its_lower_end() -> None:
     assert noise.verdict == "cannot-tell"
     cleaning = LabelCleaning(CleaningConfig(action="drop", after=0), labels, batch_size=20)
     cleaning.measure(0, points, num_classes=3, seed=0)
-    look = cleaning.as_json()[0]
-    assert (look["noise_rate"], look["least"]) == (None, noise.least)
+    look = cleaning.checks[0]
+    assert (look.noise_rate, look.least) == (None, noise.least)
 
 
 def test_looks_are_due_at_their_steps_and_once() -> None:
@@ -202,7 +202,7 @@ def test_an_embedding_that_tells_nothing_changes_nothing(sizes: list[int]) -> No
     said = cleaning.measure(0, points, num_classes=2, seed=0)
     assert said == "step 0: the embedding knows too little of the labels, so none is judged"
     assert not cleaning.changed
-    assert cleaning.as_json()[0]["suspects"] == 0
+    assert cleaning.checks[0].suspects == 0
 
 
 def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
@@ -248,10 +248,10 @@ def test_a_state_holds_all(action: Any) -> None:
     points, _, labels = clusters()
     before, after = (LabelCleaning(CleaningConfig(action=action, after=0), labels, batch_size=20) for _ in range(2))
     before.measure(0, points, num_classes=3, seed=0)
-    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    after.load(CleaningState.read(json.loads(json.dumps(before.state().as_json()))))
     assert after.labels.tolist() == before.labels.tolist()
     assert after.rows.tolist() == before.rows.tolist()
-    assert after.as_json() == before.as_json()
+    assert after.checks == before.checks
     assert not after.due(0)
 
 

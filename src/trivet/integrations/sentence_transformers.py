@@ -161,7 +161,7 @@ class SentenceLoss(nn.Module):
         paired: Tensor = self.batch(rows, labels, columns=columns)
         return paired
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> dict[str, str | bool]:
         """The description of the loss for the model card."""
         return {"loss": repr(self.batch.loss), "gather": self.batch.gather}
 

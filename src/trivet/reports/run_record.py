@@ -141,9 +141,9 @@ class SelectionCheck(Record):
     """A look at the items that a step is chosen by, see `trivet.training.checkpoint_selection.CheckpointSelection`."""
 
     step: int
-    value: Number | None = None
-    recall: Number | None = Field(None, alias="recall@1")
-    gain: Number | None = None
+    value: Number
+    recall: Number = Field(alias="recall@1")
+    gain: Number
     low: Number | None = None
 
 

@@ -7,18 +7,20 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from trivet.io.atomic_files import write_atomic
+from trivet.reports.history_record import Moment
+from trivet.runtime.record import Number, Record
 from trivet.runtime.safe_read import parse_json
-from trivet.training.checkpoint_selection import CheckpointSelection, patience_end
-from trivet.training.guard import Guard
+from trivet.training.checkpoint_selection import CheckpointSelection, SelectionState, patience_end
+from trivet.training.guard import Guard, GuardState
 from trivet.training.history import History
-from trivet.training.label_cleaning import LabelCleaning
+from trivet.training.label_cleaning import CleaningState, LabelCleaning
 from trivet.training.loop import Learner, named_tensors, tensors_of
 from trivet.training.run_folder import RunFolder
 from trivet.training.sampling_log import SamplingLog
@@ -26,18 +28,25 @@ from trivet.training.sampling_log import SamplingLog
 RETAINED = 2  # newest checkpoints of a run that stay
 
 
+class SavedState(Record):
+    """The state of a run without its tensors, see `TrainState`."""
+
+    step: int
+    seconds: Number
+    precision: Mapping[str, Any]
+    guard: GuardState
+    cleaning: CleaningState
+    selection: SelectionState
+    history: list[Moment]
+    sampling: list[Mapping[str, Any]]
+
+
 class Checkpoint(NamedTuple):
-    """The contents of a file: of the settings and data, the state of each section as JSON, all tensors by name."""
+    """The contents of a file; the fingerprint is of the settings and the data."""
 
     fingerprint: str
-    state: Mapping[str, Any]
+    state: SavedState
     tensors: Mapping[str, Tensor]
-
-
-class _Section(Protocol):
-    def state_dict(self) -> Any: ...
-
-    def load_state_dict(self, state: Any) -> None: ...
 
 
 @dataclass
@@ -62,22 +71,26 @@ class TrainState:
     sampling: SamplingLog
     seconds: float = 0.0
 
-    def _sections(self) -> Mapping[str, _Section]:
-        named = ("guard", "cleaning", "selection", "history", "sampling")
-        return {"precision": self.learner.precision} | {name: getattr(self, name) for name in named}
-
     def save(self, run: RunFolder, fingerprint: str) -> None:
         """Write a checkpoint, whole or not at all; the last two are kept.
 
         Args:
             fingerprint: of the settings and the data, see `load`.
         """
-        sections = {name: section.state_dict() for name, section in self._sections().items()}
-        state = {"step": self.learner.step, "seconds": self.seconds, **sections}
+        state = SavedState(
+            step=self.learner.step,
+            seconds=self.seconds,
+            precision=self.learner.precision.state(),
+            guard=self.guard.state(),
+            cleaning=self.cleaning.state(),
+            selection=self.selection.state(),
+            history=self.history.moments,
+            sampling=self.sampling.state(),
+        )
         tensors = self.learner.tensors() | named_tensors("best", self.selection.weights)
         tensors |= named_tensors("snapshot", self.guard.weights)
         path = run.path / "checkpoints" / f"step-{self.learner.step:08d}.safetensors"
-        write_atomic(path, save(tensors, metadata={"state": json.dumps(state), "fingerprint": fingerprint}))
+        write_atomic(path, save(tensors, metadata={"state": json.dumps(state.as_json()), "fingerprint": fingerprint}))
         for old in run.checkpoints()[:-RETAINED]:
             old.unlink()
 
@@ -98,12 +111,14 @@ class TrainState:
             )
         try:
             self.learner.load(saved.tensors)
-            self.learner.step, self.seconds = saved.state["step"], saved.state["seconds"]
-            for name, section in self._sections().items():
-                section.load_state_dict(saved.state[name])
+            self.learner.step, self.seconds = saved.state.step, saved.state.seconds
+            self.learner.precision.load(saved.state.precision)
+            self.guard.load(saved.state.guard)
             self.guard.weights = tensors_of("snapshot", saved.tensors)
-            if self.selection.continues(saved.state["selection"]):
-                self.selection.weights = tensors_of("best", saved.tensors)
+            self.cleaning.load(saved.state.cleaning)
+            self.selection.load(saved.state.selection, tensors_of("best", saved.tensors))
+            self.history.load(saved.state.history)
+            self.sampling.load(saved.state.sampling)
         except (KeyError, TypeError, RuntimeError) as error:
             raise _incomplete(path, error) from None
 
@@ -118,7 +133,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
-            return Checkpoint(metadata["fingerprint"], dict(parse_json(metadata["state"])), tensors)
+            return Checkpoint(metadata["fingerprint"], SavedState.read(parse_json(metadata["state"])), tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise _incomplete(path, error) from None
 
@@ -148,8 +163,8 @@ def trained_to_the_end(path: Path, *, steps: int, patience: int | None) -> bool:
     """
     if step_of(path) >= steps:
         return True
-    choice = read_checkpoint(path).state["selection"]
-    return patience_end(patience, choice["checks"], choice["step"]) is not None
+    choice = read_checkpoint(path).state.selection
+    return patience_end(patience, choice.checks, choice.step) is not None
 
 
 def load_loss(path: Path, loss: nn.Module) -> None:

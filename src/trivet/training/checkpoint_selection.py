@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -14,8 +14,10 @@ from trivet.datasets import Dataset, Inputs, Splits
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
 from trivet.metrics.points import Metric
 from trivet.models import Embedder
+from trivet.reports.run_record import Choice, SelectionCheck
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter
+from trivet.runtime.record import Record
 from trivet.training.class_sample import evaluation_sample
 from trivet.training.config import ChoosingConfig, EvaluationConfig
 from trivet.training.embed_dataset import embed
@@ -50,6 +52,14 @@ class Scores(NamedTuple):
     recall: dict[str, float]
 
 
+class SelectionState(Record):
+    """The best step and the looks so far; `measure` names what was measured, and of which items."""
+
+    step: int
+    checks: list[SelectionCheck]
+    measure: list[str | int]
+
+
 class CheckpointSelection:
     """The best step so far. A checkpoint keeps its state, and its weights.
 
@@ -72,8 +82,7 @@ class CheckpointSelection:
     Attributes:
         items, known, level: see above.
         shared: embeds the items of a look in several processes, where all of them look; as `embed` does in one.
-        looks: {"step", "value", "recall@1", "gain", "low"}, in order: the measure, its gain on the start, and the
-            lower end of the interval of the gain, None for a single class.
+        checks: in order, with the gain on the start, and the lower end of its interval, None for a single class.
         step: of the best.
         weights: of the best; empty before the first look, and where nothing is chosen.
     """
@@ -93,7 +102,7 @@ class CheckpointSelection:
         self.items, self.known, self._distance = items, known, distance
         self.shared: Embed | None = None
         self._start: Scores | None = None
-        self.checks: list[dict[str, Any]] = []
+        self.checks: list[SelectionCheck] = []
         self.step = 0
         self.weights: dict[str, Tensor] = {}
 
@@ -115,65 +124,56 @@ class CheckpointSelection:
         """The step at which training ends, as patience is at its end; None while it is not."""
         return patience_end(self.config.patience, self.checks, self.step)
 
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> SelectionCheck | None:
         """The look at the best step; None before the first."""
-        return next((check for check in self.checks if check["step"] == self.step), None)
+        return next((check for check in self.checks if check.step == self.step), None)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs beside the weights, as JSON."""
-        return {"step": self.step, "checks": self.checks, "measure": self._measure}
+    def state(self) -> SelectionState:
+        """All that a resumed run needs beside the weights."""
+        return SelectionState(step=self.step, checks=self.checks, measure=self._measure)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, if it `continues`; else the choice begins anew."""
-        if self.continues(state):
-            self.step, self.checks = state["step"], list(state["checks"])
-
-    def continues(self, state: Mapping[str, Any]) -> bool:
-        """True if a `state_dict` is of the same measure of the same items."""
-        return bool(state["measure"] == self._measure)
+    def load(self, state: SelectionState, weights: dict[str, Tensor]) -> None:
+        """Go on from a state of the same measure of the same items; else the choice begins anew."""
+        if state.measure == self._measure:
+            self.step, self.checks, self.weights = state.step, list(state.checks), weights
 
     @property
     def _measure(self) -> list[str | int]:
         known = 0 if self.known is None else len(self.known)
         return [self.config.measure, self.level, self._distance, len(self.items), known]
 
-    def as_json(self, split: str, steps: int) -> dict[str, Any] | None:
-        """The section "choosing" of the run record; None where there is nothing to choose by.
-
-        {"keep", "measure", "level", "split", "items", "classes", "known": training items retrieved from as well,
-        "patience", "step": the best, "ended": the step at which patience ended the training before the last one, or
-        None, "checks"}.
-        """
+    def record(self, split: str, steps: int) -> Choice | None:
+        """The section "choosing" of the run record; None where there is nothing to choose by."""
         if not self.active:
             return None
-        return {
-            "keep": self.config.keep,
-            "measure": self.config.measure,
-            "level": self.level,
-            "split": split,
-            "items": len(self.items),
-            "classes": len(np.unique(self.items.labels[self.level])),
-            "known": 0 if self.known is None else len(self.known),
-            "patience": self.config.patience,
-            "step": self.step,
-            "ended": self.ended if self.ended != steps else None,
-            "checks": self.checks,
-        }
+        return Choice(
+            keep=self.config.keep,
+            measure=self.config.measure,
+            level=self.level,
+            split=split,
+            items=len(self.items),
+            classes=len(np.unique(self.items.labels[self.level])),
+            known=0 if self.known is None else len(self.known),
+            patience=self.config.patience,
+            step=self.step,
+            ended=self.ended if self.ended != steps else None,
+            checks=self.checks,
+        )
 
     def _note(self, step: int, model: Embedder, scores: Scores) -> None:
         assert self._start is not None
         start = self._start.values
         gains = scores.values[:, 0] - start[:, 0]
         means = scores.values.mean(axis=0)
-        check: dict[str, Any] = {
-            "step": step,
-            "value": float(means[0]),
-            RECALL: float(means[1]),
-            "gain": float(gains.mean()),
-            "low": lower_end(gains, scores.classes),
-        }
-        highest = max((earlier["value"] for earlier in self.checks if _better(earlier, start)), default=-math.inf)
-        if not self.checks or (_better(check, start) and check["value"] > highest):
+        check = SelectionCheck(
+            step=step,
+            value=float(means[0]),
+            recall=float(means[1]),
+            gain=float(gains.mean()),
+            low=lower_end(gains, scores.classes),
+        )
+        highest = max((earlier.value for earlier in self.checks if _better(earlier, start)), default=-math.inf)
+        if not self.checks or (_better(check, start) and check.value > highest):
             self.step = step
             self.weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
         self.checks.append(check)
@@ -246,23 +246,22 @@ def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
     return not first & second
 
 
-def patience_end(patience: int | None, checks: Sequence[Mapping[str, Any]], best: int) -> int | None:
+def patience_end(patience: int | None, checks: Sequence[SelectionCheck], best: int) -> int | None:
     """The step of the look at which patience was at its end; None where it is not.
 
     Args:
         patience: looks without a higher measure; None for no end.
-        looks: see `CheckpointSelection`.
         best: the step of the best.
     """
     if patience is None or not checks:
         return None
-    values = [entry["value"] for entry in checks]
-    last = max(values.index(max(values)), *(position for position, entry in enumerate(checks) if entry["step"] == best))
-    return checks[-1]["step"] if len(checks) - 1 - last >= patience else None
+    values = [check.value for check in checks]
+    last = max(values.index(max(values)), *(position for position, check in enumerate(checks) if check.step == best))
+    return checks[-1].step if len(checks) - 1 - last >= patience else None
 
 
-def _better(check: Mapping[str, Any], start: Floats) -> bool:
-    return check["low"] is not None and check["low"] > 0 and bool(check[RECALL] >= start[:, 1].mean())
+def _better(check: SelectionCheck, start: Floats) -> bool:
+    return check.low is not None and check.low > 0 and bool(check.recall >= start[:, 1].mean())
 
 
 def lower_end(gains: Floats, classes: Integers) -> float | None:

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult
 from trivet.distances import Array
+from trivet.reports.monitor_record import GuardRecord
+from trivet.runtime.record import Record
 from trivet.training.config import GuardConfig
+
+
+class GuardState(Record):
+    """The best call of the probe, and the state of the monitor, as these write them."""
+
+    best: Mapping[str, Any] | None
+    monitor: Mapping[str, Any]
 
 
 class Guard:
@@ -93,18 +102,19 @@ class Guard:
         self.monitor.events.append(event)
         return [event]
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs beside the weights, as JSON."""
-        return {"best": None if self.best is None else self.best.as_json(), "monitor": self.monitor.state_dict()}
+    def state(self) -> GuardState:
+        """All that a resumed run needs beside the weights."""
+        best = None if self.best is None else self.best.as_json()
+        return GuardState(best=best, monitor=self.monitor.state_dict())
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
-        self.best = None if state["best"] is None else ProbeResult.from_json(state["best"])
-        self.monitor.load_state_dict(state["monitor"])
+    def load(self, state: GuardState) -> None:
+        """Go on from a state."""
+        self.best = None if state.best is None else ProbeResult.from_json(state.best)
+        self.monitor.load_state_dict(state.monitor)
 
-    def as_json(self) -> dict[str, Any]:
-        """The section "guard" of a record: {"action", "snapshot", "stopped_by"}."""
-        return {"action": self.config.action, "snapshot": self.snapshot, "stopped_by": self.stopped_by}
+    def record(self) -> GuardRecord:
+        """The section "guard" of a record."""
+        return GuardRecord(action=self.config.action, snapshot=self.snapshot, stopped_by=self.stopped_by)
 
 
 def event_line(event: Event) -> str:

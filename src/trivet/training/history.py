@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -54,13 +53,9 @@ class History:
         self._steps = frozenset(moments(steps))
         self.moments: list[Moment] = []
 
-    def state_dict(self) -> list[object]:
-        """The moments, as JSON."""
-        return [moment.as_json() for moment in self.moments]
-
-    def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from a `state_dict`; a last step that is none now, since steps were added, is left out."""
-        self.moments = [Moment.read(moment) for moment in state if moment["step"] in self._steps]
+    def load(self, moments: Sequence[Moment]) -> None:
+        """Go on from the moments of a checkpoint; a last step that is none now, since steps were added, is left out."""
+        self.moments = [moment for moment in moments if moment.step in self._steps]
 
     def measure(self, step: int, model: Embedder) -> None:
         """See the sample, if this is a step to do so; embeddings that are not finite are not looked at."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -11,6 +10,8 @@ from pydantic import Field, model_validator
 from trivet.config.base import Config
 from trivet.label_noise import find_suspects
 from trivet.label_noise.estimate import FEW
+from trivet.reports.label_noise_record import CleaningCheck
+from trivet.runtime.record import Record
 
 EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, or steps if that is sooner
 
@@ -47,6 +48,14 @@ class CleaningConfig(Config):
         return self
 
 
+class CleaningState(Record):
+    """Looks at the labels, and what they have changed: `relabelled` holds a position and its label each."""
+
+    checks: list[CleaningCheck]
+    left_out: list[int]
+    relabelled: list[list[int]]
+
+
 class LabelCleaning:
     """The items and labels that a run trains on. A checkpoint keeps its state.
 
@@ -58,6 +67,7 @@ class LabelCleaning:
     Attributes:
         labels: `(N,)` in force.
         rows: ascending positions of the items in force; each class among them has two or more.
+        checks: looks at the labels.
     """
 
     def __init__(self, config: CleaningConfig | None, labels: np.ndarray, *, batch_size: int) -> None:
@@ -70,7 +80,7 @@ class LabelCleaning:
                 f"cleaning.until must be greater than the step of the first check, {self._after}, or no label is ever "
                 f"judged: got {config.until}; raise it, or set cleaning.after."
             )
-        self._checks: list[dict[str, Any]] = []
+        self.checks: list[CleaningCheck] = []
         self._put_in_force(labels, np.arange(len(labels)))
 
     @property
@@ -98,7 +108,7 @@ class LabelCleaning:
 
     def due(self, step: int) -> bool:
         """True if there is something to be done between this many steps and the next one."""
-        if self.config is None or (self._checks and self._checks[-1]["step"] >= step) or step < self._after:
+        if self.config is None or (self.checks and self.checks[-1].step >= step) or step < self._after:
             return False
         return step == self.config.until or self.judges(step)
 
@@ -125,7 +135,7 @@ class LabelCleaning:
             self._note(step, suspects=0, rate=None)
             return f"step {step}: the embeddings are not finite, so no label is judged"
         # A network hides what it has memorised; the labels as given stay as wrong as an earlier look has shown.
-        least = max((check.get("least") or 0.0 for check in self._checks), default=0.0)
+        least = max((check.least or 0.0 for check in self.checks), default=0.0)
         judged = find_suspects(embeddings, self._original, seed=seed, least=least)
         noise = judged.noise
         if noise.verdict == "uninformative":
@@ -150,15 +160,15 @@ class LabelCleaning:
         self.labels, self.rows = labels, rows
 
     def _note(self, step: int, *, suspects: int, rate: float | None, least: float | None = None) -> None:
-        self._checks.append(
-            {
-                "step": step,
-                "suspects": suspects,
-                "noise_rate": rate,
-                "least": least,
-                "left_out": len(self.labels) - len(self.rows),
-                "relabelled": int((self.labels != self._original).sum()),
-            }
+        self.checks.append(
+            CleaningCheck(
+                step=step,
+                suspects=suspects,
+                noise_rate=rate,
+                least=least,
+                left_out=len(self.labels) - len(self.rows),
+                relabelled=int((self.labels != self._original).sum()),
+            )
         )
 
     def decisions(self) -> list[tuple[int, str, int]]:
@@ -168,29 +178,22 @@ class LabelCleaning:
         dropped = [(i, "drop", int(self._original[i])) for i in out]
         return sorted(dropped + [(i, "relabel", int(self.labels[i])) for i in changed])
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs, as JSON."""
+    def state(self) -> CleaningState:
+        """All that a resumed run needs."""
         changed = np.flatnonzero(self.labels != self._original)
-        return {
-            "checks": self._checks,
-            "left_out": np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
-            "relabelled": [changed.tolist(), self.labels[changed].tolist()],
-        }
+        return CleaningState(
+            checks=self.checks,
+            left_out=np.setdiff1d(np.arange(len(self.labels)), self.rows).tolist(),
+            relabelled=np.stack([changed, self.labels[changed]], axis=1).tolist(),
+        )
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; without settings it has no effect."""
+    def load(self, state: CleaningState) -> None:
+        """Go on from a state; without settings it has no effect."""
         labels, rows = self._original.copy(), np.arange(len(self._original))
-        self._checks = []
+        self.checks = []
         if self.config is not None:
-            entries, values = state["relabelled"]
-            labels[entries] = values
-            rows = np.setdiff1d(rows, np.array(state["left_out"], dtype=np.int64))
-            self._checks = list(state["checks"])
+            for position, label in state.relabelled:
+                labels[position] = label
+            rows = np.setdiff1d(rows, np.array(state.left_out, dtype=np.int64))
+            self.checks = list(state.checks)
         self._put_in_force(labels, rows)
-
-    def as_json(self) -> list[dict[str, Any]]:
-        """{"step", "suspects", "noise_rate", "least", "left_out", "relabelled"} of each look.
-
-        No rate: it could not be told. No least either: none was judged.
-        """
-        return self._checks

@@ -88,12 +88,12 @@ class Precision:
             self._scaler.update()
             self.skipped += self._scaler.get_scale() < before
 
-    def state_dict(self) -> dict[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """All that a resumed run needs, as JSON; empty without a scale."""
         return {} if self._scaler is None else {"scaler": self._scaler.state_dict(), "skipped": self.skipped}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; an empty one changes nothing."""
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; an empty one changes nothing."""
         if state and self._scaler is not None:
             self._scaler.load_state_dict(dict(state["scaler"]))
             self.skipped = state["skipped"]

@@ -17,10 +17,9 @@ from trivet.datasets import Dataset, Splits, noise_summary
 from trivet.datasets.dataset import trained_classes
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.reports.label_noise_record import CleaningCheck, LabelNoise, Picks
-from trivet.reports.monitor_record import GuardRecord, MonitorRecord
+from trivet.reports.label_noise_record import LabelNoise
+from trivet.reports.monitor_record import MonitorRecord
 from trivet.reports.run_record import (
-    Choice,
     Counts,
     CoverageRecord,
     Curves,
@@ -139,7 +138,7 @@ class RunLog:
         selection = self._state.selection
         if not selection.checks:
             return {}
-        return {("choosing", selection.config.measure, selection.level): selection.checks[-1]["value"]}
+        return {("choosing", selection.config.measure, selection.level): selection.checks[-1].value}
 
     def _status_line(self) -> str:
         """The text beside the steps, the most important first: a terminal may cut it off."""
@@ -150,7 +149,7 @@ class RunLog:
         columns = [f"loss {learner.value:.4f}", *levels]
         if best is not None and self._recall:
             measure = self._state.selection.config.measure.replace("recall@", "R@")
-            columns.append(f"best {measure} {100 * best['value']:.1f} % at step {best['step']}")
+            columns.append(f"best {measure} {100 * best.value:.1f} % at step {best.step}")
         columns.append(f"active {100 * done.active_fraction:.0f} %")
         columns.append(f"d_ap {done.mean_to_positive:.3f}  d_an {done.mean_to_negative:.3f}")
         return "  ".join(columns)
@@ -179,13 +178,12 @@ class RunLog:
 
 def record_progress(record: RunRecord, state: TrainState, split: str, steps: int) -> None:
     """Set the sections of a record that come of the state of a run."""
-    choice = state.selection.as_json(split, steps)
     record.history = state.history.record()
-    record.choosing = None if choice is None else Choice.read(choice)
-    record.label_noise = LabelNoise(strategy=Picks.read(state.sampling.as_json()))
-    record.guard = GuardRecord.read(state.guard.as_json())
+    record.choosing = state.selection.record(split, steps)
+    record.label_noise = LabelNoise(strategy=state.sampling.record())
+    record.guard = state.guard.record()
     record.monitor = MonitorRecord.read(state.guard.monitor.as_json())
-    record.cleaning = [CleaningCheck.read(check) for check in state.cleaning.as_json()]
+    record.cleaning = state.cleaning.checks
 
 
 def _rows_known(record: RunRecord | None) -> list[int]:

@@ -14,6 +14,7 @@ from trivet.label_noise.skew import json_values
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
+from trivet.reports.label_noise_record import Phase, Picks, Skew, ToleranceRecord
 
 SPACING, CHECKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
@@ -31,7 +32,7 @@ class SamplingLog:
     """Log of what the loss of a run picked, at some of its steps. A checkpoint keeps it.
 
     Attributes:
-        looks: {"step": the optimiser steps done before, and the counts of `PickCounts`}, in order.
+        checks: the optimiser steps done before, and what was picked, in order.
     """
 
     def __init__(self, splits: Splits, loss: EmbeddingLoss, *, steps: int) -> None:
@@ -39,15 +40,17 @@ class SamplingLog:
         self._classes, self._typical = len(sizes), int(np.median(sizes))
         self._spacing = spacing(steps)
         self._reason = unpicked(loss)
-        self.checks: list[dict[str, Any]] = []
+        self.checks: list[tuple[int, PickCounts]] = []
 
-    def state_dict(self) -> list[dict[str, Any]]:
-        """The looks."""
-        return self.checks
+    def state(self) -> list[Mapping[str, Any]]:
+        """The looks, as JSON."""
+        return [{"step": step} | json_values(counts) for step, counts in self.checks]
 
-    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
-        """Go on from a `state_dict`; looks that are none any more, since steps were added, are left out."""
-        self.checks = [check for check in state if check["step"] % self._spacing == 0]
+    def load(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state; looks that are none any more, since steps were added, are left out."""
+        self.checks = [
+            (check["step"], PickCounts.from_json(check)) for check in state if check["step"] % self._spacing == 0
+        ]
 
     def watch(
         self, loss: EmbeddingLoss | MatryoshkaLoss, step: Callable[[], int], truth: Callable[[int], np.ndarray | None]
@@ -66,35 +69,37 @@ class SamplingLog:
             if done % self._spacing == 0:
                 embeddings, labels = inputs
                 counts = loss_picks(of_batch(loss), embeddings, labels, true_labels=truth(done))
-                self.checks.append({"step": done} | json_values(counts))
+                self.checks.append((done, counts))
 
         loss.register_forward_hook(record)
 
-    def as_json(self) -> dict[str, Any]:
-        """The part "strategy" of the section "label_noise" of a record; see docs/json.md.
-
-        {"checks", "skew": `SkewEstimate`, "tolerance": `Tolerance`, "along": [{"from", "to", "skew", "wrong_skew",
-        "tolerance"}]}, or {"reason"} where there is no skew.
-        """
+    def record(self) -> Picks:
+        """The part "strategy" of the section "label_noise" of a record; see docs/json.md."""
         if self._reason is not None:
-            return {"reason": self._reason}
-        if not any(sum(check["picks"]) for check in self.checks):
-            return {"reason": "the loss picked no negatives"}
-        total = self._estimate(self.checks)
+            return Picks(reason=self._reason)
+        if not any(counts.picks.sum() for _, counts in self.checks):
+            return Picks(reason="the loss picked no negatives")
+        skew, tolerance = self._estimate(self.checks)
         phases = min(PHASES, len(self.checks) // FEWEST)
-        chunks = np.array_split(np.arange(len(self.checks)), max(1, phases))
         along = []
-        for phase in chunks if phases > 1 else []:
-            checks = [self.checks[i] for i in phase]
-            estimate = self._estimate(checks)
+        for chunk in np.array_split(np.arange(len(self.checks)), phases) if phases > 1 else []:
+            checks = [self.checks[i] for i in chunk]
+            estimate, stands = self._estimate(checks)
             along.append(
-                {"from": checks[0]["step"], "to": checks[-1]["step"]}
-                | {name: estimate["skew"][name] for name in ("picks", "active", "skew", "wrong_skew", "gamma")}
-                | {"tolerance": estimate["tolerance"]}
+                Phase(
+                    start=checks[0][0],
+                    end=checks[-1][0],
+                    picks=estimate.picks,
+                    active=estimate.active,
+                    skew=estimate.skew,
+                    wrong_skew=estimate.wrong_skew,
+                    gamma=estimate.gamma,
+                    tolerance=stands,
+                )
             )
-        return {"checks": len(self.checks), **total, "along": along}
+        return Picks(checks=len(self.checks), skew=skew, tolerance=tolerance, along=along)
 
-    def _estimate(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        skew = estimate_skew([PickCounts.from_json(check) for check in checks])
+    def _estimate(self, checks: Sequence[tuple[int, PickCounts]]) -> tuple[Skew, ToleranceRecord | None]:
+        skew = estimate_skew([counts for _, counts in checks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
-        return {"skew": json_values(skew), "tolerance": json_values(tolerance)}
+        return Skew.read(json_values(skew)), None if tolerance is None else ToleranceRecord.read(json_values(tolerance))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from trivet.collapse.monitor import Event
+from trivet.reports.run_record import SelectionCheck
 from trivet.runtime.progress import work
 from trivet.training.components import Components, run_fingerprint
 from trivet.training.embed_dataset import embed
@@ -18,7 +19,7 @@ from trivet.training.run_folder import NOISE, RunFolder, write_noise
 from trivet.training.run_log import STEP, RunLog, Show
 
 Status = Literal["finished", "interrupted", "stopped"]
-Watch = Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]
+Watch = Callable[[Sequence[SelectionCheck], Sequence[Event]], str | None]
 """Called after each step that had a look or an event, but the last one, with the looks of `CheckpointSelection` so far
 and the events of this step; a reason to stop ends the training."""
 
@@ -104,7 +105,7 @@ class Trainer:
         """Train to the last step, or to one at which something is due; returns False if a signal came before."""
         components, state, learner = self.components, self.state, self.state.learner
         if components.world is not None:  # the other processes train along, see `training.distributed.worker_rank`
-            precision, cleaning = learner.precision.state_dict(), state.cleaning.state_dict()
+            precision, cleaning = learner.precision.state(), state.cleaning.state().as_json()
             components.world.broadcast({"step": learner.step, "precision": precision, "cleaning": cleaning})
             components.world.share(learner.tensors())
         try:

@@ -191,7 +191,7 @@ def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tm
         *splits.evaluation[next(iter(splits.evaluation))].ids,
     }
     parts.state.selection.begin(parts.state.learner.model)
-    assert parts.state.selection.checks[0]["gain"] == 0
+    assert parts.state.selection.checks[0].gain == 0
     assert parts.state.selection.active
 
 

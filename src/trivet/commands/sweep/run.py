@@ -34,7 +34,7 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.models import TextNetworkConfig
-from trivet.reports.run_record import RunRecord
+from trivet.reports.run_record import RunRecord, SelectionCheck
 from trivet.runtime.progress import reporter, show_progress
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.checkpoint import forget_checkpoints
@@ -414,13 +414,13 @@ def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
 
 def _watch(
     config: RunConfig, attempt: ClaimedTrial, number: int, *, pruning: bool
-) -> Callable[[Sequence[Mapping[str, Any]], Sequence[Event]], str | None]:
+) -> Callable[[Sequence[SelectionCheck], Sequence[Event]], str | None]:
     """Reports the looks of a run, and says why it may end."""
 
-    def watch(measurements: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
+    def watch(measurements: Sequence[SelectionCheck], events: Sequence[Event]) -> str | None:
         try:
             for measurement in measurements:
-                attempt.report(number, measurement["step"], measurement["value"])
+                attempt.report(number, measurement.step, measurement.value)
         except TakenOverError:
             return TAKEN_OVER
         if not pruning:
@@ -428,9 +428,9 @@ def _watch(
         for event in events:
             if event.kind in COLLAPSED:
                 return event_line(event)
-        if len(measurements) > 1 and measurements[-1]["step"] >= WARM * config.training.num_steps:
+        if len(measurements) > 1 and measurements[-1].step >= WARM * config.training.num_steps:
             return attempt.below_median(
-                number, measurements[-1]["step"], max(measurement["value"] for measurement in measurements)
+                number, measurements[-1].step, max(measurement.value for measurement in measurements)
             )
         return None
 

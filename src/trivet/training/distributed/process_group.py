@@ -201,9 +201,13 @@ def process_slices(count: int, size: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def noted(error: BaseException) -> dict[str, Any]:
+def noted(error: BaseException) -> dict[str, str | int | None]:
     """An error as other processes get it: {"user": whether a user can mend it, "kind", "text"}, and of a file more."""
-    note = {"user": isinstance(error, ValueError | OSError), "kind": type(error).__name__, "text": str(error)}
+    note: dict[str, str | int | None] = {
+        "user": isinstance(error, ValueError | OSError),
+        "kind": type(error).__name__,
+        "text": str(error),
+    }
     if isinstance(error, OSError) and error.filename is not None:
         note |= {"number": error.errno, "why": error.strerror, "file": str(error.filename)}
     return note

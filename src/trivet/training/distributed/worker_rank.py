@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from trivet.training.components import Components
 from trivet.training.distributed.process_group import ProcessGroup
+from trivet.training.label_cleaning import CleaningState
 from trivet.training.loop import NotFiniteError, fit
 
 
@@ -27,10 +28,10 @@ def follow_main(components: Components, world: ProcessGroup) -> None:
 
     learner.after_step = after_step
     while (order := world.broadcast()) is not None:
-        state.cleaning.load_state_dict(order["cleaning"])
+        state.cleaning.load(CleaningState.read(order["cleaning"]))
         components.take_items()
         learner.load(world.share())
         learner.step = order["step"]
-        learner.precision.load_state_dict(order["precision"])
+        learner.precision.load(order["precision"])
         with suppress(NotFiniteError):  # which the main process meets in the same step
             fit(learner, components.batches_from(learner.step), workers=components.config.training.workers)
