@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from trivet.commands.train.train_on_vectors import head_settings
 from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.training import loggers
 from trivet.training.config import RunConfig
-from trivet.training.loggers import Loggers
+from trivet.training.loggers import Logger, Loggers
 from trivet.training.run_log import RunLog
 
 STEPS, KILLED, CHECKPOINT = 8, 7, 6
@@ -104,30 +104,25 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Fake:
+class Fake(Logger):
     """Keeps what it is sent; `broken` raises instead."""
 
     def __init__(self) -> None:
+        self.id, self.broken, self.status = "own", False, ""
         self.values: list[tuple[str, int, float]] = []
         self.texts: dict[str, str] = {}
-        self.broken = False
-        self.status = ""
-        self.settings: dict[str, Any] = {}
-        self.id: str | None = "own"
+        self.settings: Mapping[str, Any] = {}
 
-    def begin(self, settings: dict[str, Any]) -> None:
+    def begin(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
 
-    def log(self, values: dict[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int) -> None:
         if self.broken:
             raise OSError("the server has gone.")
         self.values += [(name, step, value) for name, value in values.items()]
 
     def log_text(self, key: str, text: str, step: int) -> None:
         self.texts[key] = text
-
-    def log_results(self, settings: dict[str, Any], values: dict[str, float], step: int) -> None:
-        self.log(values, step)
 
     def close(self, status: str) -> None:
         self.status = status
@@ -235,25 +230,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    store = [
-        "--backend-store-uri",
-        f"sqlite:///{tmp_path / 'store.db'}",
-        "--artifacts-destination",
-        str(tmp_path / "a"),
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        *store,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        port,
-        "--workers",
-        "1",
-    ]
+    store = f"--backend-store-uri sqlite:///{tmp_path / 'store.db'} --artifacts-destination {tmp_path / 'a'}"
+    command = f"{sys.executable} -m mlflow server {store} --host 127.0.0.1 --port {port} --workers 1".split()
     with (tmp_path / "server.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
