@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -17,7 +18,8 @@ from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.datasets import load
-from trivet.label_noise import count_picks
+from trivet.label_noise import PickCounts, count_picks
+from trivet.label_noise.skew import json_values
 from trivet.mining import mine
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
@@ -127,8 +129,9 @@ def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
 def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None:
     longer = settings(pictures, training={"steps": 800})
     log = Components(longer, load(longer.data, None)).state.sampling
-    log.load_state_dict([{"step": step} for step in (0, 4, 8, 12)])
-    assert [look["step"] for look in log.checks] == [0, 8]
+    counts = json_values(PickCounts(np.zeros(10), np.zeros(10), 0.0))
+    log.load([{"step": step} | counts for step in (0, 4, 8, 12)])
+    assert [step for step, _ in log.checks] == [0, 8]
 
 
 def seeded() -> torch.Generator:
@@ -149,4 +152,4 @@ def test_a_look_counts_the_batch_that_the_loss_was_given(pictures: Path) -> None
         picks = mine(rows, labels, positives="easy", negatives="semihard-hardest")
         expected.append(count_picks(rows, labels, picks).picks.tolist())
     assert len({tuple(picks) for picks in expected}) == 3
-    assert [(look["step"], look["picks"]) for look in log.checks] == [(0, expected[0]), (4, expected[2])]
+    assert [(step, counts.picks.tolist()) for step, counts in log.checks] == [(0, expected[0]), (4, expected[2])]

@@ -229,7 +229,7 @@ for victim in (True, False):
         def make_watch(*arguments, **options):
             watch = make(*arguments, **options)
             def watching(looks, events):
-                seen.append(looks[-1]["step"])
+                seen.append(looks[-1].step)
                 if victim and len(seen) == 2:  # in its first trial, after a checkpoint
                     os.kill(os.getpid(), signal.SIGKILL)
                 return watch(looks, events)
