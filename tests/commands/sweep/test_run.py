@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from trivet.commands.sweep.run import Data, Location, begin, join, work
 from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import open_study
 from trivet.commands.train.run import train
+from trivet.reports.run_record import SelectionCheck
 from trivet.runtime.safe_read import parse_toml
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
@@ -179,8 +180,8 @@ def test_a_sweep_that_is_stopped_goes_on_to_the_same(
     def make_watch(*arguments: Any, **options: Any) -> Any:
         watch = make(*arguments, **options)
 
-        def stopping(checks: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> str | None:
-            steps.append(checks[-1]["step"])
+        def stopping(checks: Sequence[SelectionCheck], events: Sequence[Event]) -> str | None:
+            steps.append(checks[-1].step)
             if len(steps) in (2, 9):  # in the first run of a trial, and in the second one of another
                 os.kill(os.getpid(), signal.SIGINT)
             return watch(checks, events)
@@ -208,7 +209,7 @@ KILLED = """
 import os, sys, time, signal
 from pathlib import Path
 import torch
-import torch._dynamo  # as an optimiser does: once, before the workers are forked
+from trivet.reports.run_record import SelectionCheck
 from trivet.runtime.safe_read import parse_toml
 from trivet.commands.sweep.run import Data, begin, work
 from trivet.commands.sweep.search_space import Sweep
