@@ -209,7 +209,7 @@ KILLED = """
 import os, sys, time, signal
 from pathlib import Path
 import torch
-from trivet.reports.run_record import SelectionCheck
+import torch._dynamo  # as an optimiser does: once, before the workers are forked
 from trivet.runtime.safe_read import parse_toml
 from trivet.commands.sweep.run import Data, begin, work
 from trivet.commands.sweep.search_space import Sweep
@@ -267,7 +267,7 @@ def test_a_collapse_ends_a_trial_with_its_reason(tmp_path: Path) -> None:
     config = RunConfig.parse({"data": {"name": "digits"}, "loss": {"name": "triplet"}}, source="x")
     event = Event(7, "network-collapse", {}, "all in one point", (), None, 0)
     quiet = Event(7, "dead-sampler", {}, "no triplet is active", (), None, 0)
-    look = [{"step": 5, "value": 0.1}]
+    look = [SelectionCheck(step=5, value=0.1, recall=0.1, gain=0.0)]
     for pruning, events, why in [
         (True, [quiet], None),
         (True, [quiet, event], "network collapse detected at step 7: all in one point"),
