@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
+from trivet.commands.main import main
 from trivet.runtime import progress
+
+Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +22,17 @@ def _progress_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _maps_are_short(short_maps: None) -> None:
     """Of the pages."""
+
+
+@pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs `trivet ARGUMENTS`: its exit code, and what it wrote to standard output and error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(str(ended.value.code)), out, err
+
+    return run

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.commands.conftest import Call
 from torch import Tensor, nn
 
 from trivet.commands.export import run as export
-from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.models import load_model
 from trivet.models.graphs import Graph, make_feed, make_graph, write_onnx, write_torch
@@ -144,43 +144,34 @@ def test_a_run_of_texts_becomes_a_folder_of_sentence_transformers(texts: Path, t
     export.export_run(texts, "sentence-transformers", tmp_path / "out", force=True)
 
 
-def call(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", *line.split()])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
-
-
 def test_a_difference_ends_with_one_and_leaves_nothing(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     def wrong(inputs: Tensor) -> Any:
         return tuple(values[::-1].copy() for values in make_feed(inputs))
 
     monkeypatch.setattr(export, "make_feed", wrong)
-    code, out, err = call(f"export {images} --to torch-export -o {tmp_path / 'out'}", monkeypatch, capsys)
+    code, out, err = run_command(*f"export {images} --to torch-export -o {tmp_path / 'out'}".split())
     assert (code, out) == (1, "")
     assert "trivet: what is exported must embed as the run does: the largest difference is " in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_says_what_it_wrote_and_replaces_with_force_only(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    images: Path, tmp_path: Path, run_command: Call
 ) -> None:
     line = f"export {images} --to safetensors -o {tmp_path / 'out'}"
-    code, out, _ = call(line, monkeypatch, capsys)
+    code, out, _ = run_command(*line.split())
     assert (code, out.splitlines()[0]) == (
         0,
         f"README.md, model.json, model.safetensors, preprocessing.json in {tmp_path / 'out'}",
     )
-    assert "holds an exported model; choose another --output, or add --force" in call(line, monkeypatch, capsys)[2]
-    said = json.loads(call(f"{line} --force --json", monkeypatch, capsys)[1])
+    assert "holds an exported model; choose another --output, or add --force" in run_command(*line.split())[2]
+    said = json.loads(run_command(*f"{line} --force --json".split())[1])
     assert said["largest_difference"] < said["tolerance"] == 1e-4
     assert said["items"] == 18
     (tmp_path / "out" / "mine.txt").touch()
-    assert "holds mine.txt" in call(f"{line} --force", monkeypatch, capsys)[2]
+    assert "holds mine.txt" in run_command(*f"{line} --force".split())[2]
 
 
 def test_without_its_data_a_run_is_checked_on_random_inputs(
@@ -238,13 +229,13 @@ def test_a_form_that_the_model_has_not_is_refused(to: Any, message: str, images:
 
 @pytest.mark.parametrize("library", ONNX)
 def test_a_missing_library_is_named_with_its_extra(
-    library: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    library: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     for other in ONNX:
         if not export.installed(other):
             monkeypatch.setitem(sys.modules, other, sys)  # as if it were there
     monkeypatch.setitem(sys.modules, library, None)
-    code, _, err = call(f"export {images} --to onnx -o {tmp_path / 'out'}", monkeypatch, capsys)
+    code, _, err = run_command(*f"export {images} --to onnx -o {tmp_path / 'out'}".split())
     assert code == 2
     assert f"this needs {library}, which is not installed: run pip install 'trivet[export]'." in err
 

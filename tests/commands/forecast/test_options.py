@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands.conftest import Call
 
 from trivet.commands.evaluate.trained_model import evaluate_run
-from trivet.commands.main import main
 from trivet.commands.train.run import resume, train
 from trivet.reports.forecast_record import ForecastRecord
 from trivet.training import RunConfig
@@ -45,21 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", "forecast", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    shown = capsys.readouterr()
-    return int(str(ended.value.code)), shown.out, shown.err
-
-
-def test_json_of_one_run(
-    folder: Path,
-    heard: list[tuple[str, float, float]],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    code, out, _ = run(capsys, monkeypatch, "small.toml", "--steps", "8", "--seeds", "2", "--json")
+def test_json_of_one_run(folder: Path, heard: list[tuple[str, float, float]], run_command: Call) -> None:
+    code, out, _ = run_command("forecast", "small.toml", "--steps", "8", "--seeds", "2", "--json")
     assert code == 0
     assert ("probing", 16, 16) in heard
     found: dict[str, Any] = json.loads(out)
@@ -76,8 +62,8 @@ def test_json_of_one_run(
     assert [path.name for path in folder.iterdir()] == ["small.toml"]
 
 
-def test_one_run_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = run(capsys, monkeypatch, "small.toml", "--set", "training.steps=60", "--report", "page.html")
+def test_one_run_in_words(run_command: Call) -> None:
+    code, out, _ = run_command("forecast", "small.toml", "--set", "training.steps=60", "--report", "page.html")
     assert code == 0
     verdict, evidence, *rest = out.splitlines()
     assert "90 % interval" in verdict
@@ -91,13 +77,11 @@ def test_one_run_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert bool(changes) == ("is unlikely" not in verdict)
 
 
-def test_a_grid_is_written_as_the_axes_of_one_option_or_of_several(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grid_is_written_as_the_axes_of_one_option_or_of_several(run_command: Call) -> None:
     ways = [("--grid", *GRID), ("--grid", " ".join(GRID)), [word for axis in GRID for word in ("--grid", axis)]]
     found = []
     for way in ways:
-        code, out, _ = run(capsys, monkeypatch, "small.toml", *way, "--steps", "5", "--json")
+        code, out, _ = run_command("forecast", "small.toml", *way, "--steps", "5", "--json")
         assert code == 0
         found.append(json.loads(out))
         del found[-1]["seconds"]
@@ -108,8 +92,8 @@ def test_a_grid_is_written_as_the_axes_of_one_option_or_of_several(
     assert [cell["forecast"] is None for cell in found[0]["cells"]] == [False, False, True, True]
 
 
-def test_a_map_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = run(capsys, monkeypatch, "small.toml", "--steps", "5", "--report", "map.html", "--grid", *GRID)
+def test_a_map_in_words(run_command: Call) -> None:
+    code, out, _ = run_command("forecast", "small.toml", "--steps", "5", "--report", "map.html", "--grid", *GRID)
     assert code == 0
     (known,) = (line for line in out.splitlines() if "2 × 3" in line)
     (unknown,) = (line for line in out.splitlines() if "99 × 3" in line)
@@ -123,7 +107,7 @@ def test_a_map_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 @pytest.mark.parametrize(("high", "named"), [(0.9, True), (0.45, False)])
 def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_are_sure(
-    high: float, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    high: float, named: bool, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     def map_of_two(*_: object, **__: object) -> ForecastRecord:
         found = [
@@ -146,7 +130,7 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
         return ForecastRecord.read({"steps": 5, "of": 200, "axes": axes, "here": {}, "cells": cells})
 
     monkeypatch.setattr("trivet.commands.forecast.run.forecast_grid", map_of_two)
-    code, out, err = run(capsys, monkeypatch, "small.toml", "--grid", "dim=2,7")
+    code, out, err = run_command("forecast", "small.toml", "--grid", "dim=2,7")
     assert (code, err) == (0, "")
     assert ("Least likely to collapse: batches of 2 x 4, 7 dimensions" in out) == named
     assert ("Least likely" in out) == named
@@ -176,22 +160,18 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
     ],
     ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = run(capsys, monkeypatch, *arguments)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, run_command: Call) -> None:
+    code, out, err = run_command("forecast", *arguments)
     assert (code, out) == (2, "")
     assert sentence in err
     assert len(err.splitlines()) == 1
 
 
-def test_a_run_keeps_the_forecast_that_was_made_of_it(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_the_forecast_that_was_made_of_it(folder: Path, run_command: Call) -> None:
     settings = RunConfig.read(folder / "small.toml", ["training.steps=8", "evaluation.map_points=10"])
     train(settings, folder / "tiny")
     assert '<table class="heat">' not in (folder / "tiny" / "report.html").read_text()
-    code, out, _ = run(capsys, monkeypatch, "tiny", "--grid", *GRID, "--steps", "5", "--json")
+    code, out, _ = run_command("forecast", "tiny", "--grid", *GRID, "--steps", "5", "--json")
     assert code == 0
     found = json.loads(out)
     assert found["report"] == str(Path("tiny") / "report.html")
@@ -212,7 +192,7 @@ def test_a_run_keeps_the_forecast_that_was_made_of_it(
     resume(folder / "tiny")
     assert kept()["cells"] == found["cells"]
     # The probe of a run is that of its settings, and takes the place of the map.
-    code, out, _ = run(capsys, monkeypatch, "tiny", "--steps", "5")
+    code, out, _ = run_command("forecast", "tiny", "--steps", "5")
     assert code == 0
     assert out.splitlines()[-1] == "Report: tiny/report.html"
     record = json.loads((folder / "tiny" / "record.json").read_text())
@@ -220,30 +200,28 @@ def test_a_run_keeps_the_forecast_that_was_made_of_it(
     assert record["forecast"]["seeds"][0]["seed"] == settings.seed
 
 
-def test_a_folder_that_cannot_keep_a_forecast_is_said(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_keep_a_forecast_is_said(folder: Path, run_command: Call) -> None:
     (folder / "empty").mkdir()
-    assert run(capsys, monkeypatch, "empty") == (
+    assert run_command("forecast", "empty") == (
         2,
         "",
         "trivet: a run folder must hold config.toml: empty does not; give the folder `trivet train` made.\n",
     )
     (folder / "empty" / "config.toml").write_text(SETTINGS)
-    code, _, said = run(capsys, monkeypatch, "empty")
+    code, _, said = run_command("forecast", "empty")
     assert (code, said) == (
         2,
         "trivet: a run has a record once training has ended: empty has none; resume with trivet train --resume "
         "empty.\n",
     )
     (folder / "empty" / "record.json").write_text(json.dumps({"run": "empty"}))
-    code, _, said = run(capsys, monkeypatch, "empty", "--report", "empty/report.html")
+    code, _, said = run_command("forecast", "empty", "--report", "empty/report.html")
     assert (code, said) == (
         2,
         "trivet: --report must lie outside of what is read: empty/report.html lies in empty; choose another place.\n",
     )
     assert not (folder / "empty" / "report.html").exists()
-    code, _, said = run(capsys, monkeypatch, "empty", "--set", "training.steps=9")
+    code, _, said = run_command("forecast", "empty", "--set", "training.steps=9")
     assert (code, said) == (
         2,
         "trivet: a run is forecast with its own settings: leave out --set, or give a settings file.\n",

@@ -16,7 +16,7 @@ import pytest
 from jsonschema import Draft7Validator
 from PIL import Image
 from tests import miniatures
-from tests.commands.test_commands import call
+from tests.commands.conftest import Call
 
 from trivet.commands.init import run as init
 from trivet.commands.init.run import as_toml, propose
@@ -211,9 +211,9 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
     ("make", "said"), [(npz, "training classes less those held out;"), (nested, "training classes;")]
 )
 def test_the_classes_of_a_batch_are_those_that_are_not_held_out(
-    make: Callable[[], str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], str], said: str, run_command: Call
 ) -> None:
-    _, out, _ = call("init", make(), capsys=capsys, monkeypatch=monkeypatch)
+    _, out, _ = run_command("init", make())
     assert said in " ".join(out.split())
 
 
@@ -223,10 +223,8 @@ def setting(values: dict[str, Any], key: str) -> Any:
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_what_it_writes_suits_the_data_and_can_be_trained(
-    make: Callable[[], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = call("init", make(), capsys=capsys, monkeypatch=monkeypatch)
+def test_what_it_writes_suits_the_data_and_can_be_trained(make: Callable[[], str], run_command: Call) -> None:
+    code, out, err = run_command("init", make())
     assert (code, err) == (0, "")
     expected, said = KINDS[make]
     text = Path("trivet.toml").read_text()
@@ -244,16 +242,14 @@ def test_what_it_writes_suits_the_data_and_can_be_trained(
 
 
 @pytest.mark.parametrize("make", [folder_of_classes, flat_with_a_table, npz, texts], ids=lambda make: make.__name__)
-def test_the_next_command_ends_with_a_report(
-    make: Callable[[], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, _ = call("init", make(), "--json", "-o", "own.toml", capsys=capsys, monkeypatch=monkeypatch)
+def test_the_next_command_ends_with_a_report(make: Callable[[], str], run_command: Call) -> None:
+    code, out, _ = run_command("init", make(), "--json", "-o", "own.toml")
     made = json.loads(out)
     assert (code, made["settings"], made["next"]) == (0, "own.toml", "trivet train own.toml")
     assert made["chosen"] == {k: v for k, v in tomllib.loads(Path("own.toml").read_text()).items() if k != "seed"}
     few = ["--set=training.steps=2", "--set=evaluation.every=1", "--set=evaluation.nmi_plus=1"]
     few += ["--set=training.warmup_steps=1"] if "warmup_steps" in made["chosen"]["training"] else []
-    code, _, err = call(*made["next"].split()[1:], *few, capsys=capsys, monkeypatch=monkeypatch)
+    code, _, err = run_command(*made["next"].split()[1:], *few)
     assert code == 0, err
     assert Path("runs/own/report.html").is_file()
 
@@ -282,9 +278,7 @@ def test_the_next_command_ends_with_a_report(
         (["asked.csv", "-o", "my.toml", "--force"], "replaces only a file that it wrote itself: my.toml exists"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_writes_nothing(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_one_sentence_and_writes_nothing(arguments: list[str], sentence: str, run_command: Call) -> None:
     npz(), texts(), pictures([f"loose/{i}.png" for i in range(3)])
     for name in ("empty", "tables", "run"):
         Path(name).mkdir()
@@ -301,38 +295,34 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
     }
     for name, text in files.items():
         Path(name).write_text(text)
-    code, out, err = call("init", *arguments, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("init", *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert sentence in err
     assert not Path("trivet.toml").exists()
     assert Path("my.toml").read_text() == "seed = 1\n"
 
 
-def test_its_own_file_is_replaced_with_force_only(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_own_file_is_replaced_with_force_only(run_command: Call) -> None:
     path = texts()
-    assert call("init", path, capsys=capsys, monkeypatch=monkeypatch)[0] == 0
+    assert run_command("init", path)[0] == 0
     before = Path("trivet.toml").read_text()
     Path("trivet.toml").write_text(before + "# mine\n")
-    code, _, err = call("init", path, capsys=capsys, monkeypatch=monkeypatch)
+    code, _, err = run_command("init", path)
     assert (code, "or add --force" in err) == (2, True)
-    assert call("init", path, "--force", capsys=capsys, monkeypatch=monkeypatch)[0] == 0
+    assert run_command("init", path, "--force")[0] == 0
     assert Path("trivet.toml").read_text() == before
 
 
-def test_a_schema_is_named_if_it_is_there_or_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_is_named_if_it_is_there_or_asked_for(run_command: Call) -> None:
     path = texts()
-    call("init", path, capsys=capsys, monkeypatch=monkeypatch)
+    run_command("init", path)
     assert "#:schema" not in Path("trivet.toml").read_text()
     Path("trivet.schema.json").write_text("{}")
-    call("init", path, "--force", capsys=capsys, monkeypatch=monkeypatch)
+    run_command("init", path, "--force")
     # Taplo: a header directive, before which comments alone may stand; relative to the settings.
     assert Path("trivet.toml").read_text().splitlines()[1] == "#:schema ./trivet.schema.json"
     Path("far").mkdir()
-    call("init", path, "-o", "far/own.toml", "--schema", "trivet.schema.json", capsys=capsys, monkeypatch=monkeypatch)
+    run_command("init", path, "-o", "far/own.toml", "--schema", "trivet.schema.json")
     named = Path("far/own.toml").read_text().splitlines()[1]
     assert named == f"#:schema {Path('trivet.schema.json').resolve().as_uri()}"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft7Validator, ValidationError
+from tests.commands.conftest import Call
 
-from trivet.commands.main import main
 from trivet.commands.settings.run import list_settings, settings_schema
 from trivet.config.base import put
 from trivet.datasets import DATA_SETS
@@ -163,13 +162,8 @@ def test_settings_are_listed_with_their_defaults() -> None:
         (["settings", "guard", "--schema"], 2, "--schema is of all sections: leave out guard."),
     ],
 )
-def test_the_command(
-    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert stop.value.code == code
+def test_the_command(arguments: list[str], code: int, said: str, run_command: Call) -> None:
+    ended, out, err = run_command(*arguments)
+    assert ended == code
     assert said in (err if code else out)
     assert (out == "") == (code == 2)

@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from tests.commands.conftest import Call
 from tests.small_sweep import settings
 
 from trivet.collapse.monitor import Event
 from trivet.commands.compare.run import compare_runs
-from trivet.commands.main import main
 from trivet.commands.sweep import run as task
 from trivet.commands.sweep.record import SweepRecord
 from trivet.commands.sweep.run import Data, Location, begin, join, work
@@ -126,36 +126,30 @@ def test_a_finished_sweep_does_nothing_more(whole: tuple[Path, dict[str, Any], l
         begin(other, folder, Data(other))
 
 
-def command(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(sys, "argv", ["trivet", "sweep", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code
-
-
 def test_the_command_says_the_result_first(
-    whole: tuple[Path, dict[str, Any], list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, dict[str, Any], list[str]], run_command: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, record, _ = whole
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        assert command("--join", str(folder), monkeypatch=monkeypatch) == 0
-        printed = capsys.readouterr().out
+        code, printed, _ = run_command("sweep", "--join", str(folder))
+        assert code == 0
         assert printed.startswith(record["helped"][0]["text"][:20])
         assert printed.index("map@r on validation") < printed.index("trial 2 failed: ") < printed.index("Report: ")
-        assert command("--join", str(folder), "--json", monkeypatch=monkeypatch) == 0
-        assert json.loads(capsys.readouterr().out)["best"] == record["best"]
-        for arguments, said in [
+        code, printed, _ = run_command("sweep", "--join", str(folder), "--json")
+        assert (code, json.loads(printed)["best"]) == (0, record["best"])
+        mistakes = [
             ((), "sweep needs a settings file"),
             (("--join", str(folder), "--study", "x"), "leave out --study"),
             (("--join", str(folder), "--set", "seed=1"), "leave out --set"),
             (("--join", str(folder.parent)), "a sweep to join must hold sweep.toml"),
-        ]:
-            assert command(*arguments, monkeypatch=monkeypatch) == 2
-            assert said in capsys.readouterr().err
+        ]
+        for arguments, said in mistakes:
+            code, _, err = run_command("sweep", *arguments)
+            assert (code, said in err) == (2, True)
         monkeypatch.setenv("WORLD_SIZE", "2")
-        assert command("--join", str(folder), monkeypatch=monkeypatch) == 2
-        assert "leave out torchrun" in capsys.readouterr().err
+        code, _, err = run_command("sweep", "--join", str(folder))
+        assert (code, "leave out torchrun" in err) == (2, True)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.commands.test_commands import call
+from tests.commands.conftest import Call
 
 from trivet.training.config import RunConfig
 
@@ -28,11 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-def test_texts_reach_a_report_that_shows_them(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_reach_a_report_that_shows_them(run_command: Call) -> None:
     train = ("train", "--texts", "asked.csv", "--labels", "kind", "--json", *SMALL)
-    code, out, err = call(*train, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command(*train)
     assert code == 0
     result = json.loads(out)
     assert result["run"] == "runs/asked"
@@ -44,7 +42,7 @@ def test_texts_reach_a_report_that_shows_them(
     # New texts, without labels, by the n-grams of the texts that were trained on.
     Path("new.csv").write_text("text\nwhat is k00 a\nwhere is k03\n")
     embed = ("embed", "runs/asked", "new.csv", "--output", "new.parquet", "--json")
-    code, out, _ = call(*embed, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command(*embed)
     assert (code, json.loads(out)["items"], json.loads(out)["columns"]) == (0, 2, ["id", "text", "embedding"])
 
 
@@ -65,10 +63,8 @@ def test_texts_reach_a_report_that_shows_them(
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_a_mistake_is_one_sentence_and_writes_nothing(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = call("train", *arguments, capsys=capsys, monkeypatch=monkeypatch)
+def test_a_mistake_is_one_sentence_and_writes_nothing(arguments: list[str], sentence: str, run_command: Call) -> None:
+    code, out, err = run_command("train", *arguments)
     assert (code, out) == (2, "")
     assert sentence in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("trivet: ")
