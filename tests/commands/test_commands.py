@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.commands.conftest import Call
 
 from trivet.commands.main import main
 from trivet.commands.train.record import CrossValidation
@@ -64,10 +65,8 @@ def clusters(measured: dict[str, float]) -> float:
     return measured["nmi+_clusters"] / measured["classes"]
 
 
-def test_train_evaluate_embed(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, _ = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+def test_train_evaluate_embed(settings: Path, run_command: Call) -> None:
+    code, out, _ = run_command("train", "small.toml", "--json")
     trained = json.loads(out)
     assert code == 0
     assert trained["run"] == "runs/small"
@@ -78,10 +77,10 @@ def test_train_evaluate_embed(
             assert 0 <= level[measure] <= 1
     assert set(trained["splits"]) == {"seen", "unseen"}
 
-    code, out, _ = call("evaluate", "runs/small", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("evaluate", "runs/small", "--json")
     assert code == 0
     assert json.loads(out)["evaluation"] == trained["evaluation"]
-    code, out, _ = call("evaluate", "runs/small", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("evaluate", "runs/small")
     assert code == 0
     assert "untrained network" in out
 
@@ -93,24 +92,24 @@ def test_train_evaluate_embed(
         (("--resamples", "7"), lambda found: found["resamples"] == 7),
         (("--without-positive", "drop"), lambda found: found["protocol"]["without_positive"] == "drop"),
     ):
-        code, out, _ = call("evaluate", "runs/small", *options, "--json", capsys=capsys, monkeypatch=monkeypatch)
+        code, out, _ = run_command("evaluate", "runs/small", *options, "--json")
         assert (code, check(json.loads(out))) == (0, True), options
     assert Path("runs/small/record.json").read_bytes() == before
     refused = ("evaluate", "runs/small", "--seed", "1", "--data-root", ".")
-    code, out, err = call(*refused, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command(*refused)
     assert (code, out, err.count("\n"), "leave out --data-root" in err) == (2, "", 1, True)
 
     embed = ("embed", "runs/small", "digits", "--output", "all.parquet")
-    code, out, _ = call(*embed, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command(*embed, "--json")
     assert (code, json.loads(out)["items"]) == (0, 500)
-    code, _, err = call(*embed, capsys=capsys, monkeypatch=monkeypatch)
+    code, _, err = run_command(*embed)
     assert (code, err.count("\n")) == (2, 1)
     assert "all.parquet exists" in err
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["forecast"], ["embed"], ["demo"], ["data", "list"]])
-def test_help(command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = call(*command, "--help", capsys=capsys, monkeypatch=monkeypatch)
+def test_help(command: list[str], run_command: Call) -> None:
+    code, out, _ = run_command(*command, "--help")
     assert code == 0
     assert "Usage: trivet" in out
     assert "--json" in out or not command
@@ -162,11 +161,11 @@ def images(root: Path, classes: dict[str, int]) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(
-    arguments: list[str], said: str, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], said: str, settings: Path, run_command: Call
 ) -> None:
     images(Path("lonely"), {"a": 3, "b": 1, "c": 3, "d": 3})
     images(Path("same"), {"a": 9})
-    code, out, err = call(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command(*arguments)
     assert (code, out) == (2, "")
     *progress, sentence = err.splitlines()
     assert all(line.startswith("reading images ") for line in progress)
@@ -175,68 +174,62 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not Path("runs").exists()
 
 
-def test_corrupt_images_are_listed_or_stop_the_run(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corrupt_images_are_listed_or_stop_the_run(settings: Path, run_command: Call) -> None:
     images(Path("photos"), {"a": 30, "b": 30, "c": 30, "d": 30})
     Path("photos/b/7.png").write_bytes(Path("photos/b/7.png").read_bytes()[:40])
     change = ["--set", "data.name=folder", "--set", "data.root=photos", "--set", "data.image_size=8"]
-    code, _out, _ = call("train", "small.toml", *change, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, _out, _ = run_command("train", "small.toml", *change, "--json")
     assert code == 0
     record = json.loads(Path("runs/small/record.json").read_text())
     assert [skip["id"] for skip in record["data"]["skipped"]] == ["b/7.png"]
     Path("photos/a/3.png").write_bytes(b"")
-    code, _, err = call("train", "small.toml", *change, "--force", capsys=capsys, monkeypatch=monkeypatch)
+    code, _, err = run_command("train", "small.toml", *change, "--force")
     assert code == 2
     assert "2 of 120" in err
     assert json.loads(Path("runs/small/record.json").read_text())["status"] == "finished"
 
 
-def test_an_unexpected_fault_is_exit_code_1(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_fault_is_exit_code_1(settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("trivet.commands.train.run.load_splits", broken)
-    code, out, err = call("train", "small.toml", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml")
     assert (code, out) == (1, "")
     assert "unexpected RuntimeError: a bug" in err
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE=2", "RANK=1", "LOCAL_RANK=3", "SLURM_PROCID=1", "WORLD_SIZE=1"])
 def test_processes_that_cannot_meet_are_refused(
-    variable: str, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    variable: str, settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     monkeypatch.setenv(*variable.split("="))
     change = () if variable != "WORLD_SIZE=1" else ("--set", "data.root=gone", "--set", "data.name=folder")
-    code, out, err = call("train", "small.toml", *change, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml", *change)
     assert (code, out, err.count("\n"), Path("runs").exists()) == (2, "", 1, False)
     assert ("torchrun" in err) == (variable != "WORLD_SIZE=1")  # one of one is alone
     assert ("gone does not exist" in err) == (variable == "WORLD_SIZE=1")
 
 
-def test_a_cross_validation_is_started_once(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cross_validation_is_started_once(settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    code, out, err = call("train", "small.toml", "--folds", "2", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml", "--folds", "2")
     assert (code, out, Path("runs").exists()) == (2, "", False)
     assert "start it once, without torchrun, and set training.devices" in err
 
 
 def test_a_cross_validation_is_resumed_as_a_whole(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     Path("runs").mkdir()
     Path("runs/folds.toml").touch()
     ended = {"folds": 2, "runs": ["runs/fold-0"], "status": "interrupted"}
     monkeypatch.setattr("trivet.commands.train.folds.resume_folds", lambda path, **_: CrossValidation.read(ended))
-    code, out, err = call("train", "--resume", "runs", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "--resume", "runs", "--json")
     assert (code, json.loads(out)) == (1, ended)
     assert err == "trivet: stopped; continue with trivet train --resume runs\n"
-    code, _, err = call("train", "--resume", "runs", "--set", "seed=2", capsys=capsys, monkeypatch=monkeypatch)
+    code, _, err = run_command("train", "--resume", "runs", "--set", "seed=2")
     assert (code, "leave out --set" in err) == (2, True)
 
 
@@ -277,10 +270,10 @@ def wrap(
 
 @pytest.mark.usefixtures("signals_arrive")
 def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
-    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     wrap("trivet.training.loop._Signals.__exit__", monkeypatch, before=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    code, out, err = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml", "--json")
     assert (code, json.loads(out)["status"]) == (1, "interrupted")
     assert "before the evaluation was complete; continue with trivet evaluate" in err.splitlines()[-1]
     assert json.loads(Path("runs/small/record.json").read_text())["step"] == 4
@@ -299,11 +292,7 @@ def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     ids=["reading data", "before the first step", "first checkpoint", "hang-up", "twice in a step"],
 )
 def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
-    moment: str,
-    number: signal.Signals,
-    settings: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    moment: str, number: signal.Signals, settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     old = {"config.toml": "the old one", "model/model.json": "{}"}
     for name, text in old.items():
@@ -318,7 +307,7 @@ def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
             time.sleep(0.1)  # short, as below
 
     wrap(f"trivet.{moment}", monkeypatch, before=ask)
-    code, out, err = call("train", "small.toml", "--force", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml", "--force")
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("trivet: stopped")
     held = {str(file.relative_to("runs/small")): file for file in Path("runs/small").rglob("*") if file.is_file()}
@@ -327,22 +316,20 @@ def test_a_signal_before_the_first_checkpoint_puts_the_old_run_back(
     assert [item.name for item in Path("runs").iterdir()] == ["small"]
 
 
-def test_data_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = call("data", "list", "--json", capsys=capsys, monkeypatch=monkeypatch)
+def test_data_list(run_command: Call) -> None:
+    code, out, _ = run_command("data", "list", "--json")
     assert code == 0
     levels = {one["name"]: one["levels"] for one in json.loads(out)["data"]}
     assert levels["omniglot"] == ["alphabet", "character"]
 
 
-def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call("--version", capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, "trivet 0.1.0\n")
+def test_version(run_command: Call) -> None:
+    assert run_command("--version")[:2] == (0, "trivet 0.1.0\n")
 
 
 @pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_a_run_that_goes_on(
-    number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Path, run_command: Call) -> None:
     metrics = Path("runs/small/metrics.csv").absolute()
 
     def send() -> None:
@@ -356,7 +343,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
     steps = ("--set", "training.steps=100000", "--set", "training.log_every=1")
     sender = threading.Thread(target=send)
     sender.start()
-    code, out, err = call("train", "small.toml", *steps, "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, err = run_command("train", "small.toml", *steps, "--json")
     sender.join()
     assert code == 1
     assert json.loads(out)["status"] == "interrupted"
@@ -370,7 +357,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
     # Shorten the run so that the rest takes no time, and go on.
     text = Path("runs/small/config.toml").read_text()
     Path("runs/small/config.toml").write_text(text.replace("steps = 100000", f"steps = {done + 2}"))
-    code, out, _ = call("train", "--resume", "runs/small", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("train", "--resume", "runs/small", "--json")
     assert (code, json.loads(out)["status"]) == (0, "finished")
     steps_logged = [line.split(",")[0] for line in metrics.read_text().splitlines()[1:]]
     assert steps_logged == [str(step) for step in range(1, done + 3)]
@@ -379,7 +366,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
 @pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
-    number: signal.Signals, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     folder = Path("runs/small")
 
@@ -391,7 +378,7 @@ def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
 
     with monkeypatch.context() as patch:
         patch.setattr("trivet.commands.evaluate.trained_model.measure_splits", measured)
-        code, out, err = call("train", "small.toml", "--json", capsys=capsys, monkeypatch=monkeypatch)
+        code, out, err = run_command("train", "small.toml", "--json")
     assert code == 1
     assert json.loads(out)["status"] == "interrupted"
     said = "trivet: stopped before the evaluation was complete; continue with trivet evaluate runs/small"
@@ -400,5 +387,5 @@ def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
     assert (record["status"], record["step"], record["evaluation"]) == ("interrupted", 4, {})
     assert "interrupted" in (folder / "report.html").read_text()
 
-    code, out, _ = call("evaluate", "runs/small", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("evaluate", "runs/small", "--json")
     assert (code, json.loads(out)["status"], set(json.loads(out)["splits"])) == (0, "finished", {"seen", "unseen"})
