@@ -17,7 +17,7 @@ from trivet.commands.diagnose.page import (
 )
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
-from trivet.commands.train.tolerance import cleaning_rows, noise_curve, noise_section
+from trivet.commands.train.tolerance import SKEWS, cells, noise_curve, noise_lines
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import (
     MOST_DOTS,
@@ -81,8 +81,9 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "events": _events(record),
         "curves": curves,
         "forecast": forecast_context(record.forecast),
-        "noise": noise_section(record),
-        "cleaned": cleaning_rows(record),
+        "noise": noise_lines(record, run=record.run or "RUN"),
+        "skews": SKEWS,
+        "cells": cells,
         "skewed": len(curves) if skew else None,
         "maps": maps,
         "scatter": scatter,

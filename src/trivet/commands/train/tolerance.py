@@ -1,17 +1,14 @@
-"""Wrong labels that a run tolerates, and those that were put in, in sentences and tables."""
+"""Wrong labels that a run tolerates, and those that were put in, in sentences and a curve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trivet.reports.items import Curve, curve, is_number
-from trivet.reports.label_noise_record import CleaningCheck, Picks
-from trivet.reports.page import MISSING, number, percent
 from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import EstimateRecord
 
-_MEASURES = {
+SKEWS = {
     "skew": ("skew η", "how much more often than by uniform sampling the most picked tenth of the negatives is picked"),
     "easy_skew": ("skew, easy side", "how much less often the least picked tenth is picked"),
     "wrong_skew": ("skew of wrong labels", "how much more often a picked negative truly has the anchor's class"),
@@ -52,66 +49,6 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
-class NoiseSection:
-    """Content of the section "Wrong labels" of the page of a run: sentences, and rows of the tables of its picks."""
-
-    lines: list[str]
-    picks: Picks
-    rows: list[tuple[str, str, str, str]]
-    tenths: list[str]
-    along: list[list[str]]
-
-
-def noise_section(record: RunRecord) -> NoiseSection | None:
-    """Content of the section "Wrong labels" of the page of a run; None for a record that does not say."""
-    lines = noise_lines(record, run=record.run or "RUN")
-    if not lines:
-        return None
-    picks = record.label_noise.strategy
-    estimates = {name: getattr(picks.skew, name) for name in _MEASURES} if picks.skew else {}
-    rows = [(*_MEASURES[name], estimate) for name, estimate in estimates.items() if estimate]
-    if tolerance := picks.tolerance:
-        meaning = "from 1 − (2p − p²) η ≥ 0, at most that of uniform sampling"
-        rows.append(("tolerated p", meaning, tolerance.rate))
-    cells = [(name, *_cells(estimate), meaning) for name, meaning, estimate in rows]
-    if tolerance:
-        cells.append(("tolerated p of uniform sampling", f"{tolerance.uniform:.3g}", MISSING, "for comparison"))
-    return NoiseSection(
-        lines=lines,
-        picks=picks,
-        rows=cells,
-        tenths=[MISSING if share is None else f"{share:.2f}" for share in (picks.skew.relative if picks.skew else [])],
-        along=[
-            [
-                f"{number(phase.start)} to {number(phase.end)}",
-                number(phase.picks),
-                *map(_both, (phase.skew, phase.wrong_skew, phase.gamma)),
-                _both(phase.tolerance.rate if phase.tolerance else None),
-            ]
-            for phase in picks.along
-        ],
-    )
-
-
-def cleaning_rows(record: RunRecord) -> list[list[str]]:
-    """A row for each look at the labels while training: step, suspects, rate, items left out, labels changed."""
-    return [
-        [
-            *map(number, (check.step, check.suspects)),
-            _share(check),
-            *map(number, (check.left_out, check.relabelled)),
-        ]
-        for check in record.cleaning
-    ]
-
-
-def _share(check: CleaningCheck) -> str:
-    if check.noise_rate is not None:
-        return f"{percent(check.noise_rate)} %"
-    return MISSING if check.least is None else f"at least {percent(check.least)} %"
-
-
 def noise_curve(record: RunRecord) -> Curve | None:
     """The skew along training, as a plot; None where it is not known."""
     along = record.label_noise.strategy.along
@@ -145,10 +82,7 @@ def _with_ends(estimate: EstimateRecord) -> str:
     return f"{estimate.value or 0:.2f}" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
 
 
-def _cells(estimate: EstimateRecord) -> tuple[str, str]:
+def cells(estimate: EstimateRecord) -> tuple[str, str]:
+    """A number and the ends of its interval as text; what is not finite is infinite."""
     value, *ends = (f"{bound:.3g}" if is_number(bound) else "∞" for bound in (estimate.value, *estimate.interval))
     return value, " to ".join(ends)
-
-
-def _both(estimate: EstimateRecord | None) -> str:
-    return "{} ({})".format(*_cells(estimate)) if estimate else MISSING
