@@ -11,7 +11,6 @@ from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.metrics.intervals import across_folds, interval_json
-from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import Levels
 from trivet.training.components import check_before_data
 from trivet.training.config import RunConfig, resolved
@@ -97,12 +96,13 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
     by_fold: list[Levels] = []
     for fold in range(config.data.folds):
         run = _run(path, fold)
-        record = _finished(run)
-        if record is None and (run / CONFIG).is_file():
-            record = resume(run, data_root=data_root, command=command, progress=progress)
-        elif record is None:
-            settings = _with_data(config, fold=fold)
-            record = train(settings, run, data_root=data_root, command=command, progress=progress)
+        record = RunFolder(run).record()
+        if record is None or record.status != "finished":
+            if (run / CONFIG).is_file():
+                record = resume(run, data_root=data_root, command=command, progress=progress)
+            else:
+                settings = _with_data(config, fold=fold)
+                record = train(settings, run, data_root=data_root, command=command, progress=progress)
         result.runs.append(str(run))
         if record.status != "finished":
             result.status = "stopped" if record.status == "stopped" else "interrupted"
@@ -131,12 +131,6 @@ def _names(path: Path, folds: int = 0) -> frozenset[str]:
     """Names that a cross-validation may hold, also an earlier one of more folds."""
     there = (item.name for item in path.glob("fold-*") if item.name.removeprefix("fold-").isdecimal())
     return frozenset((FOLDS, FOLDS_CONFIG, DECISIONS, *there, *(f"fold-{fold}" for fold in range(folds))))
-
-
-def _finished(run: Path) -> RunRecord | None:
-    """The record of a run that is complete."""
-    record = RunFolder(run).record()
-    return record if record is not None and record.status == "finished" else None
 
 
 def _config(path: Path) -> RunConfig:

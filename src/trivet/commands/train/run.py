@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,21 +77,11 @@ def train(
         LostError: if one of several processes was killed, or is out of reach.
     """
     config = resolved(config)
-    check_before_data(config)
-    check_installed(config.training.loggers)
-    size = processes_to_start(config.training, config.batch.batch_size)
-    if size > 1:
-        _check_single_process(size, splits, watch)
-        values = config.model_dump(mode="json", exclude_none=True)
-        options: dict[str, Any] = {"data_root": data_root, "force": force, "command": command, "progress": progress}
-        return _launched(partial(_train_again, values, path, **options), size, path)
-    with together(config.training, path) as world, show_progress("training", show=progress and _first()):
-        if splits is None:
-            splits = load_splits(config, data_root, reporter("reading images"))
-            announce(splits.summary)
-        components = Components(config, splits, world)  # before the folder is made: settings may not fit the data
-        if world is not None:
-            _meet(world, components)
+    values = config.model_dump(mode="json", exclude_none=True)
+    again = partial(_train_again, values, path, data_root=data_root, force=force, command=command, progress=progress)
+    if (record := _of_processes(again, config, path, splits=splits, watch=watch)) is not None:
+        return record
+    with _begun(config, path, splits, data_root, progress=progress) as components:  # before the folder is made
         for note in filter(None, (check_width(components), components.piece_note, components.probe_note)):
             log.warning(note)
         # Before, too: it may lie in the run that is replaced.
@@ -149,13 +140,44 @@ def resume(
     """
     run = RunFolder.open(path) if _first() else RunFolder(path)
     config = with_length(run.config(), changes)
+    again = partial(resume, path, changes=changes, data_root=data_root, command=command, progress=progress)
+    if (record := _of_processes(again, config, path, splits=splits, watch=watch)) is not None:
+        return record
+    with _begun(config, path, splits, data_root, progress=progress) as components, run.locked():
+        checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
+        trainer = Trainer(run, components, report, command, checkpoint=checkpoint, watch=watch)
+        if changes:
+            run.change(changes)
+        with trainer.run_log.loggers:
+            return _finish(trainer, _fitted(trainer), data_root, evaluate=watch is None)
+
+
+def _of_processes(
+    action: Callable[[], object], config: RunConfig, path: Path, *, splits: Splits | None, watch: Watch | None
+) -> RunRecord | None:
+    """The record that several processes have written, where the settings ask for them; None where this one trains."""
     check_before_data(config)
     check_installed(config.training.loggers)
     size = processes_to_start(config.training, config.batch.batch_size)
-    if size > 1:
-        _check_single_process(size, splits, watch)
-        options: dict[str, Any] = {"changes": changes, "data_root": data_root, "command": command}
-        return _launched(partial(resume, path, progress=progress, **options), size, path)
+    if size == 1:
+        return None
+    known = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
+    if known:
+        raise ValueError(
+            f"{' and '.join(known)} cannot be given to the processes that training.devices starts: it asks for "
+            f"{size}; set training.devices = 1, or start the processes with torchrun."
+        )
+    launch(action, size, path)
+    record = RunFolder(path).record()
+    assert record is not None, f"the processes have left no record in {path}"
+    return record
+
+
+@contextmanager
+def _begun(
+    config: RunConfig, path: Path, splits: Splits | None, data_root: Path | None, *, progress: bool
+) -> Iterator[Components]:
+    """Components of a run, in each of its processes; settings may not fit the data."""
     with together(config.training, path) as world, show_progress("training", show=progress and _first()):
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"))
@@ -163,31 +185,7 @@ def resume(
         components = Components(config, splits, world)
         if world is not None:
             _meet(world, components)
-        with run.locked():
-            checkpoint = run.checkpoints()[-1] if run.checkpoints() else None
-            trainer = Trainer(run, components, report, command, checkpoint=checkpoint, watch=watch)
-            if changes:
-                run.change(changes)
-            with trainer.run_log.loggers:
-                return _finish(trainer, _fitted(trainer), data_root, evaluate=watch is None)
-
-
-def _check_single_process(size: int, splits: Splits | None, watch: Watch | None) -> None:
-    """Raise ValueError if other processes, which get settings alone, would need more."""
-    settings = [name for name, value in {"splits": splits, "watch": watch}.items() if value is not None]
-    if settings:
-        raise ValueError(
-            f"{' and '.join(settings)} cannot be given to the processes that training.devices starts: it asks for "
-            f"{size}; set training.devices = 1, or start the processes with torchrun."
-        )
-
-
-def _launched(action: Any, size: int, path: Path) -> RunRecord:
-    """The record that several processes have written."""
-    launch(action, size, path)
-    record = RunFolder(path).record()
-    assert record is not None, f"the processes have left no record in {path}"
-    return record
+        yield components
 
 
 def _first() -> bool:
