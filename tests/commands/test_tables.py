@@ -11,6 +11,7 @@ import pytest
 
 from trivet.commands.printing import print_table, print_text
 from trivet.commands.train.printing import print_folds, print_run
+from trivet.commands.train.record import CrossValidation
 from trivet.reports.run_record import RunRecord
 from trivet_papers.checks import Check
 from trivet_papers.simulate.options import print_checks
@@ -77,7 +78,13 @@ def test_a_run(width: int, capsys: pytest.CaptureFixture[str]) -> None:
 def test_folds(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     values = [0.711, 0.722, 0.733, 0.744, 0.755, 0.766, 0.777, 0.788]
     found = {"mean": 0.7, "interval": [0.6543, 0.7654], "values": values}
-    print_folds({"folds": 8, "runs": ["r"], "evaluation": {"digit": {"verification-accuracy": found}}})
+    measured = {
+        "folds": 8,
+        "runs": ["r"],
+        "status": "finished",
+        "evaluation": {"digit": {"verification-accuracy": found}},
+    }
+    print_folds(CrossValidation.read(measured))
     out = shown(width, capsys)
     assert set(numbers(out)) == {"70.0", "65.4", "76.5", "71.1", "72.2", "73.3", "74.4", "75.5", "76.6", "77.7", "78.8"}
 

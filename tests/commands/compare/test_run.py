@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 from tests.made_runs import CLASSES, ITEMS, make_run, placed
 
-from trivet.commands.compare.record import CompareRecord
 from trivet.commands.compare.run import compare_runs
 from trivet.io.parquet_files import write_embeddings
 
@@ -25,8 +24,8 @@ def compared(paths: Sequence[Path], **options: Any) -> dict[str, Any]:
     return compare_runs(paths, **options).as_json(unset=False)
 
 
-def judged(record: CompareRecord, table: int = 0) -> list[Any]:
-    return [one for one in record.tables[table].differences if one.measure == "recall@1"]
+def judged(record: dict[str, Any], table: int = 0) -> list[Any]:
+    return [one for one in record["tables"][table]["differences"] if one["measure"] == "recall@1"]
 
 
 def ends(differences: np.ndarray, labels: np.ndarray, confidence: float) -> tuple[float, float]:
