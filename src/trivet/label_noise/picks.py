@@ -79,7 +79,12 @@ def loss_picks(
         count = len(batch.labels)
         block = FormulaBlock(batch, (0, count if joint else min(count, MOST_ANCHORS)), strategy)
         rows = BlockView(block, strategy, rng)
-        picked, active = _paired(loss, rows, block.size) if rows.paired else _of_sets(loss, rows)
+        if rows.paired:
+            picked, active = _paired(loss, rows, block.size)
+        else:  # of sets, as often as a hinge is open
+            limits = loss.reach(rows).sort(dim=1).values
+            open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
+            picked = active = open_hinges.where(rows.negative_chosen, 0).double()
         wrong = None
         if true_labels is not None:
             truth = as_classes(true_labels, count=count, name="true_labels").to(picked.device)
@@ -108,13 +113,6 @@ def _paired(loss: EmbeddingLoss, rows: BlockView, size: int) -> tuple[Tensor, Te
     shape = torch.zeros(len(chosen), size, dtype=torch.float64, device=chosen.device)
     columns = negatives.index
     return shape.scatter_add(1, columns, chosen.double()), shape.scatter_add(1, columns, active.double())
-
-
-def _of_sets(loss: EmbeddingLoss, rows: BlockView) -> tuple[Tensor, Tensor]:
-    limits = loss.reach(rows).sort(dim=1).values
-    open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
-    picked = open_hinges.where(rows.negative_chosen, 0).double()
-    return picked, picked
 
 
 def _bins(loss: EmbeddingLoss, rows: BlockView, block: DistanceBlock, picked: Tensor) -> Floats | None:

@@ -215,14 +215,12 @@ def margin_bins(positives: Tensor, active_positives: Tensor, to_negatives: Tenso
         to_negatives: from the anchors to all their negatives.
         active_negatives: to the picked negatives with a loss, as often as picked.
     """
-    counted = (positives, active_positives, to_negatives, active_negatives)
-    return np.stack([_histogram(values[values < torch.inf]) for values in counted])
-
-
-def _histogram(distances: Tensor) -> Floats:
-    # A distance that stands on an edge but for rounding counts in the upper bin.
-    bins = (distances.double() * (DISTANCE_BINS / 2) + 1e-6).long().clamp(0, DISTANCE_BINS - 1)
-    return torch.bincount(bins, minlength=DISTANCE_BINS).double().cpu().numpy()
+    counts = []
+    for distances in (positives, active_positives, to_negatives, active_negatives):
+        # A distance that stands on an edge but for rounding counts in the upper bin.
+        bins = (distances[distances < torch.inf].double() * (DISTANCE_BINS / 2) + 1e-6).long()
+        counts.append(torch.bincount(bins.clamp(0, DISTANCE_BINS - 1), minlength=DISTANCE_BINS))
+    return torch.stack(counts).double().cpu().numpy()
 
 
 def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, seed: int = 0) -> SkewEstimate:
@@ -269,6 +267,8 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     number, active = picks.sum(axis=1), total(lambda batch: np.array(batch.active))
     assert active is not None
     wrong, bins = total(lambda batch: batch.wrong), total(lambda batch: batch.distances)
+    with np.errstate(divide="ignore"):
+        easy = 1 / -_largest(-relative)
     gamma: list[Estimate | None] = [None, None, None]
     counts = (0, 0)
     if bins is not None:
@@ -283,7 +283,7 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
         active=round(float(active[0])),
         relative=tuple(relative[0].tolist()),
         skew=bootstrapped(np.where(number > 0, _largest(relative), np.nan)),
-        easy_skew=bootstrapped(np.where(number > 0, _inverse(-_largest(-relative)), np.nan)),
+        easy_skew=bootstrapped(np.where(number > 0, easy, np.nan)),
         wrong_skew=None if wrong is None else bootstrapped(_ratio(wrong[:, 0], wrong[:, 1])),
         active_wrong_skew=None if wrong is None else bootstrapped(_ratio(wrong[:, 2] * number, wrong[:, 1] * active)),
         positive_skew=gamma[0],
@@ -305,10 +305,6 @@ def _largest(values: Floats) -> Floats:
     """The largest of each row that is not NaN; NaN where all are."""
     unknown = np.isnan(values)
     return np.where(unknown.all(axis=1), np.nan, np.where(unknown, -np.inf, values).max(axis=1))
-
-
-def _inverse(values: Floats) -> Floats:
-    return np.divide(np.ones_like(values), values, out=np.full_like(values, np.inf), where=values > 0)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:

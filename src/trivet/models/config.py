@@ -72,10 +72,6 @@ class ModelConfig(NamedConfig):
             )
         if self.width is not None and self.name not in WIDTHS:
             raise ValueError(f"width is for {', '.join(WIDTHS)} only: remove it for {self.name}.")
-        return self
-
-    @model_validator(mode="after")
-    def _check_dimension(self) -> Self:
         if self.normalize and self.embedding_dim == 1:
             raise ValueError(
                 "embedding_dim = 1 scaled to length 1 leaves two points: use 2 or more, or set normalize = false."

@@ -31,19 +31,18 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embed
 
 
 def _build_small(config: ModelConfig, input_shape: tuple[int, ...]) -> Embedder:
-    return Embedder(_small_body(config, input_shape), input_shape=input_shape, normalize=config.normalize)
+    return Embedder(nn.Sequential(*_layers(config, input_shape)), input_shape=input_shape, normalize=config.normalize)
 
 
-def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequential:
+def _layers(config: ModelConfig, input_shape: tuple[int, ...]) -> list[nn.Module]:
     d, w = config.embedding_dim, config.width or WIDTHS.get(config.name, 0)
     if config.name == "mlp":
         inputs = math.prod(input_shape)
-        hidden = (nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU())
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(w, d))
+        return [nn.Flatten(), nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU(), nn.Linear(w, d)]
     if config.name == "linear":
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), d))
+        return [nn.Flatten(), nn.Linear(math.prod(input_shape), d)]
     if config.name == "residual":
-        return nn.Sequential(nn.Flatten(), Residual(math.prod(input_shape), d))
+        return [nn.Flatten(), Residual(math.prod(input_shape), d)]
     channels, height, width = image_shape(config.name, input_shape)
     if config.name == "conv2":
         if min(height, width) < 6:
@@ -53,18 +52,18 @@ def _small_body(config: ModelConfig, input_shape: tuple[int, ...]) -> nn.Sequent
             )
         # The network of the MNIST experiment of Levi et al. (2021); no padding.
         features = 2 * w * ((height - 4) // 2) * ((width - 4) // 2)
-        return nn.Sequential(
+        return [
             *(nn.Conv2d(channels, w, 3), nn.ReLU(), nn.BatchNorm2d(w)),
             *(nn.Conv2d(w, 2 * w, 3), nn.ReLU(), nn.BatchNorm2d(2 * w)),
             nn.MaxPool2d(2),
             nn.Flatten(),
             *(nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, d)),
-        )
+        ]
     layers: list[nn.Module] = []
     for out in (w, 2 * w, 4 * w) if config.name == "conv3" else (w, w, 2 * w, 2 * w):
         layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
         channels, height, width = out, (height + 1) // 2, (width + 1) // 2
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, d))
+    return [*layers, nn.Flatten(), nn.Linear(channels * height * width, d)]
 
 
 NETWORKS.update(

@@ -139,15 +139,6 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
     return Tokenizer(rules, max_tokens=length, prefix=prefix)
 
 
-def read_architecture(folder: TextFolder) -> Any:
-    """The `architecture` of a folder; ValueError if it cannot be read, or used."""
-    with quiet(load("transformers")):
-        try:
-            return architecture(_json(folder.transformer / "config.json"))
-        except (ValueError, TypeError) as error:
-            raise _broken(folder, "configuration", error) from None
-
-
 def architecture(values: Mapping[str, Any]) -> Any:
     """The `transformers` configuration of such values, without what names code or changes how weights are kept.
 
@@ -230,7 +221,11 @@ def open_text(config: TextNetworkConfig) -> TextSource:
         ValueError: if the network cannot be found, or `embedding_dim` does not fit it.
     """
     folder = find_text_folder(config.name)
-    shape = read_architecture(folder)
+    with quiet(load("transformers")):
+        try:
+            shape = architecture(_json(folder.transformer / "config.json"))
+        except (ValueError, TypeError) as error:
+            raise _broken(folder, "configuration", error) from None
     width = int(shape.hidden_size)
     prefix = folder.prefix if config.prefix is None else config.prefix
     tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)

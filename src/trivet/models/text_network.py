@@ -163,7 +163,9 @@ def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> 
     """
     folder, config, tokenizer, shape = open_text(config)
     if not config.dropout:
-        _without_dropout(shape)
+        for key, value in vars(shape).items():
+            if "drop" in key and isinstance(value, float):
+                setattr(shape, key, 0.0)
     network = read_network(folder, shape)
     model = _assemble(config, network, tokenizer)
     _check_longest(model, config)
@@ -194,12 +196,6 @@ def _check_longest(model: TextEmbedder, config: TextNetworkConfig) -> None:
         ) from None
     if not bool(torch.isfinite(got).all()):
         raise ValueError(f"{config.name} must give finite vectors: it gives others; use another network.")
-
-
-def _without_dropout(config: Any) -> None:
-    for key, value in vars(config).items():
-        if "drop" in key and isinstance(value, float):
-            setattr(config, key, 0.0)
 
 
 def _layers(network: nn.Module) -> tuple[str, nn.ModuleList]:

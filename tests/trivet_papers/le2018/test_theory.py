@@ -127,17 +127,6 @@ def test_pair_rates_of_arrays() -> None:
     assert theory.noise_rate_of_pairs(2e-18, 5) == pytest.approx(1e-18, rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize(("classes", "p"), [(2, 0.8), (3, 0.5), (10, 0.3), (5, 1.0)])
-def test_simulated_pair_rates(classes: int, p: float) -> None:
-    found = theory.simulated_pair_rates(p, classes, draws=40_000, generator=np.random.default_rng(0))
-    expected = rates_by_counting(symmetric(Fraction(str(p)), classes), [Fraction(1, classes)] * classes)
-    for share, rate in zip(found, map(float, expected), strict=True):
-        assert abs(share - rate) <= 4 * math.sqrt(rate * (1 - rate) / 40_000)
-    again = theory.simulated_pair_rates(p, classes, draws=40_000, generator=np.random.default_rng(0))
-    assert [*found] == [*again]
-    assert [*theory.simulated_pair_rates(0.0, classes, draws=7, generator=np.random.default_rng(0))] == [0, 0]
-
-
 def test_pair_rates_by_class() -> None:
     even, uneven = theory.class_pair_noise_rates(T3), theory.class_pair_noise_rates(T3, [0.5, 0.3, 0.2])
     assert list(even) == close([0.405, 0.2083333333], 10)
@@ -146,13 +135,6 @@ def test_pair_rates_by_class() -> None:
     assert list(uneven) == close(rates_by_counting(T3, [0.5, 0.3, 0.2]))
     same = theory.class_pair_noise_rates(theory.symmetric_transition(0.3, 10))
     assert list(same) == close(theory.pair_noise_rates(0.3, 10))
-
-
-def test_noise_rate_of_the_discussion() -> None:
-    assert theory.noise_rate_of_pairs(0.6, np.inf) == close(0.36754447, 8)
-    assert theory.noise_rate_of_pairs(1 - 1 / np.array([2, 3, 7, 10]), [2, 3, 7, 10]).tolist() == close(
-        [1 / 2, 2 / 3, 6 / 7, 9 / 10]
-    )
 
 
 def test_losses_of_the_vectors_and_of_the_library() -> None:
@@ -190,58 +172,6 @@ def test_losses_equal_the_definitions(d: float, t: int) -> None:
     for other in (0.0, 0.7, 2.0):
         parts = theory.auxiliary_loss(d, True) + theory.auxiliary_loss(other, False) + 0.2
         assert theory.unhinged_triplet_loss(d, other) == close(parts)
-
-
-@pytest.mark.parametrize(("classes", "samples"), [(2, 2), (3, 4), (5, 3)])
-def test_weight_counts_the_triplets(classes: int, samples: int) -> None:
-    labels = [k for k in range(classes) for _ in range(samples)]
-    items = range(len(labels))
-    triplets = [
-        (a, p, n)
-        for a, p, n in product(items, repeat=3)
-        if a != p and labels[a] == labels[p] and labels[a] != labels[n]
-    ]
-    of_positive = sum(t[:2] == (0, 1) for t in triplets)
-    of_negative = sum((t[0], t[2]) == (0, len(labels) - 1) for t in triplets)
-    assert (of_positive, of_negative) == ((classes - 1) * samples, samples - 1)
-    assert theory.negative_weight(classes, samples) == close(of_negative / of_positive)
-    assert theory.negative_weight(classes, np.inf) == close(1 / (classes - 1))
-
-
-def test_factors_of_three_classes() -> None:
-    expected = {
-        (0.2, 1 / 3): (0.54666667, 0.32),
-        (0.2, 1 / 2): (0.49, 0.49),
-        (0.5, 1 / 3): (0.16666667, -0.25),
-        (0.5, 1 / 2): (0.0625, 0.0625),
-    }
-    for (p, weight), factors in expected.items():
-        assert list(theory.risk_factors(theory.pair_noise_rates(p, 3), weight)) == close(factors, 8)
-
-
-@pytest.mark.parametrize("weight", [1 / 3, 1 / 2])
-@pytest.mark.parametrize("p", [0.2, 0.5])
-def test_the_risk_of_pairs_is_rescaled(p: float, weight: float) -> None:
-    """Equation 11 summed over pairs, for every labeling of three classes of two, one after another."""
-    truth = [0, 0, 1, 1, 2, 2]
-    points = np.random.default_rng(0).standard_normal((6, 3))
-    points = [reference.unit(row) for row in points.tolist()]
-    pairs = [(i, j, math.dist(points[i], points[j])) for i in range(6) for j in range(6) if i != j]
-    weights, table = {True: 1.0, False: weight}, symmetric(Fraction(str(p)), 3)
-    expected = 0.0
-    for labels in product(range(3), repeat=6):
-        chance = float(math.prod(table[y][seen] for y, seen in zip(truth, labels, strict=True)))
-        expected += chance * sum(
-            weights[labels[i] == labels[j]] * (d if labels[i] == labels[j] else 2 - d) for i, j, d in pairs
-        )
-    rates = theory.pair_noise_rates(p, 3)
-    factors = theory.risk_factors(rates, weight)
-    found = 0.0
-    for i, j, d in pairs:
-        same = truth[i] == truth[j]
-        factor, rate = (factors.positive, rates.positive) if same else (factors.negative, rates.negative)
-        found += factor * weights[same] * (d if same else 2 - d) + weights[not same] * rate * 2
-    assert found == close(expected)
 
 
 def test_tolerated_noise_rates() -> None:
@@ -321,14 +251,6 @@ def test_coefficients_equal_the_definition(
     np.testing.assert_allclose(found, coefficients(truth, table, reduction == "mean"), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("classes", "samples"), [(2, 2), (2, 7), (3, 3), (4, 2)])
-@pytest.mark.parametrize("p", [0.0, 0.15, 0.7, 1.0])
-def test_factor_equals_the_enumeration(p: float, classes: int, samples: int) -> None:
-    truth = np.repeat(np.arange(classes), samples)
-    expected = theory.single_negative_coefficients(truth, theory.symmetric_transition(p, classes))[0, 1]
-    assert theory.single_negative_factor(p, num_classes=classes, samples_per_class=samples) == close(expected)
-
-
 def test_factor_of_many_items() -> None:
     grid = np.array([[0.0, 0.3], [0.9, 0.99]])
     found = theory.single_negative_factor(grid, num_classes=100, samples_per_class=20)
@@ -345,17 +267,6 @@ def test_labelings() -> None:
     chances = [T3[1][a] * T3[0][b] * T3[2][c] for a, b, c in expected]
     assert probability.tolist() == close(chances)
     assert probability.sum() == close(1.0)
-
-
-def test_partition_of_the_vectors() -> None:
-    found = theory.margin_partition(DISTANCES, POSITIVE)
-    counts = [np.count_nonzero(mask & kind) for mask in found[1:] for kind in (POSITIVE, ~POSITIVE)]
-    assert counts == [6, 14, 10, 12]
-    assert np.count_nonzero(found.both) == 14
-    for k, (a, j) in enumerate(PAIRS):
-        t = 1 if POSITIVE[k] else -1
-        active = [max(0.0, (PLAIN.d(a, j) - 1.4) * sign + 0.2) > 0 for sign in (t, -t)]
-        assert [mask[k] for mask in found] == [all(active), active == [True, False], active == [False, True]]
 
 
 def test_partition_at_the_edges() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,8 +202,11 @@ def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
         spans.append(span)
         offset = sum(other.stop - other.start for other in spans[:-1])
         for index, inputs in _readable(job, dataset, span, skipped):
-            done = offset + int(index[0]) - span.start
-            rows.append(embed(job.model, inputs, _offset_progress(progress, done, stop - start)))
+
+            def report(count: int, _: int, before: int = offset + int(index[0]) - span.start) -> None:
+                progress(before + count, stop - start)
+
+            rows.append(embed(job.model, inputs, report))
             ids += [dataset.ids[row] for row in index.tolist()]
             selected.append(index - span.start + offset)
         first += len(dataset)
@@ -228,10 +231,6 @@ def _readable(job: Job, dataset: Dataset, span: slice, skipped: list[Skip]) -> I
         offsets = np.array([offset for offset in range(len(index)) if offset not in broken], np.int64)
         if len(offsets):
             yield index[offsets], decoded.subset(offsets)
-
-
-def _offset_progress(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
-    return lambda done, _: progress(before + done, total)
 
 
 def _check_any(folder: Path, manifest: Manifest) -> None:
