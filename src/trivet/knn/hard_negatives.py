@@ -121,10 +121,8 @@ class HardNegatives:
     """Triplets of row numbers, fields `(T,)`: by anchor, then as the positives are listed, the nearest negative first.
 
     Attributes:
-        anchors: rows of the anchors.
         positives, negatives: rows of the index.
         to_positive, to_negative: distances from the anchor, float64.
-        counts: what was found, and what was left out and why.
     """
 
     anchors: Integers

@@ -98,10 +98,8 @@ class Index:
     in float64 from these, by differences; their error is about 1e-7 of the largest distance from the centre.
 
     Attributes:
-        info: what it is.
         centre: `(width,)` float64, the mean of the points.
         scale: the largest coordinate of a point less the centre; 1 if all points are 0.
-        faiss: the faiss index.
         about: whatever its maker wants to keep beside it, JSON values.
         stored: of an index of codes, the rows `(n, width)` of row numbers `(n,)`, as an exact index would hold them.
     """

@@ -53,7 +53,7 @@ def class_scores(
     being the distance to the fifth, so that a small cluster is judged by its own items. Half an item of the shares of
     all items is added.
 
-    Logistic regression: see `logistics`; none where there is none.
+    Logistic regression: see `logistics`.
     """
     count = len(setting.values)
     few = min(CANDIDATES, count)
@@ -129,11 +129,7 @@ def _candidates(
 
 
 class _Linear:
-    """The linear classifiers of the items of a fold.
-
-    Attributes:
-        masses: `(C,)` sums of the weights.
-    """
+    """The linear classifiers of the items of a fold; `masses (C,)` are the sums of the weights."""
 
     def __init__(self, points: torch.Tensor, classes: Integers, weights: Floats, count: int) -> None:
         y, w = torch.from_numpy(classes), torch.from_numpy(weights)

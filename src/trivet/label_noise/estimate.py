@@ -52,7 +52,6 @@ class NoiseEstimate:
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
         transition_low, transition_high: `(C, C)`, 95 % interval of each entry, for sampling only.
         priors: `(C,)` shares of the true classes.
-        neighbours: k.
         method: in words, for a report.
     """
 

@@ -212,8 +212,7 @@ def margin_bins(positives: Tensor, active_positives: Tensor, to_negatives: Tenso
 
     Args:
         positives, active_positives: to the chosen positives, and to those of them with a loss.
-        to_negatives: from the anchors to all their negatives.
-        active_negatives: to the picked negatives with a loss, as often as picked.
+        to_negatives, active_negatives: from the anchors to all their negatives, and to the picked ones with a loss.
     """
     counts = []
     for distances in (positives, active_positives, to_negatives, active_negatives):

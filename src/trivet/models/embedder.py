@@ -21,8 +21,6 @@ class Embedder(nn.Module):
     Images are `(B, C, H, W)`, in [0, 1] or bytes, which are divided by 255.
 
     Args:
-        body: inputs in, `(B, d)` out.
-        input_shape: that of one input.
         normalize: scale each embedding to length 1.
         mean, std: `(C,)` of the images the backbone was trained on: the body gets (image - mean) / std.
         on_backbone: the body is a sequence of a backbone, which may have been trained elsewhere, and a new last layer,

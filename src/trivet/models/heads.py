@@ -92,8 +92,6 @@ def make_head(kind: HeadName, features: int, embedding_dim: int, *, as_features:
     Args:
         kind: "linear"; "none", the features themselves; "residual", see `Residual`; "mlp", two layers with a rectifier
             between, with as many hidden units as features.
-        features: the number of features of an item.
-        embedding_dim: the length of an embedding.
         as_features: a linear one begins as `Projection` does, not at random. For features worth keeping.
 
     Raises:

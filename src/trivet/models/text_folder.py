@@ -29,8 +29,7 @@ class TextFolder(NamedTuple):
     Attributes:
         name: as the settings give it, without "text:".
         transformer: the folder of its `config.json`, weights and tokenizer.
-        pooling: as it says; None for plain transformers.
-        max_tokens: as it says; None for plain transformers.
+        pooling, max_tokens: as it says; None for plain transformers.
         prefix: its default prompt.
         lower: whether texts are put in lower case before its tokenizer sees them.
     """

@@ -48,7 +48,6 @@ class Tokenizer:
 
     Args:
         rules: a `tokenizers.Tokenizer`; it is changed.
-        prefix: stands before each text.
     """
 
     def __init__(self, rules: Any, *, max_tokens: int, prefix: str = "") -> None:

@@ -44,11 +44,9 @@ class Job:
     """Data to embed, with the model that embeds them.
 
     Attributes:
-        model, model_hash: the network, and what tells it from others.
         datasets: name of a split, or "" -> its items.
         data: as it was named.
-        inputs: what tells these data from others.
-        dimension: d of the embeddings.
+        model_hash, inputs: what tells the network, and these data, from others.
         unread: whether the images have not been read yet, so that some may turn out to be unreadable.
     """
 

@@ -44,13 +44,10 @@ class IndexFolder:
     """
 
     def __init__(self, path: Path, *, recall: float | None = None) -> None:
-        """Open the folder that `make_index` made.
-
-        Args:
-            recall: as in `Index.with_recall`; None for what the index was made for.
+        """Open the folder that `make_index` made, for a recall as `Index.with_recall` takes it.
 
         Raises:
-            ValueError: if it holds no index, a broken one, or one of a newer format; or does not reach that recall.
+            ValueError: if it holds no index, or a broken one; or does not reach that recall.
         """
         recover(path)
         self.path = path
@@ -244,10 +241,7 @@ class IndexFolder:
     def sheet(
         self, queries: list[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
     ) -> None:
-        """Write a page of the queries and what was found, with pictures if the index is of a run.
-
-        Args:
-            data_root: where data sets lie, see `trivet.datasets.find_root`.
+        """Write a page of the queries and their neighbours, with pictures if the index is of a run.
 
         Raises:
             ValueError: if the run or its data are gone.
