@@ -95,23 +95,26 @@ def make_index(
         assert maker is not None
         splits = _splits(maker) if split is None else [split]
         sets = [read_vectors(source, split=name, table=table) for name in splits]
-        record, data = maker.record(), maker.config().data
-        level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
-        about = IndexAbout(source="", levels=[], data=data.name, splits=splits, level=level)
     else:
         sets = [read_vectors(source, split=split, table=table)]
         if maker is not None:
             _check_made_by(maker, source, sets[0].embeddings.shape[1])
-        model = str(Path(text_model).resolve()) if text_model and Path(text_model).is_dir() else text_model
-        about = IndexAbout(source="", levels=[], text_model=model)
-    made_by = {} if maker is None else {"run": str(maker.path.resolve()), "model": model_hash(maker)}
-    general = {
-        "trivet": trivet.__version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "source": str(source.resolve()),
-        "levels": list(sets[0].labels),
-    }
-    about = about.model_copy(update=general | made_by)
+    about = IndexAbout(
+        trivet=trivet.__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        source=str(source.resolve()),
+        levels=list(sets[0].labels),
+    )
+    if maker is not None:
+        about = about.model_copy(update={"run": str(maker.path.resolve()), "model": model_hash(maker)})
+    if maker is not None and splits is not None:
+        record, data = maker.record(), maker.config().data
+        level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
+        about = about.model_copy(update={"data": data.name, "splits": splits, "level": level})
+    else:
+        if text_model is not None and Path(text_model).is_dir():
+            text_model = str(Path(text_model).resolve())
+        about = about.model_copy(update={"text_model": text_model})
     items = _items(splits, sets)
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
