@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.every_loss import EVERY_LOSS
-from tests.integrations.sentence_worker import SOFTMAX, Encoder, texts
+from tests.integrations.sentences import SOFTMAX, Encoder, texts
 from torch import Tensor, nn
 
 import trivet
@@ -146,12 +142,3 @@ def test_what_a_sampler_cannot_do_is_said() -> None:
     with pytest.raises(ValueError, match="class 1 has one"):
         sampler(Table(label=[0, 0, 1]), samples_per_class=2)
     assert len(sampler(Table(label=[0, 0, 1]), samples_per_class=2, positives=False)) == 1
-
-
-def test_gathered_negatives_are_those_of_one_process() -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    worker = Path(__file__).with_name("sentence_worker.py")
-    running = [subprocess.Popen([sys.executable, str(worker), str(rank), str(port)]) for rank in range(2)]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from safetensors.numpy import load_file
 
+from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
+
+
+def settings_of(base: Mapping[str, Any], source: str = "test", **changes: Mapping[str, Any]) -> RunConfig:
+    """Settings with other values in some sections."""
+    changed = {key: {**base.get(key, {}), **values} for key, values in changes.items()}
+    return RunConfig.parse({**base, **changed}, source=source)
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    """The record as it lies in the folder."""
+    record: dict[str, Any] = json.loads((run / "record.json").read_text())
+    return record
 
 
 def write_vectors(path: Path, items: int, dimensions: int = 10) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import signal
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.training.runs import check_same_run, killed
+from tests.training.runs import check_same_run, killed, record_of
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -90,11 +89,6 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
         return Scores(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
 
     monkeypatch.setattr(CheckpointSelection, "_scores", seen)
-
-
-def record_of(run: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((run / "record.json").read_text())
-    return record
 
 
 def map_at_r(vectors: Any, labels: Any, others: Any) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tests.training.runs import record_of, settings_of
 
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -43,11 +44,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def config(**changes: dict[str, Any]) -> RunConfig:
-    merged = {
-        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value
-        for key, value in {**SETTINGS, "guard": {}}.items()
-    }
-    return RunConfig.parse(merged, source="test")
+    return settings_of(SETTINGS, guard=changes.pop("guard", {}), **changes)
 
 
 class Scripted(CollapseMonitor):
@@ -109,11 +106,6 @@ def steps_of(path: Path) -> list[int]:
     return [step_of(file) for file in RunFolder(path).checkpoints()]
 
 
-def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "record.json").read_text())
-    return found
-
-
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
@@ -150,7 +142,7 @@ def test_a_warning_is_said_at_once_with_its_remedy(
     scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripted.script = ONCE
-    record = read(runs["warn"])
+    record = record_of(runs["warn"])
     assert record["status"] == "finished"
     assert record["guard"] == {"action": "warn", "snapshot": None, "stopped_by": None}
     (seen,) = record["monitor"]["events"]
@@ -171,7 +163,7 @@ def test_a_monitor_changes_no_weight(scripted: type[Scripted], runs: dict[str, P
 
 def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
     path = runs["stop"]
-    record = read(path)
+    record = record_of(path)
     assert (record["status"], record["step"]) == ("stopped", 10)
     assert record["guard"]["stopped_by"] == "network collapse detected at step 9: told to"
     assert record["evaluation"]["seen"][0]["name"] == "trained"
@@ -198,7 +190,7 @@ def test_a_lost_record_is_told_by_the_checkpoint(
     scripted.script = ONCE
     shutil.copytree(runs["warn"], tmp_path / "run")
     (tmp_path / "run" / "record.json").unlink()
-    before, after = read(runs["warn"]), evaluate_run(tmp_path / "run")
+    before, after = record_of(runs["warn"]), evaluate_run(tmp_path / "run")
     assert after.status == "finished"
     for section in ("monitor", "history", "label_noise", "cleaning", "choosing"):
         assert after.as_json()[section] == before[section], section
@@ -216,7 +208,7 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     assert record.warnings == ["The embeddings are not finite, so nothing was evaluated."]
     with pytest.raises(ValueError, match="embeddings must be finite"):
         train(config(**diverging), tmp_path / "warn")
-    failed = read(tmp_path / "warn")
+    failed = record_of(tmp_path / "warn")
     assert failed["status"] == "failed"
     assert [one["kind"] for one in failed["monitor"]["events"]] == ["not-finite"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import write_pictures
+from tests.training.runs import settings_of, write_pictures
 
 from trivet.collapse.dynamics import SimulatedLoss
 from trivet.commands.train.run import resume, train
@@ -34,8 +34,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def config(**changes: dict[str, Any]) -> RunConfig:
-    merged = {key: {**value, **changes[key]} if key in changes else value for key, value in SETTINGS.items()}
-    return RunConfig.parse(merged, source="test")
+    return settings_of(SETTINGS, **changes)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.training.runs import settings_of
 from torch import Tensor
 
 from trivet.commands.train.run import train
@@ -28,8 +29,8 @@ LEAST: dict[str, Any] = {
 }
 
 
-def config(**sections: dict[str, Any]) -> RunConfig:
-    return RunConfig.parse({**LEAST, **{key: {**LEAST[key], **sections[key]} for key in sections}}, source="x")
+def config(**changes: dict[str, Any]) -> RunConfig:
+    return settings_of(LEAST, "x", **changes)
 
 
 def trained(settings: RunConfig) -> Learner:

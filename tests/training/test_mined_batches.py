@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.training.runs import check_same_run, killed
+from tests.training.runs import check_same_run, killed, settings_of
 
 from trivet.commands.mine.run import mine_file
 from trivet.commands.train.run import resume, train
@@ -44,10 +44,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(**changes: dict[str, Any]) -> RunConfig:
-    merged = {
-        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in SETTINGS.items()
-    }
-    return RunConfig.parse(merged, source="x.toml")
+    return settings_of(SETTINGS, "x.toml", **changes)
 
 
 def splits() -> Splits:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.training.runs import check_same_run, killed
+from tests.training.runs import check_same_run, killed, record_of, settings_of
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -47,8 +47,8 @@ LEAST: dict[str, Any] = {
 CPU = torch.device("cpu")
 
 
-def config(**sections: dict[str, Any]) -> RunConfig:
-    return RunConfig.parse({**LEAST, **{key: {**LEAST[key], **sections[key]} for key in sections}}, source="x")
+def config(**changes: dict[str, Any]) -> RunConfig:
+    return settings_of(LEAST, "x", **changes)
 
 
 def training(**values: Any) -> TrainingConfig:
@@ -287,7 +287,7 @@ FULL: dict[str, Any] = {
 
 @pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "data": {"level": "digit", "folds": 2, "noise": {"kind": "symmetric", "rate": 0.3}},
         "batch": {"micro": 5},  # with batch norm, whose statistics each piece moves
         "loss": {"prefixes": [2]},
@@ -295,10 +295,9 @@ def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) 
         "choosing": {"keep": "best"},
         "evaluation": {"every": 5},
     }
-    cleaned = {"cleaning": {"action": "drop", "after": 4, "every": 7}}
-    merged = {key: {**value, **sections.get(key, {})} for key, value in LEAST.items() if key != "seed"}
+    sections["cleaning"] = {"action": "drop", "after": 4, "every": 7}
     whole = tmp_path / "whole"
-    said = train(RunConfig.parse({**merged, **cleaned, "seed": 3}, source="x"), whole).warnings
+    said = train(config(**sections), whole).warnings
     assert said[-1].startswith("Steps that were skipped, as their gradients in fp16 were not finite: ")
     path = killed(whole, tmp_path / "killed")
     text = (path / "config.toml").read_text()
@@ -306,7 +305,7 @@ def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) 
     (path / "config.toml").write_text(text.replace("workers = 2", "workers = 0"))
     resume(path)
     check_same_run(whole, path)
-    before, after = (json.loads((run / "record.json").read_text()) for run in (whole, path))
+    before, after = map(record_of, (whole, path))
     assert before["cleaning"]
     assert before["choosing"]["checks"]
     for section in ("history", "label_noise", "cleaning", "choosing", "monitor", "curves", "validation", "warnings"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from pydantic_core import to_jsonable_python
-from tests.training.runs import write_vectors
+from tests.training.runs import record_of, write_vectors
 
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.printing import print_run, run_summary
@@ -124,15 +123,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def record(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "record.json").read_text())
-    return found
-
-
 def test_each_prefix_is_measured_beside_that_of_the_network_before_and_of_the_vectors(finished: Path) -> None:
     table = pq.read_table(finished / "embeddings" / "unseen.parquet").to_pydict()
     rows, labels = np.array(table["embedding"]), np.unique(table["label"], return_inverse=True)[1]
-    two, four = record(finished)["prefixes"]["unseen"]
+    two, four = record_of(finished)["prefixes"]["unseen"]
     assert (two["prefix"], four["prefix"]) == (2, 4)
     assert [row["name"] for row in four["evaluated"]] == ["trained", "untrained network", "raw inputs"]
     for cut in (two, four):
@@ -154,7 +148,7 @@ def test_prefixes_are_evaluated_again(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, path)
     shutil.rmtree(path / "embeddings")
     prefixes = evaluate_run(path).prefixes
-    assert to_jsonable_python(prefixes, by_alias=True) == record(finished)["prefixes"]
+    assert to_jsonable_python(prefixes, by_alias=True) == record_of(finished)["prefixes"]
 
 
 def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from tests.training.runs import write_pictures
+from tests.training.runs import record_of, settings_of, write_pictures
 
 from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -43,14 +43,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(pictures: Path, **changes: dict[str, Any]) -> RunConfig:
-    changes = {"data": {"root": str(pictures)}} | changes
-    merged = {key: {**value, **changes[key]} if key in changes else value for key, value in SETTINGS.items()}
-    return RunConfig.parse(merged, source="test")
-
-
-def noise(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "record.json").read_text())["label_noise"]
-    return found
+    return settings_of(SETTINGS, **{"data": {"root": str(pictures)}, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +54,7 @@ def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_record_says_what_the_strategy_stands(whole: Path) -> None:
-    found = noise(whole)["strategy"]
+    found = record_of(whole)["label_noise"]["strategy"]
     assert found["checks"] == 10
     # The nearest of 18 negatives: the first of ten bins holds 2 of 18 ranks.
     assert found["skew"]["skew"]["value"] == pytest.approx(9)
@@ -69,7 +62,8 @@ def test_the_record_says_what_the_strategy_stands(whole: Path) -> None:
     assert found["tolerance"]["rate"]["value"] == pytest.approx(1 - (1 - 1 / 9) ** 0.5)
     assert found["skew"]["wrong_skew"]["value"] > 1
     assert [(part["from"], part["to"]) for part in found["along"]] == [(0, 16), (20, 36)]
-    assert list(noise(whole)) == ["strategy"]  # nothing about the labels, which its network was trained on
+    # Nothing about the labels, which its network was trained on.
+    assert list(record_of(whole)["label_noise"]) == ["strategy"]
 
 
 def test_true_labels_are_those_of_the_batch(whole: Path, pictures: Path) -> None:
@@ -95,7 +89,7 @@ def test_evaluating_anew_keeps_what_was_seen_while_training(lost: bool, whole: P
     if lost:
         (path / "record.json").unlink()
     evaluate_run(path)
-    assert noise(path) == noise(whole)
+    assert record_of(path)["label_noise"] == record_of(whole)["label_noise"]
 
 
 def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +97,8 @@ def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, mo
     train(settings(pictures), tmp_path / "blind")
     first, second = (load_file(path / "model" / "model.safetensors") for path in (whole, tmp_path / "blind"))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert noise(tmp_path / "blind")["strategy"]["reason"] == "the loss picked no negatives"
+    blind = record_of(tmp_path / "blind")["label_noise"]["strategy"]
+    assert blind["reason"] == "the loss picked no negatives"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from tests.every_loss import make
+from tests.integrations.sentences import SOFTMAX, Encoder, texts
 from tests.mining.crew import Crew, check, message, run
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trivet.datasets import Dataset
 from trivet.datasets.inputs import in_memory
-from trivet.losses import LOSSES, MatryoshkaLoss
+from trivet.integrations.sentence_transformers import SentenceLoss
+from trivet.losses import LOSSES, MatryoshkaLoss, NPairLoss
 from trivet.losses.engine import BlockView, EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
 from trivet.mining.selected_set import SelectedItems
@@ -195,6 +199,29 @@ def all_get_what_the_main_process_says(crew: Crew) -> None:
     world.same("equal", what="settings")
     text = message(lambda: world.same(f"of {world.rank}", what="settings"))
     assert text.startswith("every process must have the same settings: those of the")
+
+
+@check
+def gathered_texts_are_compared_as_by_one_process(crew: Crew) -> None:
+    local = slice(crew.rank * 8 // crew.size, (crew.rank + 1) * 8 // crew.size)
+    triplets = make("triplet", positives="all", negatives="all", normalize=True)
+    for loss, columns, both in (
+        (NPairLoss(**SOFTMAX), 2, False),
+        (NPairLoss(**SOFTMAX), 3, True),
+        (triplets, 1, False),
+    ):
+        labels = torch.arange(8) % 3 if columns == 1 else None
+        alone, network = Encoder(), Encoder()
+        expected = SentenceLoss(alone, loss, both_directions=both)(texts(columns, 8), labels)
+        expected.backward()
+        shared = SentenceLoss(DistributedDataParallel(network), loss, gather=True, both_directions=both)
+        own = [{"input_ids": column["input_ids"][local]} for column in texts(columns, 8)]
+        value = shared(own, None if labels is None else labels[local])
+        value.backward()
+        mean = value.detach().clone()
+        dist.all_reduce(mean)
+        torch.testing.assert_close(mean / crew.size, expected.detach())
+        torch.testing.assert_close(network.rows.weight.grad, alone.rows.weight.grad, rtol=1e-4, atol=1e-6)
 
 
 @check
