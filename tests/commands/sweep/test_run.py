@@ -23,7 +23,6 @@ from tests.small_sweep import settings
 from trivet.collapse.monitor import Event
 from trivet.commands.compare.run import compare_runs
 from trivet.commands.sweep import run as task
-from trivet.commands.sweep.record import SweepRecord
 from trivet.commands.sweep.run import Data, Location, begin, join, work
 from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import open_study
@@ -49,11 +48,11 @@ def swept(sweep: Sweep, folder: Path, said: list[str] | None = None) -> dict[str
     return work(*location, data, command="trivet sweep", notify=lines.append).as_json()
 
 
-def found(record: SweepRecord) -> list[Any]:
+def found(record: dict[str, Any]) -> list[Any]:
     """What a sweep found, without what another time or folder changes."""
     return [
-        (one.number, one.state, one.value, one.why, one.settings, [run.step for run in one.runs])
-        for one in record.trials
+        (one["number"], one["state"], one["value"], one["why"], one["settings"], [run["step"] for run in one["runs"]])
+        for one in record["trials"]
     ]
 
 
