@@ -15,7 +15,7 @@ from tests.postgresql import PASSWORD, QUOTED, UnavailableError, postgresql
 from tests.small_sweep import settings
 
 from trivet.commands.sweep import study as sweep_study
-from trivet.commands.sweep.record import SweepRun
+from trivet.commands.sweep.record import StudyDescription, SweepRun
 from trivet.commands.sweep.run import _grid
 from trivet.commands.sweep.search_space import Sweep
 from trivet.commands.sweep.study import Study, TakenOverError, open_study, study_description
@@ -46,8 +46,7 @@ class Workers:
         self.address, self.name = address, name
         self.sweep = Sweep.parse(settings(folder, **{"trials": 4, **sweep}), source="test")
         first = open_study(address, self.sweep.config, name, make=True)
-        first.describe(sweep="", folder=str(folder), trials=self.sweep.trials, seed=0)
-
+        first.describe(StudyDescription(sweep="", folder=str(folder), trials=self.sweep.trials, seed=0))
         self._open = [first]
 
     def worker(self) -> Study:
@@ -140,7 +139,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
         for worker in (other, workers.worker()):  # the second one finds nothing to do
             worker.revive()
     assert states(other) == ["waiting", "running"]
-    other.description["seed"] = 1  # whatever would be drawn now
+    other.description.seed = 1  # type: ignore[union-attr]  # whatever would be drawn now
     again = other.claim(None)
     assert again is not None
     assert (again.candidate, again.values) == (lost.candidate, lost.values)
@@ -236,8 +235,8 @@ def test_a_run_below_the_median_may_end(make: Callable[..., Workers]) -> None:
 def test_the_study_to_join_is_named(make: Callable[..., Workers], address: str, tmp_path: Path) -> None:
     own = make("named")
     make("another")
-    assert study_description(address, "named")["folder"] == str(tmp_path)
-    assert study_description(address, "named")["name"] == own.name
+    name, description = study_description(address, "named")
+    assert (name, description.folder) == (own.name, str(tmp_path))
     for name in (None, "nothing"):
         with pytest.raises(ValueError, match="a study to join must be in the storage") as error:
             study_description(address, name)

@@ -13,6 +13,15 @@ from trivet.runtime.record import Number, Record
 State = Literal["complete", "pruned", "failed", "running", "waiting"]
 
 
+class StudyDescription(Record):
+    """A study's words on itself: the settings of its sweep as TOML, where it began, its trials and first seed."""
+
+    sweep: str
+    folder: str
+    trials: int
+    seed: int
+
+
 class VariedSetting(Record):
     """A setting that varies: its choices as texts, or a range from low to high."""
 

@@ -15,7 +15,7 @@ from trivet.commands.sweep.record import (
     setting_text,
 )
 from trivet.commands.sweep.search_space import Range, Sweep, Varied
-from trivet.commands.sweep.study import Study, ranked
+from trivet.commands.sweep.study import Study, best_of, ranked
 from trivet.commands.train.outcome import result_lines
 from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
@@ -73,7 +73,7 @@ def make_record(
         tested: the record of the run with the best settings; None where there is none yet.
     """
     trials = ranked(study.outcomes())
-    best = trials[0] if trials and trials[0].value is not None else None
+    best = best_of(trials)
     ends = sorted(trial.ended for trial in trials if trial.ended is not None)
     for trial in trials:
         values, starts = [run.value for run in trial.runs], _starts(trial)

@@ -17,13 +17,14 @@ from typing import Any, Literal
 from trivet.collapse.monitor import Event, EventKind
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.sweep.page import write_sweep_report
-from trivet.commands.sweep.record import SweepRecord, SweepRun, SweepTrial
+from trivet.commands.sweep.record import StudyDescription, SweepRecord, SweepRun, SweepTrial
 from trivet.commands.sweep.results import COMPARED, RECORD, SETTINGS, make_record, run_path
-from trivet.commands.sweep.search_space import Sweep, without_password
+from trivet.commands.sweep.search_space import Sweep, Value, without_password
 from trivet.commands.sweep.study import (
     ClaimedTrial,
     Study,
     TakenOverError,
+    best_of,
     only_study,
     open_study,
     ranked,
@@ -130,16 +131,14 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, notify: Notify = print) -> 
     if sweep.config.storage is None:
         folder.mkdir(parents=True, exist_ok=True)
     with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=True) as study:
-        if "sweep" in study.description:
-            _check_same(
-                text, study.description["sweep"], f"the study {location.name} in {without_password(location.url)}"
-            )
+        if study.description is not None:
+            _check_same(text, study.description.sweep, f"the study {location.name} in {without_password(location.url)}")
         elif study.outcomes():
             raise ValueError(
                 f"the study {location.name} must be new, or that of this sweep: set sweep.name to another."
             )
         seed = sweep.seeds[0]
-        study.describe(sweep=text, folder=str(folder.resolve()), trials=sweep.trials, seed=seed)
+        study.describe(StudyDescription(sweep=text, folder=str(folder.resolve()), trials=sweep.trials, seed=seed))
         done = [outcome for outcome in study.outcomes() if outcome.state in ("complete", "pruned", "failed")]
     write_atomic(file, text.encode())
     if done:
@@ -168,16 +167,15 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Loca
             )
         sweep = Sweep.read(file)
         return sweep, replace(_location(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
-    description = study_description(where, name)
-    origin = Path(description["folder"])
+    name, description = study_description(where, name)
+    origin = Path(description.folder)
     if folder is None and not (origin / SETTINGS).is_file():
         raise ValueError(
             f"the runs of a worker need a folder: that in which the sweep began, {origin}, is not on this machine; "
             "give one with --output."
         )
-    return Sweep.parse(parse_toml(description["sweep"]), source=f"the study {description['name']}"), Location(
-        folder or origin, where, description["name"]
-    )
+    sweep = Sweep.parse(parse_toml(description.sweep), source=f"the study {name}")
+    return sweep, Location(folder or origin, where, name)
 
 
 def work(sweep: Sweep, location: Location, data: Data, *, command: str = "", notify: Notify = print) -> SweepRecord:
@@ -365,11 +363,6 @@ class Worker:
         )
 
 
-def best_of(outcomes: Sequence[SweepTrial]) -> SweepTrial | None:
-    """The complete trial with the highest value, of equal ones the first; None if there is none."""
-    return next((outcome for outcome in ranked(outcomes)[:1] if outcome.value is not None), None)
-
-
 def _location(folder: Path, storage: str | None, name: str | None) -> Location:
     url = f"sqlite:///{(folder / STUDY).resolve()}" if storage is None else storage
     known = only_study(url) if storage is None and name is None else None  # the folder may have had another name
@@ -400,7 +393,7 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return flat
 
 
-def _grid(sweep: Sweep) -> list[dict[str, Any]] | None:
+def _grid(sweep: Sweep) -> list[dict[str, Value]] | None:
     """The values in the order in which they are tried: in random order where they are more than the trials."""
     if sweep.config.sampler != "grid":
         return None

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from trivet.commands.sweep.record import State, SweepMeasurement, SweepRun, SweepTrial
+from trivet.commands.sweep.record import State, StudyDescription, SweepMeasurement, SweepRun, SweepTrial
 from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied, without_password
 from trivet.runtime.extras import load
 
@@ -45,6 +45,11 @@ def ranked(trials: Iterable[SweepTrial]) -> list[SweepTrial]:
     return sorted(trials, key=lambda trial: (trial.value is None, -(trial.value or 0.0), trial.number))
 
 
+def best_of(trials: Iterable[SweepTrial]) -> SweepTrial | None:
+    """The complete trial with the highest value, of equal ones the first; None if there is none."""
+    return next((trial for trial in ranked(trials)[:1] if trial.value is not None), None)
+
+
 class Study:
     """A study in a database. After `with` its connections are closed.
 
@@ -58,7 +63,7 @@ class Study:
     def __init__(self, storage: Any, study: Any, config: SweepConfig, lock: Path | None) -> None:
         self._storage, self._study, self._lock = storage, study, lock
         self.config = config
-        self.description: dict[str, Any] = dict(study.user_attrs.get(DESCRIPTION, {}))
+        self.description = _described(study)
 
     def __enter__(self) -> Self:
         return self
@@ -74,12 +79,13 @@ class Study:
     @property
     def trials(self) -> int:
         """Number of candidates to be tried."""
-        return int(self.description["trials"])
+        assert self.description is not None
+        return self.description.trials
 
-    def describe(self, **entries: Any) -> None:
-        """Write what the study says of itself: "sweep", "folder", "trials", "seed"."""
-        self.description |= entries
-        self._study.set_user_attr(DESCRIPTION, self.description)
+    def describe(self, description: StudyDescription) -> None:
+        """Write what the study says of itself."""
+        self.description = description
+        self._study.set_user_attr(DESCRIPTION, description.as_json())
 
     def outcomes(self) -> list[SweepTrial]:
         """Result of each candidate that was begun or waits, in their order."""
@@ -140,7 +146,8 @@ class Study:
             self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             return None
         # A sampler for each candidate: what it draws does not depend on which worker asks, nor on a resume.
-        self._study.sampler = _sampler(self.config, int(self.description["seed"]), candidate)
+        assert self.description is not None
+        self._study.sampler = _sampler(self.config, self.description.seed, candidate)
         return ClaimedTrial(self, optuna.trial.Trial(self._study, key), candidate)
 
     def _add(self, candidate: int, values: Mapping[str, Any]) -> None:
@@ -299,21 +306,26 @@ def open_study(url: str, config: SweepConfig, name: str | None, *, make: bool) -
     return Study(*_opened(url, name, config.heartbeat, make=make), config, _lock_of(url))
 
 
-def study_description(url: str, name: str | None) -> dict[str, Any]:
-    """Description of a study, see `Study.describe`, with its "name".
+def study_description(url: str, name: str | None) -> tuple[str, StudyDescription]:
+    """The name of a study, and its description.
 
     Raises:
         ValueError: as `open_study`, and if the study is none of a sweep.
     """
     storage, study = _opened(url, name, SweepConfig.model_fields["heartbeat"].default, make=False)
-    description, name = study.user_attrs.get(DESCRIPTION), study.study_name
+    description, name = _described(study), str(study.study_name)
     _close(storage)
     if description is None:
         raise ValueError(
             f"a study to join must be one that trivet sweep began: {name} in {without_password(url)} is "
             "none; give another --study."
         )
-    return {**description, "name": name}
+    return name, description
+
+
+def _described(study: Any) -> StudyDescription | None:
+    description = study.user_attrs.get(DESCRIPTION)
+    return None if description is None else StudyDescription.read(description)
 
 
 def only_study(url: str) -> str | None:
@@ -321,7 +333,7 @@ def only_study(url: str) -> str | None:
     if not _sqlite_file(url).is_file():
         return None
     try:
-        return str(study_description(url, None)["name"])
+        return study_description(url, None)[0]
     except ValueError:  # as where a worker died while it made the file; what opens the study says what is wrong
         return None
 
@@ -380,7 +392,6 @@ def _known(storage: Any, name: str | None, url: str) -> str:
 
 def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
     optuna = _optuna()
-    arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("postgresql"):
         load("psycopg")
         url = "postgresql+psycopg://" + url.partition("://")[2]
@@ -388,12 +399,13 @@ def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
         path = _sqlite_file(url)
         if not make and not path.is_file():
             raise ValueError(f"a study to join must be there: {path} is not; begin it with trivet sweep FILE.toml.")
-        arguments["connect_args"] = {"timeout": 60}
+    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # optuna calls signs of life experimental
         return optuna.storages.RDBStorage(
             url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
-            engine_kwargs=arguments,
+            engine_kwargs={"pool_pre_ping": True}
+            | ({"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}),
             heartbeat_interval=heartbeat,
             grace_period=SILENT * heartbeat,
             skip_table_creation=not make,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -167,7 +168,7 @@ def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> Run
     return RunConfig.read(config, changes)
 
 
-def _made(data: dict[str, Any], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
+def _made(data: Mapping[str, object], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
     """Settings that suit the data, said on standard error."""
     with show_progress("loading what trains"):
         from trivet.commands.train.train_on_vectors import head_settings

@@ -213,21 +213,30 @@ def _marks(events: Sequence[EventRecord]) -> list[Mark]:
     return [Mark(step=step, text=", ".join(words)) for step, words in marks.items()]
 
 
-def _events(record: RunRecord) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class MonitorContext:
+    """Events of a run, a section of cards for diagnosis_parts.html, or a sentence where there were none; and notes."""
+
+    quiet: str | None
+    verdicts: list[Any]
+    notes: list[str]
+
+
+def _events(record: RunRecord) -> MonitorContext | None:
     """The events of a run and what the guard did; None where nothing watched."""
-    monitor, guard = record.monitor, record.guard
-    if not monitor.series and not monitor.events:
-        return None
-    notes = _guard_notes(record)
+    monitor, notes = record.monitor, _guard_notes(record)
     if not monitor.events:
-        return {"quiet": _quiet(monitor), "verdicts": [], "notes": notes}
-    verdicts = list(map(_as_verdict, monitor.events))
-    stop = ["The guard stopped the training here."] if guard.stopped_by else []
-    return {
-        "quiet": None,
-        "verdicts": [{"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}],
-        "notes": notes,
-    }
+        return MonitorContext(_quiet(monitor), [], notes) if monitor.series else None
+    verdicts = []
+    for event in monitor.events:
+        evidence = dict(event.evidence)
+        if event.forecast is not None:
+            evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
+        rule = f"at step {number(event.step)}: {event.rule}"
+        verdicts.append(verdict(VerdictRecord(kind=event.kind, rule=rule, evidence=evidence, changes=event.changes)))
+    stop = ["The guard stopped the training here."] if record.guard.stopped_by else []
+    section = {"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}
+    return MonitorContext(None, [section], notes)
 
 
 def _guard_notes(record: RunRecord) -> list[str]:
@@ -247,20 +256,6 @@ def _guard_notes(record: RunRecord) -> list[str]:
             f"The result is the network of step {number(snapshot)}, as the last one was worse on these items."
         )
     return sentences
-
-
-def _as_verdict(event: EventRecord) -> dict[str, Any]:
-    evidence = dict(event.evidence)
-    if event.forecast is not None:
-        evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
-    return verdict(
-        VerdictRecord(
-            kind=event.kind,
-            rule=f"at step {number(event.step)}: {event.rule}",
-            evidence=evidence,
-            changes=event.changes,
-        )
-    )
 
 
 def _quiet(monitor: MonitorRecord) -> str:
