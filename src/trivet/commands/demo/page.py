@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from trivet.commands.demo.record import DemoMap, DemoRecord
+from trivet.commands.demo.record import DemoMap, DemoRecord, DemoRow
 from trivet.reports.page import Pictures, percent, same_length, write_page
+from trivet.runtime.record import Number, Record
 
-_MEASURES = {
+MEASURES = {
     "recall@1": "R@1",
     "recall@2": "R@2",
     "recall@4": "R@4",
@@ -35,36 +35,44 @@ def write_demo_report(record: DemoRecord, path: Path) -> None:
         "tables": _tables(record),
         "raw": _raw_pixels(record),
         "splits": _SPLITS,
+        "measures": MEASURES,
     }
     write_page("demo.html", path, context, {"panels": panels}, pictures=pictures)
 
 
-def _panel(positives: str, demo_map: DemoMap, pictures: Pictures) -> dict[str, Any]:
+class DemoPanel(Record):
+    """A map as demo.html draws it; its shapes are those of the digits' parities."""
+
+    positives: str
+    points: list[list[Number]]
+    classes: list[int]
+    names: list[str]
+    shapes: list[int]
+    thumbnails: list[int | None]
+
+
+def _panel(positives: str, demo_map: DemoMap, pictures: Pictures) -> DemoPanel:
     points, digits, thumbnails = demo_map.points, demo_map.digit, demo_map.thumbnails
     lengths = {"points": len(points), "digits": len(digits), "parities": len(demo_map.parity)}
     same_length(f"the map with {positives} positives", lengths | ({"images": len(thumbnails)} if thumbnails else {}))
     parity = dict(zip(digits, demo_map.parity, strict=True))
-    return {
-        "positives": positives,
-        "points": points,
-        "classes": digits,
-        "names": [f"{digit} ({('even', 'odd')[digit % 2]})" for digit in range(10)],
-        "shapes": [parity.get(digit, digit % 2) for digit in range(10)],
-        "thumbnails": [pictures.number(uri) for uri in thumbnails] or [None] * len(points),
-    }
+    return DemoPanel(
+        positives=positives,
+        points=points,
+        classes=digits,
+        names=[f"{digit} ({('even', 'odd')[digit % 2]})" for digit in range(10)],
+        shapes=[parity.get(digit, digit % 2) for digit in range(10)],
+        thumbnails=[pictures.number(uri) for uri in thumbnails] or [None] * len(points),
+    )
 
 
-def _tables(record: DemoRecord) -> list[dict[str, Any]]:
-    """One table per split and level: the two networks, then the references that were not trained."""
+def _tables(record: DemoRecord) -> list[tuple[str, str, list[str], list[DemoRow]]]:
+    """A table per split and level: its measures, the two networks, then the references that were not trained."""
     every = [*record.results, *record.references]
     tables = []
     for split, level in dict.fromkeys((row.split, row.level) for row in every):
         rows = [row for row in every if (row.split, row.level) == (split, level)]
-        columns = [measure for measure in _MEASURES if any(measure in row.measures for row in rows)]
-        cells = [(row.title, list(map(row.measures.get, columns)), row.name is None) for row in rows]
-        tables.append(
-            {"split": split, "level": level, "columns": [_MEASURES[column] for column in columns], "rows": cells}
-        )
+        tables.append((split, level, [name for name in MEASURES if any(name in row.measures for row in rows)], rows))
     return tables
 
 

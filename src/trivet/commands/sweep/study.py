@@ -404,8 +404,7 @@ def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
         warnings.simplefilter("ignore")  # optuna calls signs of life experimental
         return optuna.storages.RDBStorage(
             url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
-            engine_kwargs={"pool_pre_ping": True}
-            | ({"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}),
+            engine_kwargs={"pool_pre_ping": True, **waiting},
             heartbeat_interval=heartbeat,
             grace_period=SILENT * heartbeat,
             skip_table_creation=not make,
