@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trivet.reports.monitor_record import Chance, EventRecord, Series
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 Outlook = Literal["likely", "unlikely", "open"]
@@ -53,7 +54,7 @@ class GridAxes(Record):
     dim: list[int] = []
 
 
-class ForecastRecord(Record):
+class ForecastRecord(StampedRecord):
     """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie.
 
     `changes` are proposed unless collapse is unlikely; the numbers of `bound` are means over the seeds.
@@ -72,9 +73,6 @@ class ForecastRecord(Record):
     here: dict[str, int] = {}
     cells: list[Cell] = []
     seconds: Number | None = None
-    command: str = ""
-    created: str = ""
-    trivet: str = ""
 
 
 class TrialSteps(Record):

@@ -11,7 +11,7 @@ from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
 from trivet.reports.monitor_record import GuardRecord, MonitorRecord
-from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord
+from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord, StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -168,14 +168,11 @@ class Choice(Record):
     checks: list[SelectionCheck] = []
 
 
-class RunRecord(Record):
+class RunRecord(StampedRecord):
     """Every number and series that the page of a run shows; splits are in the order of evaluation, the main first."""
 
-    trivet: str = ""
-    created: str = ""
     status: str = ""
     run: str = ""
-    command: str = ""
     level: str = ""
     step: int | None = None
     settings: dict[str, dict[str, Any]] = {}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+from typing import Self
+
+import trivet
 from trivet.runtime.record import Number, Record
 
 Ends = list[Number]
@@ -15,6 +19,20 @@ Intervals = dict[str, dict[str, Ends | None]]
 
 Levels = dict[str, Measures]
 """Label level -> its measures."""
+
+
+class StampedRecord(Record):
+    """A record of a command: what was typed, when it ended, and the version of Trivet."""
+
+    command: str = ""
+    created: str = ""
+    trivet: str = ""
+
+    def stamped(self, command: str) -> Self:
+        """The record itself, as of now."""
+        self.command, self.trivet = command, trivet.__version__
+        self.created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return self
 
 
 class EstimateRecord(Record):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import platform
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-import trivet
 from trivet.collapse.monitor import Event
 from trivet.datasets import Dataset, Splits, noise_summary
 from trivet.datasets.dataset import trained_classes
@@ -217,11 +215,8 @@ def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str
     for name, counts in evaluation.items():
         counts.trained_classes = trained_classes(splits, name)
     return RunRecord(
-        trivet=trivet.__version__,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         status="running",
         run=run.name,
-        command=command,
         level=splits.level,
         settings={"run": {"seed": seed}, **settings},
         environment=environment(),
@@ -233,7 +228,7 @@ def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str
             decisions=None if splits.decisions is None else dict(splits.decisions),
         ),
         warnings=[*splits.warnings, *easy_positive_warnings(config)],
-    )
+    ).stamped(command)
 
 
 def environment() -> dict[str, str | int | None]:

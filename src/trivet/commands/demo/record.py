@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -67,7 +68,7 @@ class DemoMap(Record):
     thumbnails: list[str | None] = []
 
 
-class DemoRecord(Record):
+class DemoRecord(StampedRecord):
     """Results of a demo; positives -> collapse index and map; split -> easy less random of each seed."""
 
     results: list[DemoRow] = []
@@ -75,9 +76,6 @@ class DemoRecord(Record):
     collapse: dict[str, SeedSpread] = {}
     gains: dict[str, list[Number]] = {}
     maps: dict[str, DemoMap] = {}
-    trivet: str = ""
-    created: str = ""
-    command: str = ""
     environment: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     seconds: Number | None = None

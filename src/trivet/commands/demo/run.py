@@ -7,7 +7,6 @@ everything else the same, the digits stay apart.
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-import trivet
 from trivet.collapse import fine_coarse_index
 from trivet.commands.demo.page import write_demo_report
 from trivet.commands.demo.record import DemoMap, DemoRecord, DemoRow, SeedSpread
@@ -110,9 +108,7 @@ def _demonstrate(folder: Path, *, command: str, progress: bool) -> DemoRecord:
         record = measure(splits, networks)
     items = splits.evaluation[TRAINED_CLASSES]
     record.maps = {arm: plane(items, flat[arm]) for arm in ARMS}
-    record.trivet = trivet.__version__
-    record.created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    record.command = command
+    record.stamped(command)
     record.environment = environment()
     record.settings = {
         "images": "scikit-learn digits, 8 x 8 pixels",

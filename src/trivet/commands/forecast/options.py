@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import trivet
 from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
 from trivet.io.overwrite_guard import page
@@ -86,13 +84,7 @@ def forecast(
             )
         else:
             result = forecast_run(settings, steps=steps, seeds=seeds, data_root=data_root)
-    about = {
-        "config": config.stem,
-        "command": command_line(),
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "trivet": trivet.__version__,
-    }
-    complete, written = result.model_copy(update=about), None
+    complete, written = result.model_copy(update={"config": config.stem}).stamped(command_line()), None
     if folder is not None:
         written = save_forecast(folder, complete)
     if report is not None:

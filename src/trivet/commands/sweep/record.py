@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 State = Literal["complete", "pruned", "failed", "running", "waiting"]
@@ -85,7 +86,7 @@ class Sentence(Record):
     text: str = ""
 
 
-class SweepRecord(Record):
+class SweepRecord(StampedRecord):
     """Content of the page of a sweep. Trials that have a value come first, the best first.
 
     `status` is "finished", "interrupted", "waiting" where another worker writes the result, or "failed" where no trial
@@ -111,9 +112,6 @@ class SweepRecord(Record):
     helped: list[Sentence] = []
     tested: dict[str, dict[str, dict[str, dict[str, Number]]]] = {}
     notes: list[str] = []
-    command: str = ""
-    created: str = ""
-    trivet: str = ""
 
     @property
     def ranked(self) -> list[SweepTrial]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
-import trivet
 from trivet.commands.sweep.record import (
     Sentence,
     SweepRecord,
@@ -101,10 +99,7 @@ def make_record(
         helped=[Sentence(tone=tone, text=text) for tone, text in (result_lines(others) if others else ())],
         tested=_measured(others) if others else {},
         notes=_notes(sweep, trials, best, status),
-        command=command,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        trivet=trivet.__version__,
-    )
+    ).stamped(command)
 
 
 def _varied(name: str, varied: Varied) -> VariedSetting:
