@@ -3,7 +3,7 @@
     python benchmarks/data.py --images FOLDER        # any folder of JPEG images, one folder per class
     python benchmarks/data.py --parts vectors table  # makes 1.5 GB in a temporary folder
 
-Decoding alone: `trivet.datasets.image_decoding.decode_files` on the files of the same batches, to the size that
+Decoding alone: `FileInputs.decode_all` on the files of the same batches, to the size that
 batches are cut
 from, and with as many threads, but no batch is made; and Pillow with libjpeg in one thread, `open`, `convert`,
 `resize`. The loader: batches of 16 x 8 with crops at random places and mirroring from files (`memory_gb = 0`), with 0,
@@ -33,7 +33,6 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from trivet.datasets import DataConfig, augmentation, load
-from trivet.datasets.image_decoding import decode_files
 from trivet.datasets.inputs import FileInputs
 from trivet.samplers import PKBatches
 from trivet.training.loop import Batches
@@ -68,7 +67,7 @@ def images(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     def decoding() -> float:
         began = time.perf_counter()
         for some in files:
-            decode_files(some, size=inputs.frame.cover, channels=3, into=None)
+            FileInputs(some, inputs.frame, np.arange(len(some))).decode_all(0, None)
         return count / (time.perf_counter() - began)
 
     def loader(workers: int) -> Callable[[], float]:

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,13 +109,9 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
     said: list[tuple[str, float, float]] = []
 
     class Heard(progress.ProgressLine):
-        def open(self, title: str, total: float = 0, done: float = 0) -> progress.Work:
+        def work(self, title: str, total: float = 0, done: float = 0) -> AbstractContextManager[None]:
             said.append((title, done, total))
-            return super().open(title, total, done)
-
-        def advance(self, work: progress.Work) -> None:
-            super().advance(work)
-            said.append((work.title, work.done, work.total))
+            return super().work(title, total, done)
 
         def report(self, title: str, done: float, total: float, note: str = "") -> None:
             super().report(title, done, total, note)

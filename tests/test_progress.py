@@ -16,7 +16,7 @@ import pytest
 from trivet.commands.main import main
 from trivet.metrics import clustering
 from trivet.runtime import progress
-from trivet.runtime.progress import ProgressLine, Work, announce, report, reporter, show_progress, steps, work
+from trivet.runtime.progress import ProgressLine, Work, announce, report, show_progress, steps, work
 
 Heard = list[tuple[str, float, float]]
 
@@ -35,42 +35,33 @@ def new_line() -> tuple[ProgressLine, Clock]:
     return ProgressLine(clock), clock
 
 
-def test_a_work_that_says_nothing_for_long_is_still_shown_by_its_time() -> None:
+def test_works_inside_a_work_stand_beside_it_and_one_that_says_nothing_is_shown_by_its_time() -> None:
     line, clock = new_line()
     assert line.text() == ""
-    line.open("k-means")
-    clock.now = 104.0
-    assert line.text() == "k-means, 4 s so far"
-    clock.now = 4000.0
-    assert line.text() == "k-means, 1 h 5 min so far"
-
-
-def test_works_inside_a_work_stand_beside_it() -> None:
-    line, clock = new_line()
-    line.open("evaluation")
-    outer = line.open("splits", 2)
-    clock.now += 5
-    line.report("queries", 10, 40)  # begun now, so there is no rate yet
-    assert line.text() == "splits 0/2: queries 10/40, 0 s so far"
-    line.close(outer)
-    clock.now += 10
-    assert line.text() == "evaluation, 15 s so far"
+    with line.work("evaluation"):
+        with line.work("splits", 2):
+            clock.now += 5
+            line.report("queries", 10, 40)  # begun now, so there is no rate yet
+            assert line.text() == "splits 0/2: queries 10/40, 0 s so far"
+        clock.now += 10
+        assert line.text() == "evaluation, 15 s so far"
+        clock.now += 4000
+        assert line.text() == "evaluation, 1 h 6 min so far"
 
 
 def test_steps_go_on_after_a_work_inside_them_and_from_an_earlier_one() -> None:
     line, clock = new_line()
-    line.open("training")
-    line.open("step", 400, 200)  # 200 were done before the run was resumed
-    for title, done, total, note, text in (
-        ("step", 220, 400, "loss 0.2", "step 220/400, 2/s, 1 min 30 s left  loss 0.2"),
-        ("embedding", 10, 40, "", "step 220/400: embedding 10/40, 0 s so far"),
-        ("step", 260, 400, "loss 0.1", "step 260/400, 2/s, 1 min 10 s left  loss 0.1"),
-        ("step", 230, 400, "", "step 230/400, 0 s so far"),
-        ("step", 240, 400, "", "step 240/400, 1/s, 2 min 40 s left"),
-    ):
-        clock.now += 10
-        line.report(title, done, total, note)
-        assert line.text() == text
+    with line.work("training"), line.work("step", 400, 200):  # 200 were done before the run was resumed
+        for title, done, total, note, text in (
+            ("step", 220, 400, "loss 0.2", "step 220/400, 2/s, 1 min 30 s left  loss 0.2"),
+            ("embedding", 10, 40, "", "step 220/400: embedding 10/40, 0 s so far"),
+            ("step", 260, 400, "loss 0.1", "step 260/400, 2/s, 1 min 10 s left  loss 0.1"),
+            ("step", 230, 400, "", "step 230/400, 0 s so far"),
+            ("step", 240, 400, "", "step 240/400, 1/s, 2 min 40 s left"),
+        ):
+            clock.now += 10
+            line.report(title, done, total, note)
+            assert line.text() == text
 
 
 @pytest.mark.parametrize(
@@ -86,17 +77,14 @@ def test_rate_and_time_left_are_of_this_time(done: int, after: float, said: str)
     assert Work("training", 50.0, done, 400, first=200).line(50.0 + after) == said
 
 
-def test_names_reach_a_terminal_harmless() -> None:
+def test_names_reach_a_terminal_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     line, _ = new_line()
     line.report("reading \x1b[31mfröhlich\n\r.npz", 1, 2)
-    assert line.text() == r"reading \x1b[31mfröhlich\n\r.npz 1/2, 0 s so far"
-
-
-def test_another_process_says_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    line, _ = new_line()
+    text = r"reading \x1b[31mfröhlich\n\r.npz 1/2, 0 s so far"
+    assert line.text() == text
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    line.report("loading", 1, 2)
-    assert line.text() == ""
+    line.report("of another process, which says nothing here", 1, 2)
+    assert line.text() == text
 
 
 class Stream(io.StringIO):
@@ -152,13 +140,6 @@ def test_a_reader_that_has_gone_ends_no_work(monkeypatch: pytest.MonkeyPatch) ->
     with show_progress("training"):
         report("step", 1, 2)
         announce("a line")
-
-
-def test_nobody_shows_it() -> None:
-    assert list(steps(range(3), "counting")) == [0, 1, 2]
-    report("queries", 1, 2)
-    with work("k-means"):
-        reporter("rows")(1, 2)
 
 
 def test_a_loop_that_is_left_early_is_over(heard: Heard) -> None:

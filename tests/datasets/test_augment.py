@@ -11,8 +11,9 @@ from torch import Tensor
 
 from trivet.datasets import Augment, DigitsConfig, FolderConfig, augmentation, in_memory
 from trivet.datasets.augment import erased, jittered
-from trivet.datasets.image_decoding import Decoders, Frame
+from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import FileInputs
+from trivet.io.image_file import Frame
 
 
 def seeded(seed: int) -> torch.Generator:

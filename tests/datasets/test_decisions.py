@@ -108,17 +108,17 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         ("id,decision,label\ndigits/0000,relabel,\n", "line 2 of .* has none for 'digits/0000'"),
         ("id,decision\ndigits/0000,relabel\n", "relabel needs a label"),
         ("id,decision,label\nx,keep,\ny,,\nx,drop,\n", "lines 2 and 4 both have 'x'"),
-        ("id,decision,label\ndigit/0000,keep,\n", "none of the 649 items has it; did you mean 'digits/0"),
+        ("id,decision,label\ndigit/0000,keep,\n", "none of the 649 training items has it; did you mean 'digits/0"),
         (
             "id,decision,label\n{zero},relabel,7\n",
             "one of the 6 classes trained on at level 'digit': line 2 .* has '7'",
         ),
         (
             "id,decision,label\n{zero},relabel,0\n",
-            "a different label from the item's current one: line 2 of .* has '0'",
+            "a different label from the current one: line 2 of .* has '0'",
         ),
         ('id,decision,label\n"x,keep,\n', "must be a csv file"),
-        ("id,decision,label\n\udcff,keep,\n", "has 'ÿ', and none of the 649 items has it"),  # read as latin-1
+        ("id,decision,label\n\udcff,keep,\n", "has 'ÿ', and none of the 649 training items has it"),  # read as latin-1
         (None, "a decision file must exist: .* does not exist"),
     ],
     ids=lambda value: "" if value is None else repr(value)[:40],

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,16 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
 
 import trivet
-from trivet.datasets.image_decoding import FORMATS, THREADS, Decoders, Region, decode_files, decode_image
+from trivet.datasets.image_decoding import THREADS, Decoded, Decoders, Progress, decode_files
+from trivet.io.image_file import FORMATS, Region, decode_image
+
+
+def decode(paths: Sequence[Path], into: Decoded | None, progress: Progress | None = None) -> dict[int, str]:
+    return decode_files(len(paths), lambda i: decode_image(paths[i], size=4, channels=1), into, progress)
+
+
+def begin(decoders: Decoders, paths: Sequence[Path], into: Decoded | None) -> Callable[[], dict[int, str]]:
+    return decoders.begin(range(len(paths)), lambda i: decode_image(paths[i], size=4, channels=1), into)
 
 
 def test_the_centre_is_cropped_from_the_resized_image(tmp_path: Path) -> None:
@@ -103,9 +112,7 @@ def test_broken_files_are_named_and_the_others_decoded(tmp_path: Path, monkeypat
     calls: list[tuple[int, int]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        broken = decode_files(
-            paths, size=4, channels=1, into=into, progress=lambda done, count: calls.append((done, count))
-        )
+        broken = decode(paths, into, lambda done, count: calls.append((done, count)))
     assert sorted(broken) == [1, 2, 3, 4, 5, 6]
     assert broken[1] == broken[2] == "more than 2,500 pixels"
     assert broken[6] == "no such file"
@@ -149,7 +156,7 @@ def test_an_error_or_an_interruption_ends_all_threads_soon(
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
     into, before = Stopping(10, stop), threading.active_count()
     with pytest.raises(error):
-        decode_files([tmp_path / "a.png"] * 500, size=4, channels=1, into=into)
+        decode([tmp_path / "a.png"] * 500, into)
     assert threading.active_count() == before
     assert 11 - THREADS <= len(into) < 250
 
@@ -158,7 +165,7 @@ def test_each_file_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("trivet.datasets.image_decoding.CHUNK", 64)
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
     into = Stopping(-1, fail)
-    broken = decode_files([tmp_path / "a.png", tmp_path / "none.png"] * 150, size=4, channels=1, into=into)
+    broken = decode([tmp_path / "a.png", tmp_path / "none.png"] * 150, into)
     assert sorted(into) == list(range(0, 300, 2))
     assert list(broken) == list(range(1, 300, 2))  # in this order: a run names the first
 
@@ -168,8 +175,8 @@ def test_the_next_files_are_decoded_before_the_first_are_asked_for(tmp_path: Pat
     files, before = [tmp_path / "a.png", tmp_path / "none.png"] * 5, threading.active_count()
     first, second = np.zeros((10, 1, 4, 4), np.uint8), np.zeros((10, 1, 4, 4), np.uint8)
     with Decoders() as decoders:
-        finish_first = decoders.begin(files, size=4, channels=1, into=first)
-        finish_second = decoders.begin(files, size=4, channels=1, into=second)
+        finish_first = begin(decoders, files, first)
+        finish_second = begin(decoders, files, second)
         assert list(finish_second()) == [1, 3, 5, 7, 9]
         assert (second[::2] == 7).all()
         assert list(finish_first()) == [1, 3, 5, 7, 9]
@@ -182,7 +189,7 @@ def test_what_was_begun_and_not_asked_for_ends_soon(tmp_path: Path) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
     into, before = Stopping(-1, fail), threading.active_count()
     with Decoders() as decoders:
-        decoders.begin([tmp_path / "a.png"] * 500, size=4, channels=1, into=into)
+        begin(decoders, [tmp_path / "a.png"] * 500, into)
     assert threading.active_count() == before
     assert len(into) < 250
 
@@ -192,7 +199,7 @@ def test_only_warnings_of_pillow_are_hidden_while_files_are_decoded(tmp_path: Pa
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Decoders() as decoders:
-            assert decoders.begin([tmp_path / "a.png"], size=4, channels=1, into=None)() == {}
+            assert begin(decoders, [tmp_path / "a.png"], None)() == {}
             warnings.warn("of whoever trains meanwhile", stacklevel=1)
         with Image.open(tmp_path / "a.png") as image:
             ImageOps.exif_transpose(image)
@@ -219,11 +226,11 @@ def test_only_the_documented_formats_are_tried_and_no_program_is_started(
     for name, kind in others.items():
         Image.new("RGB", (16, 16)).save(tmp_path / name, kind)
     paths = [tmp_path / "a.png", *(tmp_path / name for name in others)]
-    assert list(decode_files(paths, size=4, channels=3, into=None)) == [0, 1, 2, 3, 4]
+    assert list(decode(paths, None)) == [0, 1, 2, 3, 4]
     assert not started.exists()
     for kind in FORMATS:
         Image.new("RGB", (16, 16), (9, 9, 9)).save(tmp_path / "any.png", kind)
-        assert decode_files([tmp_path / "any.png"], size=4, channels=3, into=None) == {}, kind
+        assert decode([tmp_path / "any.png"], None) == {}, kind
 
 
 def test_every_image_is_opened_in_one_place() -> None:
@@ -239,6 +246,6 @@ def test_every_image_is_opened_in_one_place() -> None:
 def test_a_pipe_or_a_device_is_no_image(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "zero.png").symlink_to("/dev/zero")
-    found = decode_files([tmp_path / "pipe.png", tmp_path / "zero.png"], size=4, channels=3, into=None)
+    found = decode([tmp_path / "pipe.png", tmp_path / "zero.png"], None)
     assert all("is a device or a pipe" in reason for reason in found.values())
     assert len(found) == 2

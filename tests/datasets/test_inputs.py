@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trivet.datasets.image_decoding import Frame
 from trivet.datasets.inputs import FileInputs, in_memory
+from trivet.io.image_file import Frame
 
 
 def test_pixels_become_floats_from_0_to_1_in_the_order_asked_for() -> None:

@@ -14,9 +14,9 @@ from tests import miniatures
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.archives import Tree, find_tree
 from trivet.datasets.fine_grained import cars_annotations, flower_subsets
-from trivet.datasets.image_decoding import decode_image
 from trivet.datasets.mat import Mat
 from trivet.datasets.people import parse_names
+from trivet.io.image_file import decode_image
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

@@ -104,9 +104,7 @@ def test_texts_and_files_of_embeddings_that_trivet_wrote() -> None:
     [
         ("a,keep,\nbb,drop,\n", "clean.npz", "line 3 of bad.csv has 'bb', and none of the 4 rows has it; did you mean"),
         ("a,relabel,8\n", "clean.npz", "one of the 2 classes at level 'kind' of items.npz: line 2 of bad.csv has '8'"),
-        ("a,relabel,7\n", "clean.npz", "line 2 of bad.csv has '7', as 'a' is labelled already"),
         ("a,drop,\nb,drop,\nc,drop,\nd,drop,\n", "clean.npz", "drop all 4; keep some"),
-        ("a,lose,\n", "clean.npz", "keep, relabel or drop"),
         ("a,keep,\n", "items.npz", "--output must not name what is read: got items.npz"),
         ("a,keep,\n", "mine.npz", "must name a new file: mine.npz exists; choose another --output"),
         ("a,keep,\n", "clean.csv", "must be a .npz file, as items.npz is: got clean.csv"),

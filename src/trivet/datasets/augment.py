@@ -12,8 +12,9 @@ from torch import Generator, Tensor
 
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Inputs
-from trivet.datasets.image_decoding import Decoders, Region
+from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import ArrayInputs, Change, Crops, FileInputs
+from trivet.io.image_file import Region
 from trivet.models import in_unit_range
 
 PAD = 10  # pixels, of pad-crop

@@ -12,8 +12,9 @@ from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
 from trivet.datasets.download import find_root
 from trivet.datasets.duplicate_texts import duplicate_text_warnings
-from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
+from trivet.io.image_file import Frame
 from trivet.io.label_decisions import read_decisions
 from trivet.models import Tokenize
 

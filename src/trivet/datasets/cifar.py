@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from trivet.datasets.archives import Tree
 from trivet.datasets.config import DatasetEntry, Side
 from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
-from trivet.datasets.image_decoding import Progress, Source
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.published import (
     IMAGES,
     LEVEL,
@@ -29,6 +29,7 @@ from trivet.datasets.published import (
     load_published,
 )
 from trivet.datasets.splitting import Split
+from trivet.io.image_file import Source
 from trivet.io.npz_files import read_integers
 
 NAMES = ("coarse_label_names.txt", "fine_label_names.txt")  # of CIFAR-100

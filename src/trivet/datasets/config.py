@@ -19,8 +19,9 @@ from trivet.datasets.dataset import (
     choose_level,
     hold_out_fold,
 )
-from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import NoiseConfig, superclass
+from trivet.io.image_file import Frame
 
 Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square images in pixels.")]
 Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]

@@ -12,10 +12,11 @@ from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Skipped, Splits
-from trivet.datasets.image_decoding import Frame, Progress
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split
+from trivet.io.image_file import Frame
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
 

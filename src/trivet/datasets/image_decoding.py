@@ -1,11 +1,11 @@
-"""Many image files decoded at once, with threads, each by `pictures.decode_image`."""
+"""Threads that decode many image files at once."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import cached_property
@@ -14,33 +14,15 @@ from typing import Protocol, Self
 import numpy as np
 from PIL import Image
 
-from trivet.io.image_file import FORMATS, Frame, Region, Source, decode_image, open_image
-
-__all__ = [
-    "FORMATS",
-    "Decoded",
-    "Decoders",
-    "Frame",
-    "Progress",
-    "Region",
-    "Source",
-    "decode_files",
-    "decode_image",
-    "open_image",
-    "to_thumbnail",
-]
-
 Progress = Callable[[int, int], None]
+THREADS = min(16, os.cpu_count() or 1)
+CHUNK = 512  # files between two words on the progress
 
 
 class Decoded(Protocol):
     """Takes decoded images, in any order and from several threads: an array, a list or the like."""
 
     def __setitem__(self, position: int, image: np.ndarray, /) -> None: ...
-
-
-THREADS = min(16, os.cpu_count() or 1)
-CHUNK = 512  # files between two words on the progress
 
 
 class Decoders:
@@ -70,35 +52,21 @@ class Decoders:
         return self._closing.enter_context(ThreadPoolExecutor(THREADS))
 
     def begin(
-        self,
-        sources: Sequence[Source],
-        *,
-        size: int | tuple[int, int],
-        channels: int,
-        into: Decoded | None,
-        boxes: np.ndarray | None = None,
-        full_size: bool = False,
-        crops: Sequence[Region] | None = None,
-        mirrored: Sequence[bool] | None = None,
-        among: range | None = None,
+        self, positions: Iterable[int], decode: Callable[[int], np.ndarray], into: Decoded | None
     ) -> Callable[[], dict[int, str]]:
-        """Begin to decode files as `decode_files` does; what comes back waits for the end, and has what it returns.
+        """Begin to decode the files at the positions; what comes back waits for the end.
 
         Args:
-            among: the positions of those that are decoded; None for all.
+            into: takes the images; None only looks whether they can be decoded.
+
+        Returns:
+            What gives position -> why that file could not be decoded, whose place of `into` is undefined. A file of
+            more pixels than Pillow thinks safe is one of these.
         """
 
-        def decode(position: int) -> str | None:
+        def decode_one(position: int) -> str | None:
             try:
-                pixels = decode_image(
-                    sources[position],
-                    size=size,
-                    channels=channels,
-                    box=None if boxes is None else boxes[position],
-                    overflow=full_size,
-                    region=None if crops is None else crops[position],
-                    mirror=mirrored is not None and mirrored[position],
-                )
+                pixels = decode(position)
             except (Image.DecompressionBombWarning, Image.DecompressionBombError):
                 return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
             except FileNotFoundError:  # whose words name the file once more
@@ -110,8 +78,7 @@ class Decoders:
             return None
 
         def decode_some() -> dict[int, str]:
-            """Decode one file after the other until none is left; return why some cannot be decoded, by position."""
-            return {position: reason for position in left if (reason := decode(position)) is not None}
+            return {position: reason for position in left if (reason := decode_one(position)) is not None}
 
         def finish() -> dict[int, str]:
             try:
@@ -119,12 +86,9 @@ class Decoders:
             finally:  # at an error or an interruption, threads end after the file in hand
                 deque(left, 0)
                 self._unfinished.remove(left)
-            broken: dict[int, str] = {}
-            for task in tasks:
-                broken.update(task.result())
-            return dict(sorted(broken.items()))
+            return dict(sorted((position, reason) for task in tasks for position, reason in task.result().items()))
 
-        left = iter(range(len(sources)) if among is None else among)  # of all threads: a task for each file takes long
+        left = iter(positions)  # of all threads: a task for each file takes long
         threads = self._threads
         self._unfinished.append(left)
         tasks = [threads.submit(decode_some) for _ in range(THREADS)]
@@ -132,39 +96,14 @@ class Decoders:
 
 
 def decode_files(
-    sources: Sequence[Source],
-    *,
-    size: int | tuple[int, int],
-    channels: int,
-    into: Decoded | None,
-    boxes: np.ndarray | None = None,
-    full_size: bool = False,
-    progress: Progress | None = None,
+    count: int, decode: Callable[[int], np.ndarray], into: Decoded | None, progress: Progress | None = None
 ) -> dict[int, str]:
-    """Decode every file with threads, file i into `into[i]`, as `(channels, H, W)` uint8.
-
-    Args:
-        into: takes the images; None only looks whether they can be decoded.
-        boxes: `(N, 4)`; see `decode_image`, also for `size` and `full_size`.
-
-    Returns:
-        Position -> why that file could not be decoded; its row of `into` is undefined. A file of more pixels than
-        Pillow thinks safe is one of these.
-    """
+    """Decode files 0 to `count` - 1 as `Decoders.begin` does, and return what it gives; progress is called."""
     broken: dict[int, str] = {}
     with Decoders() as decoders:
-        for start in range(0, len(sources), CHUNK):
-            chunk = range(start, min(start + CHUNK, len(sources)))
-            broken |= decoders.begin(
-                sources, size=size, channels=channels, into=into, boxes=boxes, full_size=full_size, among=chunk
-            )()
+        for start in range(0, count, CHUNK):
+            chunk = range(start, min(start + CHUNK, count))
+            broken |= decoders.begin(chunk, decode, into)()
             if progress is not None:
-                progress(chunk.stop, len(sources))
+                progress(chunk.stop, count)
     return broken
-
-
-def to_thumbnail(pixels: np.ndarray) -> Image.Image:
-    """An image of at most 64 pixels a side from `(C, H, W)` uint8, C being 1 or 3."""
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    image.thumbnail((64, 64))
-    return image

@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 
 from trivet.datasets.config import Channels, ImagesConfig, Side, with_validation_fold
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, choose_level
-from trivet.datasets.image_decoding import Frame, Progress, Source
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import SplitConfig, make_splits, split_items
+from trivet.io.image_file import Frame, Source
 from trivet.io.query_gallery import QueryGallery
 
 

@@ -15,16 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from trivet.datasets.dataset import RowInputs
-from trivet.datasets.image_decoding import (
-    Decoded,
-    Decoders,
-    Frame,
-    Progress,
-    Region,
-    Source,
-    decode_files,
-    to_thumbnail,
-)
+from trivet.datasets.image_decoding import Decoders, Progress, decode_files
+from trivet.datasets.preview import to_thumbnail
+from trivet.io.image_file import Frame, Region, Source, decode_image
 
 # What becomes of the image `(C, H', W')` at a position of a batch, as it is stored: `(C, H, W)`.
 Change = Callable[[int, np.ndarray], np.ndarray]
@@ -80,11 +73,10 @@ class ArrayInputs(RowInputs):
             mirrored: which of the B are mirrored.
         """
         kind = np.uint8 if self._in_bytes else np.float32
-        images = _empty_images((len(index), *self.shape), kind, like=self.pixels)
+        images = ChangedImages((len(index), *self.shape), change, mirrored, kind, like=self.pixels)
         for position, row in enumerate(self.rows[index].tolist()):
-            image = change(position, self.pixels[row].astype(kind, copy=False))
-            _put(image, images[position], mirror=mirrored[position])
-        return torch.from_numpy(images) if self._in_bytes else torch.from_numpy(images) / self.white
+            images[position] = self.pixels[row].astype(kind, copy=False)
+        return torch.from_numpy(images.made) if self._in_bytes else torch.from_numpy(images.made) / self.white
 
     @property
     def _in_bytes(self) -> bool:
@@ -116,7 +108,7 @@ class FileInputs(RowInputs):
         frame: how they are brought to one size.
         rows: `(N,)` the sources that these inputs are.
         boxes: `(M, 4)`, what each image is cut to; see `decode_image`.
-        whole: whether images keep what a square or rectangle of the frame cuts off, for crops that change.
+        full_size: whether images keep what a square or rectangle of the frame cuts off, for crops that change.
         decoded: M images in memory, if there is room for them; only where they are whole.
     """
 
@@ -155,21 +147,20 @@ class FileInputs(RowInputs):
         Args:
             mirrored: which of the B are mirrored.
         """
-        rows = self.rows[index]
-        images = _empty_images((len(index), *self.shape), np.uint8)
+        rows = self.rows[index].tolist()
+        images = ChangedImages((len(index), *self.shape), change, mirrored)
         if self.decoded is not None:
-            return lambda: self._from_memory(rows, _Changed(change, images, mirrored))
-        crops = change.crops if isinstance(change, Crops) and not self.full_size else None
-        finish = decoders.begin(
-            [self.sources[row] for row in rows.tolist()],
-            size=self.frame.cover,
-            channels=self.frame.channels,
-            into=_Changed(change, images, mirrored) if crops is None else images,
-            boxes=None if self.boxes is None else self.boxes[rows],
-            full_size=self.full_size,
-            crops=crops,
-            mirrored=None if crops is None else mirrored,
-        )
+            for position, row in enumerate(rows):
+                image = self.decoded[row]
+                assert image is not None
+                images[position] = image
+            return lambda: torch.from_numpy(images.made)
+        if isinstance(change, Crops) and not self.full_size:
+            finish = decoders.begin(
+                range(len(rows)), lambda i: self._decode(rows[i], change.crops[i], mirrored[i]), images.made
+            )
+        else:
+            finish = decoders.begin(range(len(rows)), lambda i: self._decode(rows[i]), images)
 
         def finished() -> Tensor:
             for position, reason in finish().items():
@@ -177,17 +168,20 @@ class FileInputs(RowInputs):
                     f"{self.sources[rows[position]]} could be decoded when the run began and no longer can "
                     f"({reason}); restore the file and resume the run."
                 )
-            return torch.from_numpy(images)
+            return torch.from_numpy(images.made)
 
         return finished
 
-    def _from_memory(self, rows: np.ndarray, into: _Changed) -> Tensor:
-        assert self.decoded is not None
-        for position, row in enumerate(rows.tolist()):
-            image = self.decoded[row]
-            assert image is not None
-            into[position] = image
-        return torch.from_numpy(into.images)
+    def _decode(self, row: int, region: Region | None = None, mirror: bool = False) -> np.ndarray:
+        return decode_image(
+            self.sources[row],
+            size=self.frame.cover,
+            channels=self.frame.channels,
+            box=None if self.boxes is None else self.boxes[row],
+            overflow=self.full_size,
+            region=region,
+            mirror=mirror,
+        )
 
     def _centres(self, count: int) -> Change:
         if self.full_size:
@@ -202,32 +196,17 @@ class FileInputs(RowInputs):
         self, memory_gb: float, progress: Progress | None
     ) -> tuple[ArrayInputs | FileInputs, dict[int, str]]:
         """All of these inputs, in memory if there is room for them, and why some cannot be decoded, by position."""
-        room, everything = memory_gb * 1e9, np.arange(len(self))
+        room, rows = memory_gb * 1e9, self.rows.tolist()
+        shape = (len(rows), self.frame.channels, *self.frame.cover)
+        images: _BoundedImages | np.ndarray | None = None
         if self.full_size:
-            images = _BoundedImages(len(self), room)
-            broken = self._decode_into(everything, images, progress)
-            return (self if images.full else replace(self, rows=everything, decoded=list(images))), broken
-        shape = (len(self), self.frame.channels, *self.frame.cover)
-        pixels = None if math.prod(shape) > room else _empty_images(shape, np.uint8)
-        broken = self._decode_into(everything, pixels, progress)
-        return self if pixels is None else in_memory(pixels, size=self.frame.size), broken
-
-    def _decode_into(
-        self,
-        index: np.ndarray,
-        into: Decoded | None,
-        progress: Progress | None,
-    ) -> dict[int, str]:
-        rows = self.rows[index]
-        return decode_files(
-            [self.sources[row] for row in rows.tolist()],
-            size=self.frame.cover,
-            channels=self.frame.channels,
-            into=into,
-            boxes=None if self.boxes is None else self.boxes[rows],
-            full_size=self.full_size,
-            progress=progress,
-        )
+            images = _BoundedImages(len(rows), room)
+        elif math.prod(shape) <= room:
+            images = _empty_images(shape, np.uint8)
+        broken = decode_files(len(rows), lambda i: self._decode(rows[i]), images, progress)
+        if isinstance(images, _BoundedImages):
+            return (self if images.full else replace(self, rows=np.arange(len(rows)), decoded=list(images))), broken
+        return self if images is None else in_memory(images, size=self.frame.size), broken
 
 
 class _BoundedImages(list["np.ndarray | None"]):
@@ -249,24 +228,28 @@ class _BoundedImages(list["np.ndarray | None"]):
                 super().__setitem__(position, image)
 
 
-class _Changed:
-    """Images `(B, C, H, W)` that are changed as they come, and then mirrored if they are to be."""
+class ChangedImages:
+    """Images `made (B, C, H, W)` that are changed as they come, and then mirrored if they are to be."""
 
-    def __init__(self, change: Change, images: np.ndarray, mirrored: Sequence[bool]) -> None:
-        self.change, self.images, self.mirrored = change, images, mirrored
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        change: Change,
+        mirrored: Sequence[bool],
+        dtype: type[np.generic] = np.uint8,
+        *,
+        like: np.ndarray | None = None,
+    ) -> None:
+        self.change, self.mirrored, self.made = change, mirrored, _empty_images(shape, dtype, like=like)
 
     def __setitem__(self, position: int, image: np.ndarray, /) -> None:
-        _put(self.change(position, image), self.images[position], mirror=self.mirrored[position])
-
-
-def _put(image: np.ndarray, target: np.ndarray, *, mirror: bool) -> None:
-    """Copy an image `(C, H, W)` to its place in a batch."""
-    if not mirror:
-        target[...] = image
-        return
-    # One channel after the other: in a third of the time that numpy takes for all at once.
-    for channel, to in zip(np.broadcast_to(image, target.shape), target, strict=True):
-        to[...] = channel[:, ::-1]
+        changed, target = self.change(position, image), self.made[position]
+        if not self.mirrored[position]:
+            target[...] = changed
+            return
+        # One channel after the other: in a third of the time that numpy takes for all at once.
+        for channel, to in zip(np.broadcast_to(changed, target.shape), target, strict=True):
+            to[...] = channel[:, ::-1]
 
 
 def _empty_images(shape: tuple[int, ...], dtype: type[np.generic], *, like: np.ndarray | None = None) -> np.ndarray:

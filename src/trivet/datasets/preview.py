@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
+import numpy as np
 from PIL import Image
 
 Preview = Image.Image | str
@@ -16,6 +17,13 @@ def item_title(id: str, preview: Preview | None) -> str:
     if not isinstance(preview, str):
         return id
     return preview if len(preview) <= LONGEST else f"{preview[:LONGEST]} ..."
+
+
+def to_thumbnail(pixels: np.ndarray) -> Image.Image:
+    """An image of at most 64 pixels a side from `(C, H, W)` uint8, C being 1 or 3."""
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    image.thumbnail((64, 64))
+    return image
 
 
 def preview_record(preview: Preview | None) -> dict[str, str | None]:

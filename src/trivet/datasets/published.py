@@ -13,8 +13,9 @@ from pydantic import Field
 from trivet.datasets.archives import Tree, find_tree
 from trivet.datasets.config import DATA_SETS
 from trivet.datasets.dataset import Splits
-from trivet.datasets.image_decoding import Progress, Source
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
+from trivet.io.image_file import Source
 from trivet.io.query_gallery import QueryGallery
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp")

@@ -19,10 +19,11 @@ from trivet.datasets.archives import LARGEST, Tree
 from trivet.datasets.config import Channels, DatasetEntry, ImagesConfig, Side
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.download import fetch_by_torchvision
-from trivet.datasets.image_decoding import CHUNK, Progress, open_image
+from trivet.datasets.image_decoding import CHUNK, Progress
 from trivet.datasets.image_files import numbered
 from trivet.datasets.inputs import in_memory
 from trivet.datasets.published import find_published
+from trivet.io.image_file import open_image
 
 ALPHABETS = ("images_background", "images_evaluation")  # of Omniglot: trained on, unseen
 

@@ -17,12 +17,13 @@ from pydantic import Field, model_validator
 from trivet.datasets.archives import check_inside
 from trivet.datasets.config import DataConfig, DatasetEntry
 from trivet.datasets.dataset import Dataset, Skipped, Splits
-from trivet.datasets.image_decoding import Frame, Progress, Source
+from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_numbers, select_rows
+from trivet.io.image_file import Frame, Source
 from trivet.io.table import DataTable, open_rows
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +16,12 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import CsvTable
 from trivet.io.embedding_source import read_errors
 from trivet.io.embedding_table import Vectors
-from trivet.io.label_decisions import DECISIONS, UNDECIDED, read_decisions
+from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.text_files import TEXT, read_texts
 from trivet.runtime.arrays import Integers
 
-# A field of a csv file, quoted or not, and what ends it.
 FORMATS = (".csv", ".npz", ".npy", ".parquet")
 
 
@@ -64,18 +60,25 @@ def write_cleaned(
             f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
             "--level."
         )
-    source, selected, counts = _apply_decisions(path, vectors, level, decisions)
+    ids, labels = vectors.names(), vectors.labels[level].tolist()
+    classes = f"at level {level!r} of {path}"
+    decided = decide(read_decisions(decisions), decisions, ids, labels, items="row", classes=classes)
+    counts, rows = decided.counts, np.flatnonzero(decided.remaining)
     if not any(counts[name] for name in DECISIONS):
         raise ValueError(
             f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
             "keep, relabel or drop."
         )
-    rows = np.flatnonzero(selected)
+    if not len(rows):
+        raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(ids)}; keep some.")
     # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
-    {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()](
-        path, out, level, source[rows], rows
-    )
-    return {"rows": len(selected), "left": len(rows), **{name: counts[name] for name in (*DECISIONS, UNDECIDED)}}
+    source = np.arange(len(ids))
+    for row, label in decided.labels.items():
+        source[row] = labels.index(label)
+    write = {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()]
+    write(path, out, level, source[rows], rows)
+    counts[UNDECIDED] = len(ids) - sum(counts[name] for name in DECISIONS)
+    return {"rows": len(ids), "left": len(rows), **counts}
 
 
 def _check_paths(path: Path, decisions: Path, out: Path) -> None:
@@ -96,49 +99,6 @@ def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
     if path.suffix.lower() == ".csv":
         return read_texts(path, lambda texts: np.zeros((len(texts), 1)), text=text or TEXT, levels=levels)[0]
     return read_vectors(path, levels=levels)
-
-
-def _apply_decisions(path: Path, vectors: Vectors, level: str, decisions: Path) -> tuple[Integers, Any, Counter[str]]:
-    """Apply decisions: the row that each label is copied from, a mask of the rows that stay, and counts of the
-    decisions."""
-    names = vectors.names()
-    row_of = {name: row for row, name in enumerate(names)}
-    labels = vectors.labels[level].tolist()
-    holder = {label: row for row, label in reversed(list(enumerate(labels)))}
-    source, selected = np.arange(len(names)), np.ones(len(names), np.bool_)
-    counts: Counter[str] = Counter()
-    for decision in read_decisions(decisions):
-        where = f"line {decision.line} of {decisions}"
-        if decision.id not in row_of:
-            raise ValueError(
-                f"each id must be that of a row of {path}: {where} has {decision.id!r}, and none of the {len(names)} "
-                f"rows has it;{_similar(decision.id, row_of)} use the file that was decided on."
-            )
-        row = row_of[decision.id]
-        if decision.decision == "relabel":
-            if decision.label not in holder:
-                raise ValueError(
-                    f"a new label must be one of the {len(holder)} classes at level {level!r} of {path}: {where} has "
-                    f"{decision.label!r};{_similar(decision.label, holder)} correct it."
-                )
-            if decision.label == labels[row]:
-                raise ValueError(
-                    f"relabel needs a different label from the row's current one: {where} has {decision.label!r}, as "
-                    f"{decision.id!r} is labelled already; if these decisions were applied before, there is nothing to "
-                    "do."
-                )
-            source[row] = holder[decision.label]
-        selected[row] = decision.decision != "drop"
-        counts[decision.decision] += 1
-    if not selected.any():
-        raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(names)}; keep some.")
-    counts[UNDECIDED] = len(names) - counts["keep"] - counts["relabel"] - counts["drop"]
-    return source, selected, counts
-
-
-def _similar(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" did you mean {close[0]!r}?" if close else ""
 
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:

@@ -1,15 +1,20 @@
-"""Reads decisions on labels from a csv file: keep, change or drop each."""
+"""Decisions on labels in a csv file: keep, change or drop each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from trivet.config.base import nearest
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.io.embedding_source import check_columns
 from trivet.io.overwrite_guard import DECISION_FILE
+from trivet.runtime.arrays import Booleans
 
 DECISIONS = ("keep", "relabel", "drop")
 UNDECIDED = "undecided"  # what an empty decision counts as
@@ -72,6 +77,75 @@ def read_decisions(path: Path) -> list[Decision]:
             )
         decisions[row_id] = Decision(row_id, decision or UNDECIDED, label, line)
     return list(decisions.values())
+
+
+class Decided(NamedTuple):
+    """Decisions on N items.
+
+    Attributes:
+        labels: position -> the new label of an item.
+        remaining: `(N,)` whether an item stays.
+        counts: "keep", "relabel", "drop", "undecided" -> how many were decided so.
+    """
+
+    labels: dict[int, str]
+    remaining: Booleans
+    counts: Counter[str]
+
+
+def decide(
+    decisions: Iterable[Decision],
+    path: Path,
+    ids: Sequence[str],
+    labels: Sequence[str],
+    *,
+    items: str,
+    classes: str,
+    elsewhere: Collection[str] = (),
+) -> Decided:
+    """Work out what decisions make of items; an item whose new label is of a class `elsewhere` is dropped.
+
+    Args:
+        path: of the decisions, for errors.
+        ids, labels: of the N items; a new label must be one of these.
+        items, classes: what an id and a label must be of, for errors: "training item" and "trained on".
+
+    Raises:
+        ValueError: if an id is no item's, or a new label no class or the one that the item has.
+    """
+    position, known = {id: i for i, id in enumerate(ids)}, set(labels)
+    decided = Decided({}, np.ones(len(ids), np.bool_), Counter(dict.fromkeys((*DECISIONS, UNDECIDED), 0)))
+    for row in decisions:
+        where = f"line {row.line} of {path}"
+        if row.id not in position:
+            raise ValueError(
+                f"each id must be that of a {items}: {where} has {row.id!r}, and none of the {len(ids)} {items}s has "
+                f"it;{_similar(row.id, ids)} remove the row, or use the file that was decided on."
+            )
+        item, decision = position[row.id], row.decision
+        if decision == "relabel" and row.label in elsewhere:
+            decision = "drop"
+        if decision == "relabel":
+            if row.label not in known:
+                raise ValueError(
+                    f"a new label must be one of the {len(known)} classes {classes}: {where} has {row.label!r};"
+                    f"{_similar(row.label, known)} correct it."
+                )
+            if row.label == labels[item]:
+                raise ValueError(
+                    f"relabel needs a different label from the current one: {where} has {row.label!r}, as {row.id!r} "
+                    "is labelled already; write the new label in the column label, or keep. If these decisions were "
+                    "applied before, there is nothing to do."
+                )
+            decided.labels[item] = row.label
+        decided.remaining[item] = decision != "drop"
+        decided.counts[decision] += 1
+    return decided
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" did you mean {close[0]!r}?" if close else ""
 
 
 def write_decisions(rows: Iterable[Sequence[str]]) -> str:

@@ -8,11 +8,10 @@ vectors.npy           the embeddings of all rows `(N, d)` float32, to be memory-
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +25,9 @@ from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import EMBEDDED, SHARDS
 from trivet.io.parquet_files import batches, levels_of, open_parquet, rows_of_lists, table_of
 from trivet.runtime.progress import steps
-from trivet.runtime.safe_read import check_types, parse_json, read_json
+from trivet.runtime.record import Record
+from trivet.runtime.safe_read import parse_json, read_json
 
-FORMAT = 1
 VECTORS = "vectors.npy"
 SHARD_FILE = re.compile(r"part-(?P<number>[0-9]{5,})\.parquet")
 LOCKS = re.compile(r"\.lock|\..+\.trivet-lock")
@@ -36,14 +35,13 @@ SHARD = b"trivet.shard"  # in the metadata of a parquet file: `ShardMark`
 ROWS_PER_SHARD = 65536
 
 
-class Manifest(TypedDict):
+class Manifest(Record):
     """Content of `shards.json`.
 
     `key` names the model, the data and the rows of a shard; `items` counts what is to be embedded, of which some may
     turn out to be unreadable.
     """
 
-    format: int
     key: str
     trivet: str
     model: str
@@ -56,14 +54,14 @@ class Manifest(TypedDict):
     levels: list[str]
 
 
-class Skip(TypedDict):
+class Skip(Record):
     """An image that could not be read."""
 
     id: str
     reason: str
 
 
-class ShardMark(TypedDict):
+class ShardMark(Record):
     """Mark of a shard in its metadata."""
 
     key: str
@@ -73,7 +71,7 @@ class ShardMark(TypedDict):
 
 def count_shards(manifest: Manifest) -> int:
     """Number of shards when all are written."""
-    return -(-manifest["items"] // manifest["rows_per_shard"])
+    return -(-manifest.items // manifest.rows_per_shard)
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -95,31 +93,18 @@ def is_shard_file(name: str) -> bool:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write `shards.json`."""
-    write_json(folder / SHARDS, manifest)
+    write_json(folder / SHARDS, manifest.as_json())
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read `shards.json`.
-
-    Raises:
-        ValueError: if it is missing, broken or of a newer format.
-    """
+    """Read `shards.json`; ValueError if it is missing or broken."""
     path = folder / SHARDS
     try:
-        values = read_json(path, "a list of shards")
-        check_types(Manifest, values)
-        if lacking := sorted(Manifest.__annotations__.keys() - values.keys()):
-            raise ValueError(f"it has no {lacking[0]!r}")
-        if min(values["items"], values["rows_per_shard"], values["dimension"]) < 1:
+        manifest = Manifest.read(read_json(path, "a list of shards"))
+        if min(manifest.items, manifest.rows_per_shard, manifest.dimension) < 1:
             raise ValueError("it counts less than one")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must say what the shards beside it are: {error}; embed the items again.") from None
-    if values["format"] > FORMAT:
-        raise ValueError(
-            f"{path} must be of format {FORMAT} or older: got format {values['format']}; use the newer Trivet that "
-            "wrote it."
-        )
-    manifest: Manifest = values
     return manifest
 
 
@@ -139,20 +124,20 @@ def write_shard(
         ids, columns: n values each.
         skipped: the images of this shard that could not be read.
     """
-    assert list(columns) == manifest["columns"]
-    mark: ShardMark = {"key": manifest["key"], "number": number, "skipped": skipped}
-    metadata = {EMBEDDED: manifest["model"], SHARD.decode(): json.dumps(mark)}
-    table = table_of(embeddings, ids, columns, levels=manifest["levels"], metadata=metadata)
+    assert list(columns) == manifest.columns
+    mark = ShardMark(key=manifest.key, number=number, skipped=skipped)
+    metadata = {EMBEDDED: manifest.model, SHARD.decode(): mark.model_dump_json()}
+    table = table_of(embeddings, ids, columns, levels=manifest.levels, metadata=metadata)
     with atomic_file(shard_path(folder, number)) as partial:
         # Random digits are not smaller when compressed, and a dictionary of them is larger.
-        texts = ["id", *manifest["columns"]]
+        texts = ["id", *manifest.columns]
         pa.parquet.write_table(table, partial, use_dictionary=texts, compression=dict.fromkeys(texts, "snappy"))
 
 
 def write_vectors(folder: Path, manifest: Manifest) -> None:
     """Write `vectors.npy`, once all shards are there; at most some thousand rows are held at once."""
     files = open_shards(folder, manifest)
-    shape = (sum(file.metadata.num_rows for file in files), manifest["dimension"])
+    shape = (sum(file.metadata.num_rows for file in files), manifest.dimension)
     with atomic_file(folder / VECTORS) as partial, partial.open("wb") as sink:
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(sink, header)
@@ -180,25 +165,25 @@ def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.Parqu
     file = open_parquet(path)
     mark = mark_of(path, file)
     again = "remove it, and go on with the same trivet embed."
-    if mark["key"] != manifest["key"] or mark["number"] != number:
-        reason = "of other embeddings" if mark["key"] != manifest["key"] else f"number {mark['number']}"
+    if mark.key != manifest.key or mark.number != number:
+        reason = "of other embeddings" if mark.key != manifest.key else f"number {mark.number}"
         raise ValueError(
             f"the shards of a folder must be of one model and the same items: {path} is {reason} than {SHARDS} says; "
             f"{again}"
         )
-    names = ["id", *manifest["columns"], EMBEDDING]
+    names = ["id", *manifest.columns, EMBEDDING]
     if file.schema_arrow.names != names:
         raise ValueError(f"{path} must have the columns {', '.join(names)}: got {file.schema_arrow.names}; {again}")
-    if file.metadata.num_rows + len(mark["skipped"]) != _items_of(manifest, number):
+    if file.metadata.num_rows + len(mark.skipped) != _items_of(manifest, number):
         raise ValueError(
             f"{path} must hold {_items_of(manifest, number)} items: it has {file.metadata.num_rows}, and names "
-            f"{len(mark['skipped'])} that could not be read; {again}"
+            f"{len(mark.skipped)} that could not be read; {again}"
         )
     kind = file.schema_arrow.field(EMBEDDING).type
     width = getattr(kind, "list_size", None)  # of a list of one length
-    if width != manifest["dimension"] or kind.value_type != pa.float32():
+    if width != manifest.dimension or kind.value_type != pa.float32():
         raise ValueError(
-            f"the embeddings of {path} must be {manifest['dimension']} numbers in float32, as {SHARDS} says: got "
+            f"the embeddings of {path} must be {manifest.dimension} numbers in float32, as {SHARDS} says: got "
             f"{kind}; {again}"
         )
     return file
@@ -207,22 +192,17 @@ def _open_shard(path: Path, manifest: Manifest, number: int) -> pa.parquet.Parqu
 def mark_of(path: Path, file: pa.parquet.ParquetFile) -> ShardMark:
     """Read the mark of a shard; ValueError if there is none."""
     try:
-        mark = parse_json((file.schema_arrow.metadata or {})[SHARD].decode())
-        check_types(ShardMark, mark)
-        if lacking := sorted(ShardMark.__annotations__.keys() - mark.keys()):
-            raise ValueError(f"it has no {lacking[0]!r}")
+        return ShardMark.read(parse_json((file.schema_arrow.metadata or {})[SHARD].decode()))
     except (KeyError, ValueError) as error:
         reason = "it says of no shard that it is one" if isinstance(error, KeyError) else str(error)
         raise ValueError(
             f"{path} must be a shard that trivet embed wrote: {reason}; remove it, and go on with the same command."
         ) from None
-    shard: ShardMark = mark
-    return shard
 
 
 def _items_of(manifest: Manifest, number: int) -> int:
-    rows = manifest["rows_per_shard"]
-    return min(rows, manifest["items"] - number * rows)
+    rows = manifest.rows_per_shard
+    return min(rows, manifest.items - number * rows)
 
 
 def read_shards(folder: Path) -> EmbeddingSource:
@@ -235,12 +215,12 @@ def read_shards(folder: Path) -> EmbeddingSource:
     files = open_shards(folder, manifest)
     levels = levels_of(files[0].schema_arrow)
     return EmbeddingSource(
-        _embeddings(folder, manifest, files), ["id", *manifest["columns"]], _columns(folder, files), levels
+        _embeddings(folder, manifest, files), ["id", *manifest.columns], _columns(folder, files), levels
     )
 
 
 def _embeddings(folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile]) -> npt.NDArray[Any]:
-    shape = (sum(file.metadata.num_rows for file in files), manifest["dimension"])
+    shape = (sum(file.metadata.num_rows for file in files), manifest.dimension)
     check_embeddings(folder, shape, np.dtype(np.float32))
     path = folder / VECTORS
     if path.is_file():
@@ -265,7 +245,7 @@ def _blocks(
     for number, file in steps(list(enumerate(files)), title):
         path = shard_path(folder, number)
         for start, batch in batches(path, file, [EMBEDDING]):
-            yield rows_of_lists(path, EMBEDDING, start, batch.column(EMBEDDING), manifest["dimension"])
+            yield rows_of_lists(path, EMBEDDING, start, batch.column(EMBEDDING), manifest.dimension)
 
 
 def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[[str], ColumnValues]:

@@ -65,22 +65,16 @@ class ProgressLine:
         self._clock, self._process = clock, os.getpid()
         self._works: list[Work] = []
 
-    def open(self, title: str, total: float = 0, done: float = 0) -> Work:
-        """Begin a work that `close` ends."""
+    @contextmanager
+    def work(self, title: str, total: float = 0, done: float = 0) -> Iterator[None]:
+        """Show a work until the block ends; `report` of its title says how far it is."""
         work = Work(title, self._clock(), done, total, first=done, opened=True)
         self._works.append(work)
-        return work
-
-    def close(self, work: Work) -> None:
-        """End a work, and those inside it."""
-        if work in self._works:
-            del self._works[self._works.index(work) :]
-
-    def advance(self, work: Work) -> None:
-        """Count a part of an opened work as done; whatever was inside it is over."""
-        if work in self._works:
-            del self._works[self._works.index(work) + 1 :]
-        work.done += 1
+        try:
+            yield
+        finally:
+            if work in self._works:
+                del self._works[self._works.index(work) :]
 
     def report(self, title: str, done: float, total: float, note: str = "") -> None:
         """Note how far a work is: one begun before, whose inner ones are over, or a new one in the last opened."""
@@ -128,14 +122,14 @@ def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
     line, over = ProgressLine(), threading.Event()
     painter = threading.Thread(target=_paint, args=(line, over), name="progress", daemon=True)
     token = _current.set(line)
-    line.open(title)
-    painter.start()
-    try:
-        yield
-    finally:
-        over.set()
-        painter.join()
-        _current.reset(token)
+    with line.work(title):
+        painter.start()
+        try:
+            yield
+        finally:
+            over.set()
+            painter.join()
+            _current.reset(token)
 
 
 def _paint(line: ProgressLine, over: threading.Event) -> None:
@@ -147,14 +141,9 @@ def _paint(line: ProgressLine, over: threading.Event) -> None:
             return
         while True:
             if text := line.text():
-                _write(text)
+                print(text, file=sys.stderr, flush=True)
             if over.wait(LOGGED):
                 return
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 def _paint_terminal(line: ProgressLine, over: threading.Event) -> None:
@@ -181,7 +170,7 @@ def announce(text: str) -> None:
     """Write a line at once where progress is shown, unless it is empty."""
     if _current.get() is not None and text:
         with suppress(OSError, ValueError):
-            _write(printable(text))
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 def reporter(title: str) -> Callable[[int, int], None]:
@@ -189,23 +178,14 @@ def reporter(title: str) -> Callable[[int, int], None]:
     return partial(report, title)
 
 
-def work(title: str, done: float = 0, total: float = 0) -> AbstractContextManager[object]:
+def work(title: str, done: float = 0, total: float = 0) -> AbstractContextManager[None]:
     """A work that cannot be counted, or whose parts are works themselves: `with work("k-means"): ...`.
 
     Args:
         done, total: parts, where they are counted: `report` of the same title then says how far it is.
     """
     line = _current.get()
-    return nullcontext() if line is None else _opened(line, title, total, done)
-
-
-@contextmanager
-def _opened(line: ProgressLine, title: str, total: float = 0, done: float = 0) -> Iterator[Work]:
-    opened = line.open(title, total, done)
-    try:
-        yield opened
-    finally:
-        line.close(opened)
+    return nullcontext() if line is None else line.work(title, total, done)
 
 
 def steps(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
@@ -219,10 +199,10 @@ def steps(items: Iterable[T], title: str, total: int | None = None) -> Iterator[
         yield from items
         return
     count = total if total is not None else len(items) if isinstance(items, Sized) else 0
-    with _opened(line, title, count) as opened:
-        for item in items:
+    with line.work(title, count):
+        for number, item in enumerate(items, start=1):
             yield item
-            line.advance(opened)
+            line.report(title, number, count)
 
 
 def _rate(rate: float) -> str:

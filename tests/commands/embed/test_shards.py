@@ -391,7 +391,6 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
             lambda folder, array=array: np.save(folder / module.VECTORS, array)
         )
     for values, sentence in (
-        ({"format": 2}, "format 1 or older: got format 2"),
         ({"items": 0}, "counts less than one"),
         ({"key": 3}, "key must be a text"),
     ):

@@ -133,16 +133,21 @@ def images_in_parquet() -> str:
 
 def shards() -> str:
     made = vectors()
-    manifest: Manifest = {"format": 1, "key": "k", "trivet": "0", "model": "0" * 64, "data": "", "inputs": ""} | {
-        "items": 96,
-        "rows_per_shard": 96,
-        "dimension": 6,
-        "columns": ["kind", "group"],
-        "levels": ["kind", "group"],
-    }  # type: ignore[assignment]  # of two halves, neither of which is one
+    manifest = Manifest(
+        key="k",
+        trivet="0",
+        model="0" * 64,
+        data="",
+        inputs="",
+        items=96,
+        rows_per_shard=96,
+        dimension=6,
+        columns=["kind", "group"],
+        levels=["kind", "group"],
+    )
     Path("embedded").mkdir()
     write_manifest(Path("embedded"), manifest)
-    columns = {name: made[name] for name in manifest["columns"]}
+    columns = {name: made[name] for name in manifest.columns}
     write_shard(Path("embedded"), manifest, 0, made["embeddings"], [str(i) for i in range(96)], columns, [])
     return "embedded"
 

@@ -14,7 +14,6 @@ from trivet.datasets import Dataset, FileInputs
 from trivet.io.atomic_files import claimed, shared_folder
 from trivet.io.overwrite_guard import SHARDS, sharded
 from trivet.io.shards import (
-    FORMAT,
     ROWS_PER_SHARD,
     VECTORS,
     Manifest,
@@ -116,8 +115,8 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
         check_folder(folder)
         there = read_manifest(folder) if sharded(folder) else None
         if there is not None and rows_per_shard is None:
-            manifest = _manifest(job, there["rows_per_shard"])
-        if there is None or there["key"] != manifest["key"]:
+            manifest = _manifest(job, there.rows_per_shard)
+        if there is None or there.key != manifest.key:
             if there is not None and not (force and alone):
                 raise ValueError(_differ(folder, there, manifest, alone=alone, force=force))
             assert alone
@@ -151,7 +150,6 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
     columns = list(columns_of(job.datasets, spans))
     identity = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
     return Manifest(
-        format=FORMAT,
         key=fingerprint([identity, columns]),
         trivet=trivet.__version__,
         model=job.model_hash,
@@ -167,12 +165,12 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
 
 def _differ(folder: Path, there: Manifest, manifest: Manifest, *, alone: bool, force: bool) -> str:
     """Reason why the shards in a folder cannot be continued."""
-    if there["model"] != manifest["model"]:
+    if there.model != manifest.model:
         what = "of another model, or of this one before it was trained anew"
-    elif there["rows_per_shard"] != manifest["rows_per_shard"]:
-        what = f"of {there['rows_per_shard']} rows, not {manifest['rows_per_shard']}"
+    elif there.rows_per_shard != manifest.rows_per_shard:
+        what = f"of {there.rows_per_shard} rows, not {manifest.rows_per_shard}"
     else:
-        what = f"of other data: {there['items']} items of {there['data']}"
+        what = f"of other data: {there.items} items of {there.data}"
     todo = "choose another --output, or add --force to replace them."
     if force and not alone:
         todo = "another process is writing them; wait for it to end."
@@ -188,10 +186,10 @@ def _clear(folder: Path) -> None:
 
 def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
     """Embed the items of a shard and write them."""
-    start = number * manifest["rows_per_shard"]
-    stop = min(start + manifest["rows_per_shard"], manifest["items"])
+    start = number * manifest.rows_per_shard
+    stop = min(start + manifest.rows_per_shard, manifest.items)
     ids: list[str] = []
-    rows = [np.empty((0, manifest["dimension"]), np.float32)]
+    rows = [np.empty((0, manifest.dimension), np.float32)]
     skipped: list[Skip] = []
     spans, selected, first = [], [np.empty(0, np.int64)], 0
     progress = reporter("embedding")
@@ -235,10 +233,10 @@ def _check_any(folder: Path, manifest: Manifest) -> None:
     """Raise ValueError if no shard has a row."""
     files = open_shards(folder, manifest)
     if not any(file.metadata.num_rows for file in files):
-        first = mark_of(shard_path(folder, 0), files[0])["skipped"][0]
+        first = mark_of(shard_path(folder, 0), files[0]).skipped[0]
         raise ValueError(
-            f"{manifest['data']} must hold images that can be read: none of {manifest['items']} can, first "
-            f"{first['id']} ({first['reason']}); repair or convert them."
+            f"{manifest.data} must hold images that can be read: none of {manifest.items} can, first "
+            f"{first.id} ({first.reason}); repair or convert them."
         )
 
 
@@ -249,11 +247,11 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
     marks = [mark_of(shard_path(folder, number), file) for number, file in zip(there, files, strict=True)]
     return {
         "items": sum(file.metadata.num_rows for file in files),
-        "columns": ["id", *manifest["columns"], "embedding"],
-        "skipped": skipped_of(job.datasets) + [skip for mark in marks for skip in mark["skipped"]],
+        "columns": ["id", *manifest.columns, "embedding"],
+        "skipped": skipped_of(job.datasets) + [skip.as_json() for mark in marks for skip in mark.skipped],
         "shards": {
             "count": count_shards(manifest),
-            "rows": manifest["rows_per_shard"],
+            "rows": manifest.rows_per_shard,
             "written": written,
             "reused": len(there) - written,
             "missing": len(absent),

@@ -156,7 +156,7 @@ def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
 def _model_of(source: Path) -> str | None:
     """The hash of the model that made a file of embeddings, where it says so."""
     if sharded(source):
-        return read_manifest(source)["model"]
+        return read_manifest(source).model
     metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
     model = metadata.get(EMBEDDED.encode())
     return None if model is None else model.decode(errors="replace")

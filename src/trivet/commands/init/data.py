@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
-from trivet.datasets.image_decoding import decode_files, open_image
 from trivet.datasets.image_files import Listing, check_there
+from trivet.datasets.inputs import FileInputs
 from trivet.datasets.table import IMAGE, TableConfig, list_table
 from trivet.io.embedding_source import ColumnValues, EmbeddingSource, listed
 from trivet.io.embedding_table import CAMERA, ID, PROTOCOL_COLUMNS, SPLIT, plain_levels
 from trivet.io.hf_dataset import is_saved
+from trivet.io.image_file import Frame, open_image
 from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import holds_embeddings
 from trivet.io.read_embeddings import open_vectors
@@ -338,7 +339,8 @@ def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
     count = len(listing.ids)
     positions = np.unique(np.linspace(0, count - 1, min(count, SAMPLED_IMAGES)).astype(np.int64)).tolist()
     some = [listing.sources[position] for position in positions]
-    broken = decode_files(some, size=64, channels=3, into=None, progress=reporter("looking at images"))
+    inputs = FileInputs(some, Frame(3, (64, 64)), np.arange(len(some)))
+    broken = inputs.decode_all(0, reporter("looking at images"))[1]
     sides, grey = [], True
     for i, source in enumerate(some):
         if i in broken:
