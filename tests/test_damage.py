@@ -34,7 +34,7 @@ from trivet.datasets.archives import Tree
 from trivet.datasets.small_images import read_idx
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.text_files import read_texts
+from trivet.io.table import read_texts
 from trivet.knn.hard_negatives import MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.models import ModelConfig, build, load_model, save
@@ -57,10 +57,6 @@ RECORD: Any = {
 }
 
 
-def read_encoded(path: Path) -> Any:
-    return read_texts(path, lambda texts: np.zeros((len(texts), 1)))
-
-
 def found(path: Path) -> None:
     folder = IndexFolder(path.parent)
     folder.search_id("3", 5)
@@ -75,7 +71,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "e.csv": lambda path: read_vectors(path.with_suffix(".npy")),
     "e.parquet": read_vectors,
     "wide.parquet": read_vectors,
-    "texts.csv": read_encoded,
+    "texts.csv": read_texts,
     "d.csv": read_decisions,
     "s.toml": RunConfig.read,
     "found/index.faiss": found,

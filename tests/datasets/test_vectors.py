@@ -191,6 +191,7 @@ def test_an_encoder_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return np.array([[len(text), text.count("o")] for text in texts], np.float32)
 
     monkeypatch.setattr("trivet.datasets.texts.encoder_vectors", vectors)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     path = texts_file(tmp_path, ".csv", texts())
     first, again = (loaded(path, "texts", encoder="mini") for _ in range(2))
     assert asked == [("mini", 24)]

@@ -16,7 +16,7 @@ from trivet.io.corrected_files import write_cleaned
 from trivet.io.csv_files import SAMPLE, CsvForm, CsvTable, csv_form, csv_rows, csv_text, guarded, unguarded
 from trivet.io.label_decisions import read_decisions, write_decisions
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.text_files import read_texts
+from trivet.io.table import read_texts
 
 BEGINNINGS = "=+-@\t\r\n＝＋－＠"
 NAMES = [
@@ -72,8 +72,8 @@ def test_what_is_decided_reads_back_and_a_foreign_file_is_read_as_it_is(tmp_path
     own = tmp_path / "suspects.csv"
     columns = ["id", "label", "proposed_label", "probability_wrong", "evidence", "text"]
     own.write_text(csv_text([columns, *([f"{i}", name, "x", 0.5, "e", name] for i, name in enumerate(NAMES))]))
-    vectors, texts = read_texts(own, lambda texts: np.zeros((len(texts), 1)), levels=["label"])
-    assert texts == NAMES
+    vectors = read_texts(own, levels=["label"])
+    assert vectors.texts == NAMES
     assert vectors.labels["label"].tolist() == NAMES
 
 

@@ -5,11 +5,11 @@ from trivet.datasets.catalogue import load, load_file, settings_for
 from trivet.datasets.config import DATA_SETS, DataConfig
 from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, TrainingNoise
 from trivet.datasets.download import download, find_root
-from trivet.datasets.folder import FolderConfig, labelled_images, list_images, load_images
+from trivet.datasets.folder import FolderConfig, load_images
 from trivet.datasets.inputs import FileInputs, in_memory
 from trivet.datasets.label_noise import NoiseConfig, noise_summary
 from trivet.datasets.small_images import DigitsConfig
-from trivet.datasets.text_inputs import TextInputs
+from trivet.datasets.texts import TextInputs
 
 __all__ = [
     "DATA_SETS",
@@ -29,8 +29,6 @@ __all__ = [
     "download",
     "find_root",
     "in_memory",
-    "labelled_images",
-    "list_images",
     "load",
     "load_file",
     "load_images",

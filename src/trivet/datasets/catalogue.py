@@ -67,7 +67,7 @@ def load_file(
         ValueError: if the file cannot be used, or the items of that data set are in no file.
     """
     if isinstance(config, texts.TextsConfig):
-        return texts.texts_like(config, path, find_root(data_root), tokenize)
+        return texts.texts_like(config, path, tokenize)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path)
     if frame is not None:

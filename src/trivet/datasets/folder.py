@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
-from trivet.datasets.dataset import Dataset, Skipped, Splits
+from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered
+from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split
 from trivet.io.image_file import Frame
@@ -73,44 +73,24 @@ def list_folder(config: FolderConfig) -> Listing:
     )
 
 
-def load_images(root: Path, frame: Frame, progress: Progress | None = None) -> Dataset:
+def load_images(root: Path, frame: Frame, progress: Progress | None = None, *, unread: bool = False) -> Dataset:
     """All readable images below `root`, labelled by their folders where all lie equally deep, else without labels.
 
     The unreadable ones are listed in `skipped`.
 
     Args:
         frame: what they are brought to.
+        unread: no image is read yet, and none left out.
 
     Raises:
         ValueError: if `root` is no folder, or holds no readable image.
     """
-    inputs, images = list_images(root, frame)
-    broken = inputs.decode_all(0, progress)[1]
-    readable = np.array([i for i in range(len(images)) if i not in broken], np.int64)
-    if not len(readable):
-        raise ValueError(f"{root} must hold images that can be read: none of {len(images)} can, first {broken[0]}.")
-    skipped = tuple(Skipped(images[i], reason) for i, reason in broken.items())
-    return labelled_images(root, inputs.subset(readable), [images[i] for i in readable.tolist()], skipped)
-
-
-def list_images(root: Path, frame: Frame) -> tuple[FileInputs, list[str]]:
-    """All images below `root`, of which none was read yet, and their paths below it.
-
-    Raises:
-        ValueError: if `root` is no folder, or holds no image.
-    """
     images = find_images(root)
-    return FileInputs([root / path for path in images], frame, np.arange(len(images))), images
-
-
-def labelled_images(
-    root: Path, inputs: FileInputs, images: Sequence[str], skipped: tuple[Skipped, ...] = ()
-) -> Dataset:
-    """The images as items, labelled by their folders where all lie equally deep, else without labels."""
     depths = {path.count("/") for path in images}
-    levels = _default_levels(depths.pop()) if len(depths) == 1 else ()
-    labels, names = _labels(images, levels, 0)
-    return Dataset(root.resolve().name, inputs, labels, names, tuple(images), skipped)
+    labels, names = _labels(images, _default_levels(depths.pop()) if len(depths) == 1 else (), 0)
+    inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
+    items = Dataset(root.resolve().name, inputs, labels, names, tuple(images))
+    return items if unread else without_unreadable(items, root, progress)
 
 
 def _labels(

@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from trivet.datasets.config import Channels, ImagesConfig, Side, with_validation_fold
-from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits, choose_level
+from trivet.datasets.dataset import Dataset, Inputs, Skipped, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import SplitConfig, make_splits, split_items
+from trivet.datasets.splitting import SplitConfig, make_splits
 from trivet.io.image_file import Frame, Source
 from trivet.io.query_gallery import QueryGallery
 
@@ -92,6 +92,12 @@ class Listing:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: Callable[[int], str] | None = None
 
+    def items(self, inputs: Inputs) -> Dataset:
+        """All items of the list, whose images are the inputs."""
+        return Dataset(
+            self.name, inputs, self.labels, self.names, self.ids, protocol=self.protocol, columns=self.columns
+        )
+
 
 def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress | None) -> Splits:
     """The images of a list, split as it says or as `config.split` says.
@@ -147,6 +153,24 @@ def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
     )
 
 
+def without_unreadable(items: Dataset, location: Path, progress: Progress | None) -> Dataset:
+    """Items whose images are in files, but for those that cannot be read, which are listed in `skipped`.
+
+    Raises:
+        ValueError: if none can be read.
+    """
+    assert isinstance(items.inputs, FileInputs)
+    broken = items.inputs.decode_all(0, progress)[1]
+    readable = np.setdiff1d(np.arange(len(items)), np.array(list(broken), np.int64))
+    if not len(readable):
+        raise ValueError(
+            f"{location} must hold or name images that can be read: none of {len(items)} can, first {broken[0]}; "
+            "repair or convert them."
+        )
+    skipped = tuple(Skipped(items.ids[i], reason) for i, reason in broken.items())
+    return replace(items.subset(readable), skipped=skipped)
+
+
 def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
     """The number of each text `(N,)` int64, and the texts that occur, sorted or as in `order`."""
     there = set(texts)
@@ -187,23 +211,4 @@ def _check_different(listing: Listing) -> None:
 
 def _split(config: ImageFilesConfig, listing: Listing, inputs: Inputs, readable: np.ndarray) -> Splits:
     """The items at the positions `readable` of the list, split."""
-    items = Dataset(
-        listing.name,
-        inputs,
-        listing.labels,
-        listing.names,
-        listing.ids,
-        protocol=listing.protocol,
-        columns=listing.columns,
-    )
-    level = choose_level(config.level, listing.labels)
-    subsets = split_items(
-        items,
-        level,
-        listing.subsets,
-        split=config.split,
-        holdout=config.holdout,
-        seed=config.seed,
-        location=listing.location,
-    )
-    return make_splits(items, level, subsets, readable)
+    return make_splits(listing.items(inputs), config, listing.subsets, listing.location, readable)

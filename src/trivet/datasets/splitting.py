@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from trivet.datasets.config import DataConfig
-from trivet.datasets.dataset import Dataset, Splits
+from trivet.datasets.dataset import Dataset, Splits, choose_level
 
 Split = Literal["auto", "class-disjoint", "in-class"]
 
@@ -77,61 +77,46 @@ class ListedConfig(LevelsConfig):
     )
 
 
-def split_items(
-    items: Dataset,
-    level: str,
-    subsets: Mapping[str, np.ndarray],
-    *,
-    split: str,
-    holdout: float,
-    seed: int,
-    location: Path,
-) -> dict[str, np.ndarray]:
-    """The positions of the items of each part, "train" first: as they are given, else as the settings divide them.
-
-    Args:
-        level: the label level trained on.
-        subsets: those given, "train" first; empty where the settings divide.
-        split, holdout, seed: of the settings. With given parts, "class-disjoint" and "in-class" only check these.
-        location: where the items are, which errors name.
-
-    Raises:
-        ValueError: if the given parts are not what `split` says of them, or the classes do not allow it.
-    """
-    if subsets:
-        _check_subsets(items, level, subsets, split, location)
-        return dict(subsets)
-    if split == "in-class":
-        return _share_of_every_class(items, holdout, seed, location)
-    return _half_of_the_classes(items, level, location)
-
-
 def make_splits(
-    items: Dataset, level: str, subsets: Mapping[str, np.ndarray], readable: np.ndarray | None = None
+    items: Dataset,
+    config: SplitConfig,
+    declared: Mapping[str, np.ndarray],
+    location: Path,
+    readable: np.ndarray | None = None,
 ) -> Splits:
-    """The items in their parts.
+    """The items in their parts: as they are declared, else as the settings divide them.
 
     The part "test", or "val" without it, is called "seen" if all its classes are trained on, "unseen" if none is, else
     "mixed". The others keep their names, and so does a part whose new name another one has.
 
     Args:
-        subsets: as `split_items` gives them.
+        declared: the positions of the items of each part, "train" first; empty where the settings divide. Where there
+            are some, split = "class-disjoint" and "in-class" only check these.
+        location: where the items are, which errors name.
         readable: positions of the items that can be read; all, if not given.
+
+    Raises:
+        ValueError: if the declared parts are not what the settings say of them, or the classes do not allow the split.
     """
-    labels = items.labels[level]
+    level = choose_level(config.level, items.labels)
+    if declared:
+        _check_subsets(items, level, declared, config.split, location)
+        subsets = dict(declared)
+    elif config.split == "in-class":
+        subsets = _share_of_every_class(items, config.holdout, config.seed, location)
+    else:
+        subsets = _half_of_the_classes(items, level, location)
+    labels, parts = items.labels[level], dict[str, Dataset]()
     trained = set(labels[subsets[TRAIN]].tolist())
-    evaluation: dict[str, Dataset] = {}
     for subset, index in subsets.items():
-        if subset == TRAIN:
-            continue
         name = subset
-        if not evaluation and subset in (TEST, VAL):
+        if subset != TRAIN and len(parts) == 1 and subset in (TEST, VAL):
             tested = set(labels[index].tolist())
             title = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
             name = subset if title in subsets else title
-        evaluation[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
-    rows = subsets[TRAIN] if readable is None else subsets[TRAIN][np.isin(subsets[TRAIN], readable)]
-    return Splits(replace(items.subset(rows), protocol=None), evaluation, level)
+        parts[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
+    train = parts.pop(TRAIN)
+    return Splits(replace(train, protocol=None), parts, level)
 
 
 def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarray]:

@@ -16,13 +16,13 @@ from pydantic import Field, model_validator
 
 from trivet.datasets.archives import check_inside
 from trivet.datasets.config import DataConfig, DatasetEntry
-from trivet.datasets.dataset import Dataset, Skipped, Splits
+from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
+from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
 from trivet.io.embedding_source import listed
-from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_numbers, select_rows
+from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_labels, select_rows
 from trivet.io.image_file import Frame, Source
 from trivet.io.table import DataTable, open_rows
 
@@ -100,17 +100,10 @@ def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress 
     except ValueError:  # a label, which is not needed, may be at fault
         listing, splits = _list_rows(settings, rows, ())
     check_there(listing)
-    inputs = FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes)
-    broken = {} if unread else inputs.decode_all(0, progress)[1]
-    readable = np.setdiff1d(np.arange(len(rows)), np.array(list(broken), np.int64))
-    if not len(readable):
-        raise ValueError(f"{path} must name images that can be read: none of {len(rows)} can, first {broken[0]}.")
-    columns = {**listing.columns, **({} if splits is None else {SPLIT[0]: tuple(splits.tolist())})}
-    items = Dataset(
-        listing.name, inputs, listing.labels, listing.names, listing.ids, protocol=listing.protocol, columns=columns
-    )
-    skipped = tuple(Skipped(listing.ids[i], reason) for i, reason in broken.items())
-    return replace(items.subset(readable), skipped=skipped)
+    items = listing.items(FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes))
+    if splits is not None:
+        items = replace(items, columns={**items.columns, SPLIT[0]: tuple(splits.tolist())})
+    return items if unread else without_unreadable(items, path, progress)
 
 
 def list_table(config: TableConfig, rows: DataTable) -> Listing:
@@ -134,10 +127,7 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
     vectors = select_rows(config.path, rows.source, levels, None, others=True)
     used = {image, *(config.box or ())}
-    labels, names = {}, {}
-    for level in levels:
-        (labels[level],), names[level] = class_numbers(vectors.labels[level])
-        _check_blank(rows, level, labels[level], names[level])
+    labels, names = class_labels(vectors, config.path)
     sources, ids = _sources(config, rows, image)
     if vectors.ids is not None:
         ids = tuple(vectors.ids.tolist())
@@ -179,15 +169,6 @@ def _default_levels(rows: DataTable) -> tuple[str, ...]:
             "are label levels with data.levels, coarse first."
         )
     return (there,)
-
-
-def _check_blank(rows: DataTable, level: str, labels: np.ndarray, names: Sequence[str]) -> None:
-    blank = np.flatnonzero(np.isin(labels, [i for i, name in enumerate(names) if not name.strip()]))
-    if len(blank):
-        raise ValueError(
-            f"every row of {rows.path} must have a class name of level {level!r}: {_numbers(blank)} blank; fill them "
-            "in, or leave out these rows."
-        )
 
 
 def _numbers(rows: np.ndarray) -> str:

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
+from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
-from trivet.datasets.dataset import Dataset, Inputs, Splits
+from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.splitting import ListedConfig
-from trivet.datasets.text_inputs import TextInputs
-from trivet.datasets.vectors import VectorInputs, dataset_of, split_rows
-from trivet.io.atomic_files import write_atomic
-from trivet.io.embedding_table import Vectors
-from trivet.io.text_files import TEXT, read_texts
-from trivet.models import Tokenize, encoder_vectors, fit_ngrams
+from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
+from trivet.datasets.vectors import VectorInputs, dataset_of
+from trivet.io.atomic_files import atomic_file
+from trivet.io.table import TEXT, read_texts
+from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
+from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter
 
-CACHE = "encoded"  # the folder of encoded texts, among the data sets
+CACHE = ".cache/trivet/encoded"  # of encoded texts, below the home folder
 
 
 class TextsConfig(ListedConfig):
@@ -51,17 +48,50 @@ class TextsConfig(ListedConfig):
         return self.text
 
 
+@dataclass(frozen=True, eq=False)
+class TextInputs(RowInputs):
+    """Texts, of which a batch is the token ids `(B, L)` int64, L those of its longest text, -1 where one has ended.
+
+    Attributes:
+        texts: M texts, shared by all subsets, as are their tokens.
+        tokens: of the M texts.
+        rows: `(N,)` the texts that these inputs are.
+        trained: the texts of the training part, of whose characters n-grams are made.
+    """
+
+    texts: Sequence[str]
+    tokens: Tokens
+    rows: np.ndarray
+    trained: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The most tokens that a text may have."""
+        return (self.tokens.longest,)
+
+    def batch(self, index: np.ndarray) -> Tensor:
+        return self.tokens.padded(self.rows[index])
+
+    def show(self, index: int) -> str:
+        return self.texts[int(self.rows[index])]
+
+    def ngrams(self) -> np.ndarray:
+        """Vectors `(N, d)` of the texts by their character n-grams, see `trivet.models.fit_ngrams`."""
+        vectors = fit_ngrams([self.texts[row] for row in self.trained.tolist()])
+        return vectors([self.texts[row] for row in self.rows.tolist()])
+
+
 def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
     """The texts of `config.path` as vectors, labelled by the other columns and split as `config.split` says.
 
-    Vectors of an encoder are kept below `data_root`, and made again when the texts or the encoder change.
+    Vectors of an encoder are kept in `CACHE`, and made again when the texts or the encoder change.
 
     Raises:
         ValueError: if the file is broken, a row has no text or label, the encoder cannot be used, or the split cannot
             be.
     """
     splits, texts = _unencoded(config)
-    vectors = _encoded(texts, config, _texts(splits.train), data_root)
+    vectors = _encoded(texts, config, splits)
     return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
@@ -101,7 +131,7 @@ def _with_inputs(splits: Splits, change: Callable[[VectorInputs], Inputs]) -> Sp
     return replace(splits, train=changed(splits.train), evaluation=evaluation)
 
 
-def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Tokenize | None = None) -> Dataset:
+def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None) -> Dataset:
     """The texts of another file as a run on `config` takes them, with what the other columns say.
 
     Args:
@@ -112,56 +142,41 @@ def texts_like(config: TextsConfig, path: Path, data_root: Path, tokenize: Token
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
     """
     try:
-        table, texts = _read(path, config.text, None)
+        table = read_texts(path, text=config.text, others=True)
     except ValueError:  # a column that nobody named may be at fault
-        table, texts = _read(path, config.text, ())
-    if tokenize is not None:
-        items = dataset_of(replace(table, texts=texts), path, text=config.text, labelled=False)
-        rows = np.arange(len(texts))
-        return replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
-    trained = [] if config.encoder is not None else _texts(_unencoded(config)[0].train)
-    vectors = _encoded(texts, config, trained, data_root)
-    return dataset_of(replace(table, embeddings=vectors, texts=texts), path, text=config.text, labelled=False)
+        table = read_texts(path, text=config.text, levels=(), others=True)
+    texts = list(table.texts or ())
+    if tokenize is None:
+        table = replace(table, embeddings=_encoded(texts, config, None if config.encoder else _unencoded(config)[0]))
+    items = dataset_of(table, path, text=config.text, labelled=False)
+    rows = np.arange(len(texts))
+    return items if tokenize is None else replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
 
 
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
-    table, texts = _read(config.path, config.text, config.levels)
-    named = config.levels is not None
-    items = dataset_of(replace(table, texts=texts), config.path, text=config.text, named=named)
-    return split_rows(items, table, config), texts
+    table = read_texts(config.path, text=config.text, levels=config.levels, others=True)
+    items = dataset_of(table, config.path, text=config.text, named=config.levels is not None)
+    splits = make_splits(items, config, column_subsets(table.splits, config.path), config.path)
+    return splits, list(table.texts or ())
 
 
-def _read(path: Path, text: str, levels: Sequence[str] | None) -> tuple[Vectors, list[str]]:
-    return read_texts(path, lambda texts: np.empty((len(texts), 0), np.float32), text=text, levels=levels, others=True)
-
-
-def _texts(items: Dataset) -> list[str]:
-    return [str(items.show(i)) for i in range(len(items))]
-
-
-def _encoded(texts: Sequence[str], config: TextsConfig, trained: Sequence[str], data_root: Path) -> np.ndarray:
+def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -> np.ndarray:
     """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
     if config.encoder is None:
-        return fit_ngrams(trained)(texts)
-    file = data_root / CACHE / f"{_fingerprint(texts, config.encoder)}.npy"
+        assert splits is not None
+        return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])(texts)
+    folder = Path(config.encoder)  # of which also counts when its files were changed
+    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+    known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    file = Path.home() / CACHE / f"{fingerprint([config.encoder, known, list(texts)])[:32]}.npy"
     if file.is_file():
         cached: np.ndarray = np.load(file, allow_pickle=False)
         return cached
     vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
-    sink = io.BytesIO()
-    np.save(sink, vectors)
-    with contextlib.suppress(OSError):  # a folder of data sets that cannot be written: they are made again next time
-        write_atomic(file, sink.getvalue())
+    with contextlib.suppress(OSError), atomic_file(file) as partial, partial.open("wb") as sink:  # else made next time
+        np.save(sink, vectors)
     return vectors
-
-
-def _fingerprint(texts: Sequence[str], encoder: str) -> str:
-    """Hash of the texts and the encoder, of a folder also of when its files were changed."""
-    folder = Path(encoder)
-    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
-    known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(json.dumps([encoder, known, list(texts)]).encode()).hexdigest()[:32]
 
 
 ENTRY = DatasetEntry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")

@@ -13,11 +13,11 @@ from pydantic import Field
 from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
-from trivet.datasets.dataset import Dataset, RowInputs, Splits, choose_level
+from trivet.datasets.dataset import Dataset, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits, split_items
+from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.io.embedding_source import listed
-from trivet.io.embedding_table import SPLIT, Vectors, class_numbers
+from trivet.io.embedding_table import SPLIT, Vectors, class_labels
 from trivet.io.read_embeddings import read_vectors
 
 TEXT = "text"  # the column that pages show where none is named
@@ -87,17 +87,7 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     """
     vectors = _open(config.path, config.table, config.levels, config.text)
     items = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
-    return split_rows(items, vectors, config)
-
-
-def split_rows(items: Dataset, vectors: Vectors, config: ListedConfig) -> Splits:
-    """The rows of a file as its column split or the settings divide them."""
-    level = choose_level(config.level, items.labels)
-    declared = column_subsets(vectors.splits, config.path)
-    subsets = split_items(
-        items, level, declared, split=config.split, holdout=config.holdout, seed=config.seed, location=config.path
-    )
-    return make_splits(items, level, subsets)
+    return make_splits(items, config, column_subsets(vectors.splits, config.path), config.path)
 
 
 def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
@@ -146,7 +136,7 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
         for start in range(0, count, step):
             chunk = np.asarray(vectors.embeddings[start : start + step])
             check_finite(chunk, vectors.rows[start : start + step], path)
-    labels, names = _labels(vectors, path)
+    labels, names = class_labels(vectors, path)
     if not named:
         levels = sorted(names, key=lambda level: len(names[level]))
         labels, names = {level: labels[level] for level in levels}, {level: names[level] for level in levels}
@@ -159,26 +149,6 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
     if vectors.splits is not None and not labelled:  # else it says what is trained on
         columns[SPLIT[0]] = tuple(vectors.splits.tolist())
     return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
-
-
-def _labels(vectors: Vectors, path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Labels and class names of each level.
-
-    Raises:
-        ValueError: if a label is blank.
-    """
-    labels, names = {}, {}
-    for level, column in vectors.labels.items():
-        (labels[level],), names[level] = class_numbers(column)
-        blank = [number for number, name in enumerate(names[level]) if not name.strip()]
-        if blank:
-            rows = vectors.rows[np.isin(labels[level], blank)]
-            raise ValueError(
-                f"every row of {path} must have a class name of level {level!r}: {len(rows)} of {len(column)} are "
-                f"blank, rows {listed([str(row) for row in rows[:9]])} counted from 0; fill them in, or leave out "
-                "these rows."
-            )
-    return labels, names
 
 
 def check_finite(values: np.ndarray, rows: np.ndarray, path: Path) -> None:

@@ -19,7 +19,7 @@ from trivet.io.embedding_table import Vectors
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.text_files import TEXT, read_texts
+from trivet.io.table import TEXT, read_texts
 from trivet.runtime.arrays import Integers
 
 FORMATS = (".csv", ".npz", ".npy", ".parquet")
@@ -97,7 +97,7 @@ def _check_paths(path: Path, decisions: Path, out: Path) -> None:
 def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
     levels = None if level is None else [level]
     if path.suffix.lower() == ".csv":
-        return read_texts(path, lambda texts: np.zeros((len(texts), 1)), text=text or TEXT, levels=levels)[0]
+        return read_texts(path, text=text or TEXT, levels=levels)
     return read_vectors(path, levels=levels)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.runtime.arrays import Booleans
+from trivet.runtime.arrays import Booleans, Integers
 from trivet.runtime.safe_read import check_expanded
 
 EMBEDDINGS = ("embeddings", "embedding", "features", "vectors")
@@ -89,6 +89,23 @@ def integral(values: npt.NDArray[Any]) -> bool:
 def listed(names: Sequence[str]) -> str:
     """The first eight names, and whether there are more."""
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
+
+
+def check_complete(path: Path, rows: Integers, lacking: Sequence[bool] | Booleans, what: str) -> None:
+    """ValueError if some of the rows lack something.
+
+    Args:
+        rows: `(N,)` their numbers in the file.
+        lacking: `(N,)` which of them lack it.
+        what: each row must have, such as "id".
+    """
+    missing = rows[np.asarray(lacking, np.bool_)]
+    if len(missing):
+        raise ValueError(
+            f"every row of {path} must have a {what}: {len(missing)} of {len(rows)} have none, rows "
+            f"{listed([str(row) for row in missing[:9]])} counted from 0; fill them in, or leave out these rows"
+            f"{'' if what == 'text' else ' or this column'}."
+        )
 
 
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues:

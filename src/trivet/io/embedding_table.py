@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import LONGEST, ColumnValues, EmbeddingSource, check_columns, listed
+from trivet.io.embedding_source import LONGEST, ColumnValues, EmbeddingSource, check_columns, check_complete, listed
 from trivet.io.query_gallery import QueryGallery
 from trivet.runtime.arrays import Integers
 
@@ -150,6 +150,16 @@ def class_numbers(*columns: Names) -> tuple[tuple[Integers, ...], tuple[str, ...
     return tuple(np.split(numbers, ends)[:-1]), tuple(names[i] for i in order)
 
 
+def class_labels(vectors: Vectors, path: Path) -> tuple[dict[str, Integers], dict[str, tuple[str, ...]]]:
+    """Class numbers `(N,)` and names of each level; ValueError, which names the path, if a class name is blank."""
+    labels, names = {}, {}
+    for level, column in vectors.labels.items():
+        (labels[level],), names[level] = class_numbers(column)
+        blank = [number for number, name in enumerate(names[level]) if not name.strip()]
+        check_complete(path, vectors.rows, np.isin(labels[level], blank), f"class name of level {level!r}")
+    return labels, names
+
+
 def select_rows(
     path: Path,
     source: EmbeddingSource,
@@ -205,7 +215,7 @@ def select_rows(
         protocol=protocol,
         rows=rows,
         columns=tuple(source.columns),
-        texts=None if text is None else _display_texts(source.column(text), rows),
+        texts=None if text is None else display_texts(source.column(text), rows),
         passed_over=tuple(passed_over),
         notes=tuple(notes),
         others=other_columns(source, rows, known) if others else {},
@@ -234,7 +244,7 @@ def other_columns(source: EmbeddingSource, rows: Integers, known: Collection[str
     """
     used = {*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING, *known}
     left = [name for name in source.columns if not _index(name) and name not in used]
-    return {name: _display_texts(source.column(name), rows) for name in left}
+    return {name: display_texts(source.column(name), rows) for name in left}
 
 
 def _nearly_distinct(column: ColumnValues) -> bool:
@@ -247,7 +257,7 @@ def _nearly_distinct(column: ColumnValues) -> bool:
     return bool(len(values) >= FEWEST_ROWS and counts[counts > 1].sum() < SHARED * len(values))
 
 
-def _display_texts(column: ColumnValues, rows: Integers) -> list[str]:
+def display_texts(column: ColumnValues, rows: Integers) -> list[str]:
     """The values as texts of any length; what is missing is empty."""
     values, missing = column.values[_joined(rows)], column.missing[_joined(rows)]
     texts = values.tolist() if values.dtype.kind == "O" else _names(values).tolist()
@@ -304,13 +314,7 @@ def _rows_of(path: Path, splits: ColumnValues | None, split: str) -> Integers:
 
 def _texts(path: Path, column: ColumnValues, rows: Integers, role: str) -> Names:
     """The texts of the chosen rows; ValueError if one is missing."""
-    missing = rows[column.missing[rows]]
-    if len(missing):
-        examples = listed([str(row) for row in missing[:9]])
-        raise ValueError(
-            f"every row of {path} must have a {role}: {len(missing)} of {len(rows)} have none, rows {examples} counted "
-            "from 0; fill them in, or leave out these rows or this column."
-        )
+    check_complete(path, rows, column.missing[rows], role)
     if column.values.dtype.kind == "O":
         lengths = [len(column.values[row]) for row in rows]
         raise ValueError(

@@ -10,19 +10,19 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from trivet.io.csv_files import CsvTable
 from trivet.io.embedding_source import (
     EMBEDDINGS,
     ColumnValues,
     EmbeddingSource,
+    arrow_column,
     check_embeddings,
-    integral,
     listed,
     read_errors,
 )
 from trivet.io.embedding_table import CAMERA, ID, SPLIT
-from trivet.runtime.arrays import Booleans
 from trivet.runtime.safe_read import check_expanded
 
 
@@ -45,7 +45,7 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> EmbeddingSource:
     check_embeddings(path, *headers[key])
     count = headers[key][0][0]
 
-    others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMmO"}
+    others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
     columns = [name for name, shape in others.items() if shape == (count,)]
     per_row = [*ID, *SPLIT, *CAMERA, *(levels or ())]
     if levels is None and not any(name not in per_row for name in columns):
@@ -59,17 +59,10 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> EmbeddingSource:
 
     def column(name: str) -> ColumnValues:
         values = load(name)
-        missing: Booleans = np.zeros(count, np.bool_)
-        plain = True
-        if values.dtype.kind == "S":
-            with read_errors(path, "npz"):  # bytes that are not UTF-8
-                values = np.char.decode(values, "utf-8")
-        elif values.dtype.kind in "Mm":
-            missing, plain, values = np.isnat(values), False, values.astype(np.str_)
-        elif values.dtype.kind == "f":
-            missing = np.isnan(values)
-            plain = integral(values)
-        return ColumnValues(values, missing, plain)
+        with read_errors(path, "npz"):  # bytes that are not UTF-8
+            values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+            column = pa.chunked_array([pa.array(values.astype(values.dtype.newbyteorder("=")))])
+        return arrow_column(path, name, column)
 
     return EmbeddingSource(load(key), columns, column)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ import pyarrow.json
 
 from trivet.config.base import nearest
 from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import EmbeddingSource, arrow_column, check_columns, read_errors
+from trivet.io.embedding_source import EmbeddingSource, arrow_column, check_columns, check_complete, read_errors
+from trivet.io.embedding_table import Vectors, display_texts, select_rows
 from trivet.io.hf_dataset import is_saved, read_saved
 from trivet.io.parquet_files import is_readable, open_parquet
 from trivet.runtime.safe_read import check_regular
 
+TEXT = "text"  # the column of texts where none is named
 JSON_LINES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
 
@@ -101,3 +104,44 @@ def _check(path: Path, table: pa.Table) -> None:
 
 def _numbers(table: pa.Table) -> npt.NDArray[np.float64]:
     return np.arange(table.num_rows, dtype=np.float64)[:, None]
+
+
+def read_texts(
+    path: Path,
+    *,
+    text: str = TEXT,
+    levels: Sequence[str] | None = None,
+    split: str | None = None,
+    others: bool = False,
+) -> Vectors:
+    """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
+
+    Args:
+        text: the column that holds the texts; all others are as in `trivet.io.read_embeddings.read_vectors`.
+        levels, split, others: as in `trivet.io.read_embeddings.read_vectors`.
+
+    Returns:
+        What is known of each row, its text among it; the embeddings are `(N, 0)`, as none are made yet.
+
+    Raises:
+        ValueError: if the file is broken or empty, a row has no text, or as `read_vectors`.
+    """
+    source = open_rows(path, "texts").source
+    if text not in source.columns:
+        guess, _, _ = nearest(text, source.columns).partition("Allowed")
+        raise ValueError(
+            f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, source.columns))}; {guess}"
+            "name the one that holds the texts with --text, or for trivet train with --set data.text=COLUMN."
+        )
+    if text in (levels or ()):
+        raise ValueError(
+            f"a label level must be a different column from the texts: got {text!r} for both; choose another."
+        )
+    column = source.column(text)
+    if column.values.dtype.kind not in "UO":
+        raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
+    columns = [name for name in source.columns if name != text]
+    vectors = select_rows(path, source._replace(columns=columns), levels, split, others=others)
+    texts = display_texts(column, vectors.rows)
+    check_complete(path, vectors.rows, [not value.strip() for value in texts], "text")
+    return replace(vectors, embeddings=np.empty((len(texts), 0), np.float32), texts=texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.text_files import read_texts
+from trivet.io.table import read_texts
 from trivet.label_noise import estimate_noise
 from trivet.metrics.folds import stratified_folds
 from trivet.metrics.points import Metric
@@ -196,8 +196,9 @@ def _encode_texts(
     def encode(texts: list[str]) -> npt.NDArray[Any]:
         return ngram_vectors(texts, seed=seed) if encoder is None else encoder_vectors(texts, encoder, progress)
 
-    vectors, texts = read_texts(path, encode, text=text, levels=levels, split=split)
-    return vectors, texts, note
+    vectors = read_texts(path, text=text, levels=levels, split=split)
+    texts = list(vectors.texts or ())
+    return replace(vectors, embeddings=encode(texts)), texts, note
 
 
 def _run_items(

@@ -14,8 +14,6 @@ from trivet.datasets import (
     DATA_SETS,
     Inputs,
     in_memory,
-    labelled_images,
-    list_images,
     load,
     load_file,
     load_images,
@@ -92,11 +90,7 @@ def embed_data(
             raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
         frame = config.data.frame(model.input_shape)
         unread = into_folder
-        datasets = {
-            "": labelled_images(Path(data), *list_images(Path(data), frame))
-            if unread
-            else load_images(Path(data), frame, reading)
-        }
+        datasets = {"": load_images(Path(data), frame, reading, unread=unread)}
     else:
         raise ValueError(
             "DATA must be a folder or a table of images, a file of texts or vectors, or one of "

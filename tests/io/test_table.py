@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from trivet.io.text_files import read_texts
+from trivet.io.table import read_texts
 
 
-def lengths(texts: list[str]) -> np.ndarray[Any, Any]:
-    return np.array([[float(len(text))] for text in texts])
-
-
-def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_path: Path) -> None:
+def test_a_file_is_read_with_its_columns_by_rows_of_its_split(tmp_path: Path) -> None:
     file = tmp_path / "texts.csv"
     long = "word " * 400
     file.write_text(f'id,text,kind,split\nx,"one, two",a,train\ny,three,b,test\nz,"{long}\nline",a,train\n')
-    found, texts = read_texts(file, lengths, split="train")
-    assert texts == ["one, two", f"{long}\nline"]
-    assert found.embeddings.tolist() == [[8.0], [2005.0]]
+    found = read_texts(file, split="train")
+    assert found.texts == ["one, two", f"{long}\nline"]
+    assert found.embeddings.shape == (2, 0)
     assert found.ids is not None
     assert (found.name, found.ids.tolist(), list(found.labels)) == ("texts.csv", ["x", "z"], ["kind"])
     assert found.labels["kind"].tolist() == ["a", "a"]
-    assert len(read_texts(file, lengths)[1]) == 3
+    assert len(read_texts(file)) == 3
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ def test_a_file_is_read_with_its_columns_and_encoded_by_rows_of_its_split(tmp_pa
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
     (tmp_path / "texts.csv").write_text(content)
     with pytest.raises(ValueError, match=sentence) as error:
-        read_texts(tmp_path / "texts.csv", lengths)
+        read_texts(tmp_path / "texts.csv")
     assert "\n" not in str(error.value)
 
 
@@ -56,6 +50,6 @@ def test_texts_of_a_hugging_face_data_set_saved_on_disk(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
     features = '{"features": {"intent": {"_type": "ClassLabel", "names": ["pay", "ask"]}}}'
     (tmp_path / "dataset_info.json").write_text(features)
-    vectors, texts = read_texts(tmp_path, lambda texts: np.zeros((len(texts), 1)))
-    assert texts == ["a b", "c d"]
+    vectors = read_texts(tmp_path)
+    assert vectors.texts == ["a b", "c d"]
     assert vectors.labels["intent"].tolist() == ["ask", "pay"]
