@@ -2,13 +2,13 @@
 
     nice -n 5 .venv/bin/python tests/hostile/kills.py     # about six minutes of one core
 
-plain, repair, folds, force: `trivet train` of a tiny run (six steps on 200 digits), killed, gone on with by `--resume`,
+plain, folds, force: `trivet train` of a tiny run (six steps on 200 digits), killed, gone on with by `--resume`,
 killed again, ...; `force` replaces a finished run. index: `trivet index --force` over an older index. Half of the ends
 are SIGKILL, half SIGTERM; half come at a random time of an unbroken command, half just before a random one of its
 changes to a file. After each end, the next command is what a user would type. After every eighth end the command may
 finish; its metrics, weights and evaluation are compared with those of a run that was never stopped, bit for bit, and
 the names in its folder. Each command is a fork of a process that has loaded the libraries. Results go to
-tests/hostile/results/kills.json and kills.md.
+tests/hostile/results/kills.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,13 +35,13 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.commands.main import main as trivet
 from trivet.io.atomic_files import EARLIER, LOCK, recover
 
 RESULTS = Path(__file__).parent / "results" / "kills.json"
 IN_A_ROW = 8  # ends before the command may finish
-SHARES = {"plain": 56, "repair": 40, "folds": 40, "index": 32, "force": 32}
+SHARES = {"plain": 72, "folds": 56, "index": 36, "force": 36}
+MESSAGES = ("put back what", "in its place", "unfinished", "left behind", "is kept in")
 SETTINGS = """seed = {seed}
 [data]
 name = "digits"
@@ -65,23 +64,7 @@ every = 3
 map_points = 5
 sample = 20
 nmi_plus = 2
-[guard]
-action = "{action}"
 """
-
-
-class Scripted(CollapseMonitor):
-    """Sees one event, at step 4 of the first attempt."""
-
-    def update(self, *args: Any, **kwargs: Any) -> list[Event]:
-        before = len(self.events)
-        super().update(*args, **kwargs)
-        del self.events[before:]
-        if kwargs["step"] != 4 or int(self.series["step"][0]) > 1:
-            return []
-        event = Event(4, "network-collapse", {"relative_spread": 0.01}, "told to", ("Change it.",), 0.9, 3)
-        self.events.append(event)
-        return [event]
 
 
 @dataclass(frozen=True)
@@ -114,19 +97,19 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def command(arguments: list[str], folder: Path, end: End | None = None, *, script: bool = False) -> Ended:
+def command(arguments: list[str], folder: Path, end: End | None = None) -> Ended:
     """Run a command in a process of its own, and end it."""
     log, count = folder.with_suffix(".log"), folder.with_suffix(".count")
     log.touch()  # a child may be killed before it opens it
     began = time.perf_counter()
     child = os.fork()
     if not child:
-        _be_command(arguments, folder, log, count, end, script)
-    if end is not None and end.seconds is not None:
-        timer = threading.Timer(end.seconds, os.kill, (child, end.number))
+        _be_command(arguments, folder, log, count, end)
+    timer = threading.Timer(end.seconds, os.kill, (child, end.number)) if end is not None and end.seconds else None
+    if timer is not None:
         timer.start()
     _, status = os.waitpid(child, 0)
-    if end is not None and end.seconds is not None:
+    if timer is not None:
         timer.cancel()
     changes = int(count.read_text()) if count.exists() else 0
     said = log.read_text()
@@ -135,7 +118,7 @@ def command(arguments: list[str], folder: Path, end: End | None = None, *, scrip
     return Ended(os.waitstatus_to_exitcode(status), said, changes, time.perf_counter() - began)
 
 
-def _be_command(arguments: list[str], folder: Path, log: Path, count: Path, end: End | None, script: bool) -> None:
+def _be_command(arguments: list[str], folder: Path, log: Path, count: Path, end: End | None) -> None:
     sink = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
@@ -155,10 +138,6 @@ def _be_command(arguments: list[str], folder: Path, log: Path, count: Path, end:
         if end is not None and seen == end.change:
             os.kill(os.getpid(), end.number)
 
-    if script:
-        import trivet.training.guard as guard
-
-        guard.CollapseMonitor = Scripted  # type: ignore[misc]  # sees events at given steps
     sys.addaudithook(hook)
     code: Any = 1
     try:
@@ -178,15 +157,12 @@ class Kind:
 
     Args:
         begin: the arguments of the first command.
-        prepare: makes the folder as it is before that.
+        before: those of a command that makes the folder before that, if there is one.
     """
 
-    def __init__(self, name: str, work: Path, begin: list[str], *, prepare: Callable[[Path], None]) -> None:
-        self.name, self.begin, self.prepare = name, begin, prepare
-        self.folder = work / name
-        self.whole = work / f"{name}-whole"
-        self.work = work
-        self.script = name == "repair"
+    def __init__(self, name: str, work: Path, begin: list[str], before: list[str] | None = None) -> None:
+        self.name, self.work, self.begin, self.before = name, work, begin, before
+        self.folder, self.whole, self.old = (work / f"{name}{part}" for part in ("", "-whole", "-old"))
 
     def arguments(self) -> list[str]:
         """What a user types next."""
@@ -198,11 +174,10 @@ class Kind:
 
     def make_whole(self) -> Ended:
         """What is never stopped."""
-        self.old = self.work / f"{self.name}-old"
-        self.prepare(self.old)
-        if self.old.exists():
+        if self.before is not None:
+            assert command([*self.before, str(self.old)], self.old).code == 0
             shutil.copytree(self.old, self.folder)
-        ended = command([*self.begin, str(self.folder)], self.folder, script=self.script)
+        ended = command([*self.begin, str(self.folder)], self.folder)
         assert ended.code == 0, ended.said
         self.folder.rename(self.whole)
         return ended
@@ -221,11 +196,11 @@ class Kind:
                     if at_change
                     else End(sort, seconds=random_numbers.uniform(0, whole.seconds))
                 )
-                ended = command(self.arguments(), self.folder, end, script=self.script)
+                ended = command(self.arguments(), self.folder, end)
                 found.by[f"{sort.name}, {'before a change' if at_change else 'at a time'}"] += 1
                 self.look(found, ended, sort)
             found.kills += number + 1
-            ended = command(self.arguments(), self.folder, script=self.script)
+            ended = command(self.arguments(), self.folder)
             if ended.code:
                 found.wrong.append(f"the last command ended with {ended.code}: {ended.said[-300:]}")
             found.finished += 1
@@ -240,8 +215,7 @@ class Kind:
         if sort == signal.SIGTERM and ended.code == 1 and "trivet: stopped" not in ended.said:
             found.wrong.append(f"no word after SIGTERM: {ended.said[-300:]}")
         said = [*ended.said.splitlines(), *recovered(self.folder)]
-        for words in ("put back what", "in its place", "unfinished", "left behind", "is kept in"):
-            found.said[words] += any(words in line for line in said)
+        found.said.update(words for words in MESSAGES if any(words in line for line in said))
         if "Traceback" in ended.said:
             found.wrong.append(f"a traceback: {ended.said[-300:]}")
         if self.name == "index" and not any(_same(self.folder, each) for each in (self.old, self.whole)):
@@ -256,7 +230,8 @@ class Kind:
 
     def differences(self) -> list[str]:
         """How what was killed and gone on with differs from what was never stopped; what is left beside it."""
-        wrong = [] if _names(self.folder) == _names(self.whole) else ["other files: " + _only(self.folder, self.whole)]
+        other = sorted(_names(self.folder) ^ _names(self.whole))
+        wrong = [f"other files: {', '.join(other)}"] if other else []
         wrong += [f"left: {item.name}" for item in self.work.iterdir() if item.name.startswith(f".{self.name}.")]
         if not _same(self.folder, self.whole):
             wrong.append("other metrics, weights or evaluation")
@@ -276,10 +251,6 @@ def recovered(folder: Path) -> list[str]:
 
 def _names(path: Path) -> set[str]:
     return {str(item.relative_to(path)) for item in path.rglob("*") if item.name != LOCK}
-
-
-def _only(one: Path, other: Path) -> str:
-    return ", ".join(sorted(_names(one) ^ _names(other)))
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -313,30 +284,19 @@ def _results(record: dict[str, Any]) -> dict[str, Any]:
 
 def kinds(work: Path) -> list[Kind]:
     """The commands, with their inputs in `work`."""
-    (work / "run.toml").write_text(SETTINGS.format(seed=3, action="warn"))
-    (work / "repair.toml").write_text(SETTINGS.format(seed=3, action="repair"))
-    (work / "other.toml").write_text(SETTINGS.format(seed=4, action="warn"))
+    (work / "run.toml").write_text(SETTINGS.format(seed=3))
+    (work / "other.toml").write_text(SETTINGS.format(seed=4))
     generator = np.random.default_rng(0)
     for name in ("old", "new"):
         points = generator.standard_normal((200, 4)).astype(np.float32)
         np.savez(work / f"{name}.npz", embeddings=points, labels=np.arange(200) % 5)
 
-    def nothing(path: Path) -> None:
-        """There is no folder before the first command."""
-
-    def run(path: Path) -> None:
-        assert command(["train", str(work / "other.toml"), "-o", str(path)], path).code == 0
-
-    def index(path: Path) -> None:
-        assert command(["index", str(work / "old.npz"), "-o", str(path)], path).code == 0
-
     train = ["train", str(work / "run.toml")]
     return [
-        Kind("plain", work, [*train, "-o"], prepare=nothing),
-        Kind("repair", work, ["train", str(work / "repair.toml"), "-o"], prepare=nothing),
-        Kind("folds", work, [*train, "--folds", "2", "-o"], prepare=nothing),
-        Kind("index", work, ["index", str(work / "new.npz"), "--force", "-o"], prepare=index),
-        Kind("force", work, [*train, "--force", "-o"], prepare=run),
+        Kind("plain", work, [*train, "-o"]),
+        Kind("folds", work, [*train, "--folds", "2", "-o"]),
+        Kind("index", work, ["index", str(work / "new.npz"), "--force", "-o"], ["index", str(work / "old.npz"), "-o"]),
+        Kind("force", work, [*train, "--force", "-o"], ["train", str(work / "other.toml"), "-o"]),
     ]
 
 
@@ -352,29 +312,6 @@ def load_everything() -> None:
     few = type(whole)(images=whole.images[:200], target=whole.target[:200])
     datasets.load_digits = lambda: few
     torch.set_num_threads(1)
-
-
-def page(record: dict[str, Any]) -> str:
-    """The results as Markdown."""
-    lines = [
-        "# Kills",
-        "",
-        "Made by `tests/hostile/kills.py`, which says how. After every kill nothing may be lost; after every eighth "
-        "the command finishes. It must give the metrics, weights and evaluation of one that was never stopped, bit for "
-        "bit, and leave nothing else.",
-        "",
-        f"{record['created'][:10]}, torch {record['environment']['torch']}, {record['environment']['machine']}: "
-        f"{record['kills']} kills, {record['wrong']} things wrong.",
-        "",
-        "| commands | kills | finished | things wrong |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name} | {kind['kills']} | {kind['finished']} | {len(kind['wrong'])} |"
-        for name, kind in record["kinds"].items()
-    ]
-    lines += [f"\n{name}: {wrong}" for name, kind in record["kinds"].items() for wrong in kind["wrong"]]
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -403,7 +340,6 @@ def main() -> None:
     record["wrong"] = sum(len(kind["wrong"]) for kind in record["kinds"].values())
     record["seconds"] = round(time.perf_counter() - began)
     options.output.write_text(json.dumps(record, indent=1) + "\n")
-    options.output.with_suffix(".md").write_text(page(record))
 
 
 if __name__ == "__main__":
