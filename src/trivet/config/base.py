@@ -77,11 +77,7 @@ Settings = TypeVar("Settings", bound=Config)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The values of a settings file, as they stand in it.
-
-    Raises:
-        ValueError: if the file is missing, or is not TOML.
-    """
+    """The values of a settings file, as they stand in it; ValueError if the file is missing, or is not TOML."""
     try:
         return parse_toml(read_text(path, "the settings", LARGEST_SETTINGS))
     except FileNotFoundError:

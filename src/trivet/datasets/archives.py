@@ -112,11 +112,7 @@ class Tree:
         return rows
 
     def source(self, name: str) -> Path | ZipMember:
-        """A file, which need not be there.
-
-        Raises:
-            ValueError: if the name leaves the folder.
-        """
+        """A file, which need not be there; ValueError if the name leaves the folder."""
         check_inside(name, self.root)
         return self.root / name if self.members is None else ZipMember(self.root, self.prefix + name)
 

@@ -177,11 +177,7 @@ class Splits:
 
 
 def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
-    """The level to train on: the one wanted, or else the coarsest.
-
-    Raises:
-        ValueError: if there is no such level.
-    """
+    """The level to train on: the one wanted, or else the coarsest; ValueError if there is no such level."""
     known = list(levels)
     if wanted is None:
         return known[0]

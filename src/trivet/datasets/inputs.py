@@ -271,11 +271,7 @@ def _centre(size: tuple[int, ...], images: np.ndarray) -> np.ndarray:
 
 
 def image_file(path: Path, frame: Frame) -> FileInputs:
-    """One image file as an input.
-
-    Raises:
-        ValueError: if it cannot be decoded.
-    """
+    """One image file as an input; ValueError if it cannot be decoded."""
     inputs = FileInputs([path], frame, np.arange(1))
     broken = inputs.decode_all(0, None)[1]
     if broken:

@@ -111,11 +111,7 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path` for the block, which is gone after it.
-
-    Raises:
-        ValueError: if another process has one.
-    """
+    """An empty folder beside `path` for the block, which is gone after it; ValueError if another process has one."""
     path = path.resolve()
     with _work_folder(path, f"only one process may write a folder: {path} is in use; wait for it to end.") as new:
         new.mkdir()

@@ -126,11 +126,7 @@ def read_npy(path: Path, table: Path) -> tuple[Path, EmbeddingSource]:
 
 
 def read_array(path: Path) -> npt.NDArray[Any]:
-    """The array of an npy file, a read-only memory map.
-
-    Raises:
-        ValueError: if the file is broken, or holds Python objects.
-    """
+    """The array of an npy file, a read-only memory map; ValueError if the file is broken, or holds Python objects."""
     with read_errors(path, "npy"), path.open("rb") as file:
         shape, dtype = _header(file)
         available = path.stat().st_size - file.tell()
