@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from trivet.datasets import DataConfig, Dataset, augmentation, load
-from trivet.datasets.image_decoding import decode_image
 from trivet.datasets.inputs import FileInputs
+from trivet.io.image_file import decode_image
 from trivet.samplers import PKBatches
 from trivet.training.loop import Batches
 
@@ -107,7 +107,7 @@ class Counted:
 def test_one_batch_is_decoded_ahead_and_no_more(folder: Path, augment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = loader(folder, 0, steps=7, augment=augment)  # five steps of six images
     counted = Counted()
-    monkeypatch.setattr("trivet.datasets.image_decoding.decode_image", counted)
+    monkeypatch.setattr("trivet.datasets.inputs.decode_image", counted)
     for step, _ in enumerate(made):
         begun = 6 * min(step + 2, 5)
         assert counted.wait_for(begun)

@@ -73,9 +73,9 @@ def columns_of(datasets: dict[str, Dataset], spans: Sequence[slice] | None = Non
     return columns
 
 
-def skipped_of(datasets: dict[str, Dataset]) -> list[Skip]:
+def skipped_of(datasets: dict[str, Dataset]) -> list[dict[str, str]]:
     """The images that were left out when the data were read."""
-    return [Skip(id=skip.id, reason=skip.reason) for dataset in datasets.values() for skip in dataset.skipped]
+    return [{"id": skip.id, "reason": skip.reason} for dataset in datasets.values() for skip in dataset.skipped]
 
 
 def check_folder(folder: Path) -> None:
