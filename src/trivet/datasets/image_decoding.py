@@ -64,7 +64,7 @@ class Decoders:
             more pixels than Pillow thinks safe is one of these.
         """
 
-        def decode_one(position: int) -> str | None:
+        def try_decode(position: int) -> str | None:
             try:
                 pixels = decode(position)
             except (Image.DecompressionBombWarning, Image.DecompressionBombError):
@@ -78,7 +78,7 @@ class Decoders:
             return None
 
         def decode_some() -> dict[int, str]:
-            return {position: reason for position in left if (reason := decode_one(position)) is not None}
+            return {position: reason for position in left if (reason := try_decode(position)) is not None}
 
         def finish() -> dict[int, str]:
             try:

@@ -106,17 +106,17 @@ def make_splits(
         subsets = _share_of_every_class(items, config.holdout, config.seed, location)
     else:
         subsets = _half_of_the_classes(items, level, location)
-    labels, parts = items.labels[level], dict[str, Dataset]()
+    labels, named = items.labels[level], dict[str, Dataset]()
     trained = set(labels[subsets[TRAIN]].tolist())
     for subset, index in subsets.items():
         name = subset
-        if subset != TRAIN and len(parts) == 1 and subset in (TEST, VAL):
+        if subset != TRAIN and len(named) == 1 and subset in (TEST, VAL):
             tested = set(labels[index].tolist())
             title = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
             name = subset if title in subsets else title
-        parts[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
-    train = parts.pop(TRAIN)
-    return Splits(replace(train, protocol=None), parts, level)
+        named[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
+    train = named.pop(TRAIN)
+    return Splits(replace(train, protocol=None), named, level)
 
 
 def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarray]:
