@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tomllib
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tests import reference
+from tests.training.runs import record_of
 from torch.nn.functional import softplus
 
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -140,13 +140,13 @@ def test_a_run_is_resumed_and_evaluated_from_another_folder(
     kept = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["loss"]
     assert kept["name"] == f"python:{folder}/my_losses.py:DevianceLoss"
     assert kept["negatives"] == {"name": f"python:{folder}/my_losses.py:RankedNegative", "rank": 5}
-    before = json.loads((tmp_path / "run" / "record.json").read_text())
+    before = record_of(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    assert evaluate_run(tmp_path / "run").evaluation == before["evaluation"]
+    assert evaluate_run(tmp_path / "run").as_json()["evaluation"] == before["evaluation"]
     (tmp_path / "run" / "checkpoints" / "step-00000004.safetensors").unlink()
     (tmp_path / "run" / "record.json").unlink()
     resume(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["curves"] == before["curves"]
+    assert record_of(tmp_path / "run")["curves"] == before["curves"]
 
 
 def test_entry_points_of_the_page_are_those_that_are_read(
