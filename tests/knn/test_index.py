@@ -134,26 +134,6 @@ def test_the_stated_recall_is_what_is_missed(kind: module.Kind, monkeypatch: pyt
     assert getattr(careful.faiss.hnsw if kind == "hnsw" else careful.faiss, effort) == doubled
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_an_index_of_less_recall_leaves_the_first_as_it_is(
-    kind: module.Kind, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name, value in {"NPROBE": 1, "EF_SEARCH": 1, "LINKS": 4, "EF_CONSTRUCTION": 4}.items():
-        monkeypatch.setattr(module, name, value)
-    rows = clusters(1500, 6)
-    made = build_index(rows, distance="euclidean", kind=kind, seed=5, recall=0.97)
-    before = made.search_rows(np.arange(200), 10).indices
-    fast = made.with_recall(made.info.tried[0]["recall"])
-    less = fast.search_rows(np.arange(200), 10).indices
-    assert (less != before).any()
-    np.testing.assert_array_equal(made.search_rows(np.arange(200), 10).indices, before)
-    again = made.with_recall(made.info.recall)
-    np.testing.assert_array_equal(fast.search_rows(np.arange(200), 10).indices, less)
-    np.testing.assert_array_equal(again.search_rows(np.arange(200), 10).indices, before)
-    fast.save(tmp_path)
-    np.testing.assert_array_equal(Index.load(tmp_path).search_rows(np.arange(200), 10).indices, less)
-
-
 def test_auto_goes_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXACT_ROWS", 50)
     monkeypatch.setattr(module, "HNSW_ROWS", 60)

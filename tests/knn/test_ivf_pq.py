@@ -91,7 +91,12 @@ def test_less_recall_takes_less_effort_and_more_than_was_measured_is_refused(tmp
         assert easy.info.recall == least["recall"]
         sample = np.sort(np.random.default_rng(0).choice(ROWS, 1000, replace=False))
         truth, _ = exact(rows, sample, 10, "cosine")
+        before = made.search_rows(sample, 10).indices
         found = easy.search_rows(sample, 10).indices
+        assert (found != before).any()
+        np.testing.assert_array_equal(made.search_rows(sample, 10).indices, before)  # it is left as it is
+        easy.save(tmp_path)
+        np.testing.assert_array_equal(Index.load(tmp_path).search_rows(sample, 10).indices, found)
         share = sum(len(set(a) & set(b)) for a, b in zip(truth.tolist(), found.tolist(), strict=True)) / 10_000
         assert share == pytest.approx(least["recall"], abs=1e-3)
         if made.info.recall < 1:
