@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from trivet.knn.index import IndexInfo
 from trivet.runtime.record import Number, Record
 
 
@@ -47,10 +48,7 @@ class SearchRecord(Record):
     """Results of a search; neighbours are judged at `level`, and `pixels` says that pictures are shown unsmoothed."""
 
     index: str
-    items: int
-    kind: str
-    recall: Number | None = None
-    distance: str
+    info: IndexInfo
     k: int
     level: str | None = None
     images: bool = False

@@ -248,7 +248,7 @@ class IndexFolder:
             OSError: if the page cannot be written.
         """
         # Of a file only the run that made it is known, not where its images lie.
-        pictures = _Pictures(self, data_root) if self.about.data is not None and self.run is not None else None
+        pictures = None if self.about.data is None or self.run is None else _Pictures(self, self.run, data_root)
         if pictures is not None:
             for query in queries:
                 query.thumbnail, query.text = preview_record(pictures.of_query(query)).values()
@@ -256,10 +256,7 @@ class IndexFolder:
                     item.thumbnail, item.text = preview_record(pictures.of_item(item.id, item.split)).values()
         record = SearchRecord(
             index=self.path.resolve().name,
-            items=self.index.info.items,
-            kind=self.index.info.kind,
-            recall=self.index.info.recall,
-            distance=self.index.info.distance,
+            info=self.index.info,
             k=k,
             level=self.about.level or next(reversed(self.about.levels), None),
             images=pictures is not None,
@@ -275,8 +272,7 @@ class IndexFolder:
 class _Pictures:
     """Pictures or texts of the items of a run's evaluation splits, and of image queries."""
 
-    def __init__(self, folder: IndexFolder, data_root: Path | None) -> None:
-        run = folder._run_for("a picture")
+    def __init__(self, folder: IndexFolder, run: RunFolder, data_root: Path | None) -> None:
         self._config: DataConfig = run.config().data
         self._splits: Mapping[str, Dataset] | None = None
         self._data_root, self._folder = data_root, folder
