@@ -48,13 +48,12 @@ Results go to studies/results/diagnosis.json and .md; parts that are not run kee
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import io
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import permutations, product
@@ -67,9 +66,11 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
+import pages
 import trivet
 from equal_encoders import subsets
 from fates import FAMILIES
+from pages import table
 from real_fates import apply, features_of
 from real_fates import fates as real_fates
 from real_fates import train as train_head
@@ -689,10 +690,6 @@ def page(record: Row) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
@@ -851,16 +848,6 @@ def _large_tables(found: Row) -> list[str]:
         f"{np.median(seconds):.1f} s (rounds of {seconds[0]:.1f} to {seconds[-1]:.1f} s), {found['peak_mib']:.0f} MiB "
         f"in all, on {found['cores']} cores; goals 20 s and 2 GiB.",
     ]
-
-
-def environment() -> Row:
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    return {
-        "trivet": trivet.__version__,
-        **versions,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
 
 
 ENCODED = (
@@ -1135,16 +1122,17 @@ def main() -> None:
     parser.add_argument("--text-encoder", type=Path, default=Path("all-MiniLM-L6-v2"), help="a folder")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    before = json.loads(options.output.read_text())["parts"] if options.output.exists() else {}
+    before = pages.read(options.output).get("parts", {})
+    about = {"trivet": trivet.__version__, **pages.versions("torch", "numpy", "scipy", "scikit-learn")}
+    about |= {"python": platform.python_version(), "machine": platform.machine()}
     for part in options.parts:
         needs = (options.weights, options.text_encoder) if part in ENCODED else ()
         found = PARTS[part](options.runs, *needs)
-        found |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "environment": environment()}
+        found |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "environment": about}
         # Through JSON, so that the page is the same whether a part was measured now or before.
         before[part] = json.loads(json.dumps(found))
         record: Row = {"parts": {name: before[name] for name in PARTS if name in before}}
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(page(record))
+        pages.write(options.output, record, page(record))
 
 
 if __name__ == "__main__":

@@ -9,37 +9,29 @@ are trained on; of the other classes the test texts are evaluated.
 
 from __future__ import annotations
 
-import csv
-import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-Rows = list[tuple[str, ...]]  # a text, and its classes, the coarse one first
+from readers import clinc_domains, texts
+
+Rows = Sequence[tuple[str, ...]]  # a text, and its classes, the coarse one first
 
 
 def main() -> None:
     from sentence_transformers import SentenceTransformer
 
-    encoder, folder = SentenceTransformer(sys.argv[1]), Path(sys.argv[2])
-    root = Path(os.environ["TRIVET_DATA"])
-    domains = json.loads((root / "clinc150" / "domains.json").read_text())
-    domain = {intent: name for name, intents in domains.items() for intent in intents}
-    texts = json.loads((root / "clinc150" / "data_full.json").read_text())
-    clinc = {part: [(text, domain[intent], intent) for text, intent in texts[part]] for part in ("train", "test")}
-    banking = {}
-    for part in ("train", "test"):
-        with (root / "banking77" / f"{part}.csv").open(newline="", encoding="utf-8") as file:
-            banking[part] = [(row["text"], row["category"]) for row in csv.DictReader(file)]
+    encoder, folder, domain = SentenceTransformer(sys.argv[1]), Path(sys.argv[2]), clinc_domains()
+    parts = ("train", "test")
+    clinc = {part: [(text, domain[intent], intent) for text, intent in texts("clinc150", part)] for part in parts}
     write(folder / "clinc150_minilm.npz", encoder, clinc, ("domain", "intent"))
-    write(folder / "banking77_minilm.npz", encoder, banking, ("intent",))
+    write(folder / "banking77_minilm.npz", encoder, {part: texts("banking77", part) for part in parts}, ("intent",))
 
 
-def write(path: Path, encoder: Any, parts: dict[str, Rows], levels: Sequence[str]) -> None:
+def write(path: Path, encoder: Any, parts: Mapping[str, Rows], levels: Sequence[str]) -> None:
     classes = sorted({row[-1] for row in parts["train"]})
     trained = set(classes[::2])
     rows = [(*row, "train") for row in parts["train"] if row[-1] in trained]

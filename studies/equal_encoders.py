@@ -8,23 +8,18 @@ these few is a mistake about the others.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from real_fates import _idx, apply, features_of, train
+from readers import Array, idx, texts
+from real_fates import apply, features_of, train
 from trivet.collapse.significance import DECISIVE, compare
-from trivet.datasets.download import find_root
 from trivet.metrics import retrieve
 from trivet.models import ngram_vectors
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 ITEMS, HALVINGS, DRAWS = 1200, 9, 40
 FEW = (5, 8)  # classes
@@ -78,12 +73,13 @@ def pairs(folder: Path, weights: Path, encoder: Path) -> Iterator[tuple[str, Arr
 
     features, labels = loaded("fashion-mnist")
     rows = random.permutation(len(labels))[:ITEMS]
-    pixels = _idx("fashion-mnist")[0].reshape(len(labels), -1)[rows].astype(np.float32)
+    pixels = idx("fashion-mnist")[0].reshape(len(labels), -1)[rows].astype(np.float32)
     yield "fashion-mnist, pixels and features", pixels, features[rows], labels[rows]
-    for data, texts in (("banking77", banking_texts()), ("clinc150", clinc_texts())):
+    for data in ("banking77", "clinc150"):
         features, labels = loaded(data)
         rows = random.permutation(len(labels))[:ITEMS]
-        grams = np.asarray(ngram_vectors([texts[row] for row in rows.tolist()]), np.float32)
+        sentences = [text for text, _ in texts(data)]
+        grams = np.asarray(ngram_vectors([sentences[row] for row in rows.tolist()]), np.float32)
         yield f"{data}, n-grams and MiniLM", grams, features[rows], labels[rows]
     for data in ("cub", "clinc150", "banking77"):
         features, labels = loaded(data)
@@ -98,16 +94,6 @@ def pairs(folder: Path, weights: Path, encoder: Path) -> Iterator[tuple[str, Arr
             heads.append(apply(head, features[rows]))
         yield f"{data}, heads trained on different classes", heads[0], heads[1], labels[rows]
         yield f"{data}, features and a head", features[rows], heads[0], labels[rows]
-
-
-def banking_texts() -> list[str]:
-    with open(find_root(None) / "banking77" / "train.csv", encoding="utf-8") as file:
-        return [row["text"] for row in csv.DictReader(file)]
-
-
-def clinc_texts() -> list[str]:
-    rows = json.loads((find_root(None) / "clinc150" / "data_full.json").read_text())["train"]
-    return [text for text, _ in rows]
 
 
 def equalised(one: Array, other: Array, labels: Array) -> tuple[Array, Array]:

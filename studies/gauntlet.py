@@ -13,10 +13,7 @@ of their results was read, a task was dropped and the network of two settings ma
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
+import pages
+from pages import share, table
 from trivet.collapse import CollapseMonitor
 from trivet.collapse import forecast as forecasting
 from trivet.collapse.monitor import FIRST, SERIES
@@ -48,7 +47,6 @@ HELD_OUT = 600  # items, of at most 60 classes of the finest level
 NARROW = 0.1  # mean distance over the mean norm, or over that before training: below, a point or a narrow cone
 HARM = 0.05  # of recall@1 below the best plain setting of the task: the run lost something
 TIGHT = 0.5  # distances inside classes over those between them: below, the classes of a coarse task are tight
-NEAR = 0.03  # of recall@1 below the best plain setting of the task: a repaired run counts as equally good
 LOST = 0.05  # of recall@1, below the best of the run so far
 EARLY = 0.05  # of the steps, after which the forecast is judged
 
@@ -602,13 +600,9 @@ def _of_all(shares: Sequence[float]) -> float:
     return sum((b - a) * share for (a, b), share in zip(SPANS, shares, strict=True)) / SPANS[-1][1]
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
-
-
 def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
-    lines = ["# The gauntlet: monitor, forecast and repair", "", results["command"], "", results["environment"], ""]
+    lines = ["# The gauntlet: monitor and forecast", "", results["command"], "", results["environment"], ""]
     heads = {"chosen": "chosen on", "test": "test"}
     if "watch" in results:
         parts = [results["watch"][name] for name in heads]
@@ -616,28 +610,26 @@ def report(results: Mapping[str, Any]) -> str:
         lines += [
             "## Detection",
             "",
-            f"{counts[0]} used to choose rules, thresholds, forecast and repairs collapsed, and {counts[1]} of the "
+            f"{counts[0]} used to choose rules, thresholds and forecast collapsed, and {counts[1]} of the "
             "test. The test has other tasks and settings, written down before any was trained and judged once.",
             "",
-            "| | goal | chosen on | test |",
-            "|---|---|---|---|",
         ]
         rows: list[tuple[str, str, Any]] = [
-            ("collapsed runs detected", ">= 95 %", lambda h: _share(h["called"], h["collapsed"])),
-            ("false alarms", "<= 5 %", lambda h: _share(h["false_alarms"], h["healthy"])),
-            ("kind right, of those detected", ">= 90 %", lambda h: _share(h["right_kind"], h["called"])),
+            ("collapsed runs detected", ">= 95 %", lambda h: share(h["called"], h["collapsed"])),
+            ("false alarms", "<= 5 %", lambda h: share(h["false_alarms"], h["healthy"])),
+            ("kind right, of those detected", ">= 90 %", lambda h: share(h["right_kind"], h["called"])),
             (
                 "detected before 5 points of recall@1 were lost",
                 "all",
-                lambda h: _share(h["before_5_points"], h["called"]),
+                lambda h: share(h["before_5_points"], h["called"]),
             ),
-            ("... lost for good", "", lambda h: _share(h["before_5_points_for_good"], h["called"])),
-            ("detected before half of the run", "all", lambda h: _share(h["before_half"], h["called"])),
-            ("5 points lost within 5 % of the steps", "", lambda h: _share(h["lost_within_5_percent"], h["collapsed"])),
+            ("... lost for good", "", lambda h: share(h["before_5_points_for_good"], h["called"])),
+            ("detected before half of the run", "all", lambda h: share(h["before_half"], h["called"])),
+            ("5 points lost within 5 % of the steps", "", lambda h: share(h["lost_within_5_percent"], h["collapsed"])),
             (
                 f"5 points lost by step {FIRST}, before which no check is judged",
                 "",
-                lambda h: _share(h["lost_before_a_look_judges"], h["collapsed"]),
+                lambda h: share(h["lost_before_a_look_judges"], h["collapsed"]),
             ),
             ("AUROC of the forecast after 5 % of the steps", ">= 0.9", lambda h: f"{h['auroc']:.3f}"),
             (
@@ -646,45 +638,8 @@ def report(results: Mapping[str, Any]) -> str:
                 lambda h: f"{h['harmless']} ({h['harmless_called']})",
             ),
         ]
-        lines += [f"| {name} | {goal} | {cell(parts[0])} | {cell(parts[1])} |" for name, goal, cell in rows]
-        lines.append("")
-    if "repair" in results:
-        lines += [
-            "## Repair",
-            "",
-            "Runs that collapse under their plain setting, trained again with guard.action = repair. Goal: 90 % end "
-            "within 3 points of recall@1 of the best plain setting of their task, other networks included. If fewer "
-            "runs are listed than collapsed, only some were repaired.",
-            "",
-            "| | runs | within 3 points of the best | of the best of the same network | better than without | "
-            "with the single plain setting that suits most |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, head in heads.items():
-            found = [row for row in results["repair"] if row["test"] == (name == "test")]
-            if not found:
-                continue
-            ends = [
-                _share(sum(row["recall@1"] >= row[best] - NEAR for row in found), len(found))
-                for best in ("best", "best_of_network")
-            ]
-            gains = _share(sum(row["recall@1"] > row["collapsed"] for row in found), len(found))
-            setting, number = one_setting(results["watch"][name]["runs"], found)
-            lines.append(
-                f"| {head} | {len(found)} | {ends[0]} | {ends[1]} | {gains} | {_share(number, len(found))}: {setting} |"
-            )
-        lines += ["", "| task | setting | best plain | collapsed | repaired | repairs |", "|---|---|---|---|---|---|"]
-        for row in results["repair"]:
-            changes = "; ".join(
-                f"{one['step']} to {one['returned_to']}: "
-                + ", ".join(f"{key} {old} to {new}" for key, (old, new) in one["changes"].items())
-                for one in row["repairs"]
-            )
-            lines.append(
-                f"| {row['task']} | {row['setting']} | {row['best']:.3f} | {row['collapsed']:.3f} | "
-                f"{row['recall@1']:.3f} | {changes or 'none'} |"
-            )
-        lines.append("")
+        columns = ("", "goal", *heads.values())
+        lines += table(columns, ([name, goal, *map(cell, parts)] for name, goal, cell in rows))
     if "overhead" in results:
         found = results["overhead"]
         lines += [
@@ -711,31 +666,17 @@ def report(results: Mapping[str, Any]) -> str:
             "",
         ]
     if "watch" in results:
-        lines += [
-            "## All runs",
-            "",
-            "| part | task | setting | outcome | recall@1 | below best | detected | at | lost at |",
+        columns = ("part", "task", "setting", "outcome", "recall@1", "below best", "detected", "at", "lost at")
+        runs = [(head, row) for name, head in heads.items() for row in results["watch"][name]["runs"]]
+        cells = [
+            [
+                *(head, row["task"], row["setting"], row["fate"], f"{row['recall@1']:.3f}", f"{row['harm']:.3f}"),
+                *("" if row[name] is None else str(row[name]) for name in ("called", "at", "lost_at")),
+            ]
+            for head, row in runs
         ]
-        lines.append("|---|---|---|---|---|---|---|---|---|")
-        for name, head in heads.items():
-            for row in results["watch"][name]["runs"]:
-                lines.append(
-                    f"| {head} | {row['task']} | {row['setting']} | {row['fate']} | {row['recall@1']:.3f} | "
-                    f"{row['harm']:.3f} | {row['called'] or ''} | {'' if row['at'] is None else row['at']} | "
-                    f"{'' if row['lost_at'] is None else row['lost_at']} |"
-                )
-    return "\n".join(lines) + "\n"
-
-
-def one_setting(runs: Sequence[Mapping[str, Any]], repaired: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
-    """The plain setting that is within 3 points of the best of its task for most of these runs, and for how many."""
-    near: dict[str, set[str]] = {}
-    for row in runs:
-        if row["harm"] <= NEAR:
-            near.setdefault(row["setting"], set()).add(row["task"])
-    numbers = {name: sum(row["task"] in tasks for row in repaired) for name, tasks in near.items()}
-    best = max(numbers, key=lambda name: numbers[name])
-    return best, numbers[best]
+        lines += ["## All runs", "", *table(columns, cells)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> None:
@@ -757,14 +698,9 @@ def main() -> None:
     if parts > 1 and "watch" in options.parts:
         trained(options.runs, runs[part - 1 :: parts])
         return
-    results: dict[str, Any] = {}
-    if options.output.exists():
-        results = json.loads(options.output.read_text())
+    results = pages.read(options.output)
     results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts ...`"
-    made = (
-        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"numpy {np.__version__}, {platform.machine()} CPU, {os.cpu_count()} cores."
-    )
+    made = f"{pages.environment('torch', 'numpy')}."
     if options.parts != ["overhead"]:
         results["environment"] = made
     if "watch" in options.parts:
@@ -774,9 +710,7 @@ def main() -> None:
         }
     if "overhead" in options.parts:
         results["overhead"] = overhead() | {"short": overhead_of_short_steps(), "environment": made}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=1) + "\n")
-    options.output.with_suffix(".md").write_text(report(results))
+    pages.write(options.output, results, report(results))
 
 
 if __name__ == "__main__":

@@ -27,28 +27,28 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import json
-import os
-import platform
 import random
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import pages
+from pages import share, table
+from readers import cifar_archive, cub_archive, write_file
 from trivet.collapse.alarms import SERIES, Judge
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult, measure_probe
 from trivet.collapse.significance import compare, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
-from trivet.datasets import Dataset, Splits, find_root
+from trivet.datasets import Dataset, Splits
 from trivet.distances import as_classes
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig, resolved
@@ -482,8 +482,8 @@ def _clinc_texts(path: Path, vectors: Path) -> None:
 
 def _cub(path: Path) -> None:
     """30 images of each of the 50 classes."""
-    archive = zipfile.ZipFile(find_root(None) / "cub" / "CUB_200_2011_first50_128px.zip")
-    _unpack(archive, path, 30, lambda name: Path(name).parent.name, lambda name: name.endswith(".jpg"))
+    archive, names = cub_archive()
+    _unpack(archive, names, path, 30)
 
 
 def _cub_vectors(path: Path, weights: Path) -> None:
@@ -502,32 +502,20 @@ def _cub_vectors(path: Path, weights: Path) -> None:
 
 def _cifar(path: Path, train: int, test: int, *, first: int) -> None:
     """So many images of each class to train on, from the first on, and to test."""
-    archive = zipfile.ZipFile(find_root(None) / "cifar-n" / "cifar10_jpg_train20k_test10k.zip")
+    archive = cifar_archive()
     for part, most in (("train", train), ("test", test)):
-        inside = partial(_is_image_of, part)
-        _unpack(archive, path / part, most, lambda name: Path(name).parent.name, inside, first=first)
+        names = [name for name in archive.namelist() if name.endswith(".jpg") and f"/{part}/" in name]
+        _unpack(archive, sorted(names), path / part, most, first=first)
 
 
-def _is_image_of(part: str, name: str) -> bool:
-    return name.endswith(".jpg") and f"/{part}/" in name
-
-
-def _unpack(
-    archive: zipfile.ZipFile,
-    path: Path,
-    most: int,
-    label: Callable[[str], str],
-    inside: Callable[[str], bool],
-    *,
-    first: int = 0,
-) -> None:
+def _unpack(archive: zipfile.ZipFile, names: Sequence[str], path: Path, most: int, *, first: int = 0) -> None:
+    """So many images of each class, which is their folder, from the first on."""
     counts: dict[str, int] = {}
-    for name in sorted(filter(inside, archive.namelist())):
-        counts[label(name)] = counts.get(label(name), 0) + 1
-        if first < counts[label(name)] <= first + most:
-            place = path / label(name) / Path(name).name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(archive.read(name))
+    for name in names:
+        label = Path(name).parent.name
+        counts[label] = counts.get(label, 0) + 1
+        if first < counts[label] <= first + most:
+            write_file(path / label / Path(name).name, archive.read(name))
 
 
 # A run.
@@ -839,10 +827,6 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
     return found
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
-
-
 def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
     lines = ["# The guard: runs that collapse, lose what they began with, or learn", "", results["command"], ""]
@@ -864,17 +848,15 @@ def report(results: Mapping[str, Any]) -> str:
             f"{len(one['runs'])} runs: {one['harmed']} harmed or collapsed, {one['healthy']} healthy, "
             f"{one['harmless']} harmless narrow cones, which are not counted.",
             "",
-            "| | goal | " + " | ".join(names.values()) + " |",
-            "|---|---|---|---|",
         ]
         cells: list[tuple[str, str, Callable[[Any], str]]] = [
-            ("harmed or collapsed runs called", ">= 95 %", lambda h: _share(h["called"], h["harmed"])),
-            ("false alarms", "<= 5 %", lambda h: _share(h["false"], h["healthy"])),
-            ("kind right, of those called", "", lambda h: _share(h["right_kind"], h["called"])),
+            ("harmed or collapsed runs called", ">= 95 %", lambda h: share(h["called"], h["harmed"])),
+            ("false alarms", "<= 5 %", lambda h: share(h["false"], h["healthy"])),
+            ("kind right, of those called", "", lambda h: share(h["right_kind"], h["called"])),
             (
                 "called before 5 points were lost for good, of those that took longer than 5 % of the steps",
                 ">= 80 %",
-                lambda h: _share(h["in_time"], h["slow"]),
+                lambda h: share(h["in_time"], h["slow"]),
             ),
             (
                 "AUROC of the forecast of a network collapse after 5 % of the steps, at least 20",
@@ -887,9 +869,7 @@ def report(results: Mapping[str, Any]) -> str:
                 lambda h: "" if h["cost"] is None else f"{100 * h['cost']:.1f} %",
             ),
         ]
-        lines += [
-            f"| {name} | {goal} | " + " | ".join(cell(found[one]) for one in names) + " |" for name, goal, cell in cells
-        ]
+        counts = [[name, goal, *(cell(found[one]) for one in names)] for name, goal, cell in cells]
         of_all = len(one["runs"])
         told = {row["number"]: row for row in results.get("foretold", {}).get(of, [])}
         if told:
@@ -898,25 +878,24 @@ def report(results: Mapping[str, Any]) -> str:
             soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
             miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
             harmed, slow = sum(row["fate"] in HARMED for row in rows), sum(map(_slow, rows))
-            lines += [
-                f"| runs asked before their first step | all | | {_share(len(told), of_all)} |",
-                f"| foretold before the first step, of those harmed | | | {_share(hit, harmed)} |",
-                f"| foretold, of those healthy | | | {_share(miss, sum(row['fate'] == 'healthy' for row in rows))} |",
-                f"| foretold, or called in time, of those that took longer | | | {_share(soon, slow)} |",
+            healthy = sum(row["fate"] == "healthy" for row in rows)
+            counts += [
+                ["runs asked before their first step", "all", "", share(len(told), of_all)],
+                ["foretold before the first step, of those harmed", "", "", share(hit, harmed)],
+                ["foretold, of those healthy", "", "", share(miss, healthy)],
+                ["foretold, or called in time, of those that took longer", "", "", share(soon, slow)],
             ]
-        lines += [
-            "",
-            "| task | setting | expected | outcome | recall@1 | best | alone | probed | lost for good at |",
+        columns = ("task", "setting", "expected", "outcome", "recall@1", "best", "alone", "probed", "lost for good at")
+        runs = [
+            [
+                *(row["task"], row["setting"], "harm" if row["expected"] else "", row["fate"]),
+                *(f"{row['end']:.3f}", f"{row['best']:.3f}"),
+                *("" if r["called"] is None else f"{r['called']} at {r['at']}" for r in (before, row)),
+                "" if row["lost_for_good_at"] is None else str(row["lost_for_good_at"]),
+            ]
+            for before, row in zip(found["alone"]["runs"], one["runs"], strict=True)
         ]
-        lines.append("|---|---|---|---|---|---|---|---|---|")
-        for before, row in zip(found["alone"]["runs"], one["runs"], strict=True):
-            calls = ["" if r["called"] is None else f"{r['called']} at {r['at']}" for r in (before, row)]
-            lines.append(
-                f"| {row['task']} | {row['setting']} | {'harm' if row['expected'] else ''} | {row['fate']} | "
-                f"{row['end']:.3f} | {row['best']:.3f} | {calls[0]} | {calls[1]} | "
-                f"{'' if row['lost_for_good_at'] is None else row['lost_for_good_at']} |"
-            )
-        lines.append("")
+        lines += [*table(("", "goal", *names.values()), counts), *table(columns, runs)]
     return "\n".join(lines) + "\n"
 
 
@@ -955,12 +934,9 @@ def main() -> None:
             for run in mine:
                 once(options.runs / f"foretold-{run.number:03d}.json", lambda run=run: foretold(run, places))
         return
-    results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    results = pages.read(options.output)
     results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/guard.py --runs ... --parts ...`"
-    results["environment"] = (
-        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"{platform.machine()} CPU, {os.cpu_count()} cores, one thread."
-    )
+    results["environment"] = f"{pages.environment('torch')}, one thread."
     for of in options.of:
         own = with_fates([traced for traced in traces if traced["of"] == of])
         calls = {traced["number"]: bool(replayed(traced)) for traced in own}
@@ -975,9 +951,7 @@ def main() -> None:
                 for n in calls
                 if there("foretold", n)
             ]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=1) + "\n")
-    options.output.with_suffix(".md").write_text(report(results))
+    pages.write(options.output, results, report(results))
 
 
 if __name__ == "__main__":

@@ -43,8 +43,6 @@ are reported are drawn from all 20,000.
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import io
 import json
 import os
@@ -62,14 +60,29 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn.functional import normalize
 
+import pages
+from readers import (
+    Array,
+    Pictures,
+    cifar_archive,
+    cifar_rows,
+    clinc_domains,
+    cub_archive,
+    descend,
+    idx,
+    picture,
+    pooled,
+    texts,
+)
+from trivet.datasets.download import find_root
 from trivet.label_noise import Suspects, boundary, find_suspects, pair_flip, symmetric, within_superclass
 from trivet.losses import TripletLoss
 from trivet.metrics import recall_at_k
 from trivet.models import ModelConfig, build, ngram_vectors
 from trivet.samplers import PKBatches
 
-Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "label_noise.json"
 SEEDS = (9, 10, 11)
 PARTS = ("features", "cases", "rare", "retrain", "large")
@@ -123,18 +136,16 @@ np.save(sys.argv[3], model.encode(json.load(open(sys.argv[2])), batch_size=128, 
 """
 
 
-def idx(root: Path, name: str, part: str) -> tuple[Array, Array]:
+def images_of(name: str, part: str) -> tuple[Array, Array]:
     """Images `(N, 1, 28, 28)` float32 in [0, 1] and labels."""
-    with gzip.open(root / name / f"{part}-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
-    with gzip.open(root / name / f"{part}-labels-idx1-ubyte.gz") as file:
-        return images.astype(np.float32) / 255, np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
+    images, labels = idx(name, part)
+    return images[:, None].astype(np.float32) / 255, labels
 
 
 @cache
-def omniglot(root: Path, half: str) -> tuple[Array, Array, Array]:
+def omniglot(half: str) -> tuple[Array, Array, Array]:
     """Images `(N, 1, 28, 28)`, ink 1, and the numbers of alphabets and characters."""
-    with zipfile.ZipFile(root / "omniglot" / f"images_{half}.zip") as archive:
+    with zipfile.ZipFile(find_root(None) / "omniglot" / f"images_{half}.zip") as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".png"))
         images = np.stack([_character(archive.read(name)) for name in names])[:, None]
     folders = [name.split("/")[1:3] for name in names]
@@ -166,12 +177,7 @@ def train(images: Array, labels: Array, *, body: str, steps: int, batch: tuple[i
     batches = PKBatches(labels, num_classes=batch[0], samples_per_class=batch[1], seed=seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model.train()
-    for step in range(steps):
-        index = batches.batch(*divmod(step, batches.steps_per_epoch))
-        value = triplet(model(torch.from_numpy(images[index])), torch.from_numpy(labels[index]))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
+    descend(model, optimizer, triplet, batches, images, labels, steps)
     return model.eval()
 
 
@@ -195,10 +201,10 @@ class Bench:
     """Results by name; each is written as soon as it is finished."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
-        self.root, self.runs, self.other = Path(os.environ["TRIVET_DATA"]), chosen.runs, chosen.other
+        self.runs, self.other = chosen.runs, chosen.other
         self.weights, self.encoder, self.seeds = chosen.image_weights, chosen.text_encoder, chosen.seeds
         self.peers: subprocess.Popen[str] | None = None
-        self.found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cells": {}}
+        self.found: dict[str, Any] = pages.read(RESULTS) or {"cells": {}}
         self.runs.mkdir(parents=True, exist_ok=True)
         told = "import importlib.metadata; print(importlib.metadata.version('cleanlab'))"
         self.cleanlab = subprocess.check_output([self.other, "-c", told], text=True).strip()
@@ -210,15 +216,9 @@ class Bench:
         value = make()
         self.found["cells"][name] = value | {"seconds": round(time.perf_counter() - began, 1)}
         self.found["written"] = datetime.now(UTC).isoformat(timespec="seconds")
-        self.found["machine"] = {
-            "cpu": platform.machine(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "cleanlab": self.cleanlab,
-        }
-        RESULTS.write_text(json.dumps(self.found, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(page(self.found))
+        about = {"cpu": platform.machine(), "python": platform.python_version(), **pages.versions("torch", "numpy")}
+        self.found["machine"] = about | {"cleanlab": self.cleanlab}
+        pages.write(RESULTS, self.found, page(self.found))
         print(name, {k: v for k, v in value.items() if not isinstance(v, dict | list)}, flush=True)
 
     def kept(self, name: str, make: Callable[[], Array]) -> Array:
@@ -387,12 +387,12 @@ def cases(bench: Bench) -> dict[str, Callable[[int], Made]]:
             kind = "right" if column == "clean_label" else column.replace("_label", "").replace("aggre", "aggregate")
             table[f"cifar-10n, {part}, EfficientNet-Lite0 | {kind}"] = human
 
-    banking = ("banking77, MiniLM", lambda: texts(bench, "banking77-train"))
+    banking = ("banking77, MiniLM", lambda: vectors(bench, "banking77-train"))
     add(*banking, symmetric_10=even(0.1), pairs_20=pairs(0.2), boundary_10=near(0.1))
     add("banking77, character n-grams", lambda: ngrams(bench), symmetric_20=even(0.2), boundary_10=near(0.1))
 
     def garments(tail: bool) -> tuple[Array, Array]:
-        images, labels = (part[10_000:20_000] for part in idx(bench.root, "fashion-mnist", "train"))
+        images, labels = (part[10_000:20_000] for part in images_of("fashion-mnist", "train"))
         rows = bench.kept("fashion-pixels", lambda: principal(images, 64))
         if not tail:
             return rows, labels
@@ -404,10 +404,10 @@ def cases(bench: Bench) -> dict[str, Callable[[int], Made]]:
     add("fashion-mnist, long tail, pixels", lambda: garments(True), symmetric_20=even(0.2))
 
     def characters() -> tuple[Array, Array]:
-        return other_half(bench, "evaluation")[:4000], omniglot(bench.root, "evaluation")[2][:4000]
+        return other_half(bench, "evaluation")[:4000], omniglot("evaluation")[2][:4000]
 
     def alphabets() -> tuple[Array, Array]:
-        alphabet = omniglot(bench.root, "background")[1]
+        alphabet = omniglot("background")[1]
         random = np.random.default_rng(0)
         some = np.sort(np.concatenate([random.permutation(np.flatnonzero(alphabet == a))[:300] for a in range(30)]))
         return other_half(bench, "background")[some], alphabet[some]
@@ -418,7 +418,7 @@ def cases(bench: Bench) -> dict[str, Callable[[int], Made]]:
 
     def halves(p: float) -> Callable[[int], Made]:
         def make(seed: int) -> Made:
-            images, truth = (part[10_000:20_000] for part in idx(bench.root, "fashion-mnist", "train"))
+            images, truth = (part[10_000:20_000] for part in images_of("fashion-mnist", "train"))
             given = np.asarray(symmetric(truth, p, generator=seed).labels) if p else truth
             rows, folds = out_of_fold(images, given, seed, body="mlp", steps=400, batch=(10, 12))
             return rows, given, truth, folds
@@ -429,9 +429,9 @@ def cases(bench: Bench) -> dict[str, Callable[[int], Made]]:
     table["fashion-mnist, trained on these labels, two halves | symmetric 20"] = halves(0.2)
 
     def mnist(seed: int) -> Made:
-        images, labels = idx(bench.root, "mnist", "train")
-        test, given = idx(bench.root, "mnist", "t10k")
-        votes = json.loads((bench.root / "mnist" / "mnist_mturk.json").read_text())
+        images, labels = images_of("mnist", "train")
+        test, given = images_of("mnist", "t10k")
+        votes = json.loads((find_root(None) / "mnist" / "mnist_mturk.json").read_text())
         errors = np.array([one["id"] for one in votes if one["mturk"]["given"] < 3])
         network = {"body": "conv4", "steps": 1000, "batch": (10, 12), "seed": seed}
         rows = bench.kept(f"mnist-{seed}", lambda: embed(train(images, labels, **network), test))
@@ -467,38 +467,27 @@ def image_rows(bench: Bench, name: str) -> tuple[Array, Array]:
 
 
 def cifar_labels(bench: Bench, column: str) -> Array:
-    with np.load(bench.root / "cifar-n" / "cifar_n_labels.npz") as file:
+    with np.load(find_root(None) / "cifar-n" / "cifar_n_labels.npz") as file:
         return file[column].astype(np.int64)[np.load(bench.runs / "cifar10-index.npy")]
 
 
-def texts(bench: Bench, name: str) -> tuple[Array, Array]:
+def vectors(bench: Bench, name: str) -> tuple[Array, Array]:
     return np.load(bench.runs / f"{name}.npy"), np.load(bench.runs / f"{name}-labels.npy")
 
 
 @cache
 def clinc(bench: Bench) -> tuple[Array, Array, Array]:
     """Embeddings, intents, and the domains of the intents of the training texts."""
-    rows, labels = texts(bench, "clinc150-train")
-    of_domain = json.loads((bench.root / "clinc150" / "domains.json").read_text())
-    domain = {intent: k for k, intents in enumerate(of_domain.values()) for intent in intents}
-    names = sorted(domain)
-    return rows, labels, np.array([domain[names[c]] for c in labels])
+    rows, labels = vectors(bench, "clinc150-train")
+    domain_of = clinc_domains()
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(domain_of.values()))}
+    names = sorted(domain_of)
+    return rows, labels, np.array([numbers[domain_of[names[c]]] for c in labels])
 
 
 def ngrams(bench: Bench) -> tuple[Array, Array]:
-    words, _ = text_table(bench, "banking77-train")
-    return bench.kept("banking77-ngrams", lambda: ngram_vectors(words)), texts(bench, "banking77-train")[1]
-
-
-def text_table(bench: Bench, name: str) -> tuple[list[str], list[str]]:
-    """Texts and names of their classes."""
-    kind, part = name.split("-")
-    if kind == "banking77":
-        with (bench.root / "banking77" / f"{part}.csv").open(newline="", encoding="utf-8") as file:
-            rows = [(row["text"], row["category"]) for row in csv.DictReader(file)]
-    else:
-        rows = json.loads((bench.root / "clinc150" / "data_full.json").read_text(encoding="utf-8"))[part]
-    return [text for text, _ in rows], [name for _, name in rows]
+    words = [text for text, _ in texts("banking77")]
+    return bench.kept("banking77-ngrams", lambda: ngram_vectors(words)), vectors(bench, "banking77-train")[1]
 
 
 def features(bench: Bench) -> None:
@@ -506,7 +495,7 @@ def features(bench: Bench) -> None:
     for name in ("clinc150-train", "clinc150-test", "banking77-train", "banking77-test"):
         if (bench.runs / f"{name}.npy").exists():
             continue
-        words, classes = text_table(bench, name)
+        words, classes = zip(*texts(*name.split("-")), strict=True)
         given = bench.runs / "texts.json"
         given.write_text(json.dumps(words))
         target = str(bench.runs / f"{name}.npy")
@@ -516,62 +505,28 @@ def features(bench: Bench) -> None:
         if not (bench.runs / f"{name}.npy").exists():
             images, labels = load(bench)
             np.save(bench.runs / f"{name}-labels.npy", labels)
-            np.save(bench.runs / f"{name}.npy", image_features(bench, images, side))
+            np.save(bench.runs / f"{name}.npy", pooled(bench.weights, images, side))
 
 
-Pictures = Sequence[Callable[[], Image.Image]]
-
-
-def image_features(bench: Bench, images: Pictures, side: int) -> Array:
-    """Pooled features `(N, 1280)`; colours with the network's own mean and deviation of 0.5."""
-    import timm
-    from safetensors.torch import load_file
-
-    model = timm.create_model("tf_efficientnet_lite0")
-    model.load_state_dict(load_file(bench.weights))
-    model = model.eval().to(memory_format=torch.channels_last)
-    rows = []
-    for start in range(0, len(images), 64):
-        some = [image().resize((side, side), Image.Resampling.BICUBIC) for image in images[start : start + 64]]
-        batch = (torch.from_numpy(np.stack([np.asarray(one) for one in some])).permute(0, 3, 1, 2) / 255 - 0.5) / 0.5
-        with torch.inference_mode():
-            found = model.forward_features(batch.contiguous(memory_format=torch.channels_last))
-        rows.append(found.mean(dim=(2, 3)).numpy())
-    return np.concatenate(rows)
-
-
-def birds(bench: Bench) -> tuple[Pictures, Array]:
-    archive = zipfile.ZipFile(bench.root / "cub" / "CUB_200_2011_first50_128px.zip")
+def birds(_: Bench) -> tuple[Pictures, Array]:
+    archive, _names = cub_archive()
     base = next(name for name in archive.namelist() if name.endswith("images.txt"))[: -len("images.txt")]
     names = [line.split()[1] for line in archive.read(f"{base}images.txt").decode().splitlines()]
-
-    def square(name: str) -> Image.Image:
-        image = Image.open(io.BytesIO(archive.read(f"{base}images/{name}"))).convert("RGB")
-        side = min(image.size)
-        left, top = ((one - side) // 2 for one in image.size)
-        return image.crop((left, top, left + side, top + side))
-
-    return [lambda name=name: square(name) for name in names], _numbers([name.split("/")[0] for name in names])
+    labels = _numbers([name.split("/")[0] for name in names])
+    return [picture(archive, f"{base}images/{name}") for name in names], labels
 
 
-def garment_images(bench: Bench) -> tuple[Pictures, Array]:
-    images, labels = idx(bench.root, "fashion-mnist", "t10k")
-    pixels = (images[:, 0] * 255).round().astype(np.uint8)
-    return [lambda one=one: Image.fromarray(one).convert("RGB") for one in pixels], labels
+def garment_images(_: Bench) -> tuple[Pictures, Array]:
+    images, labels = idx("fashion-mnist")
+    return [lambda one=one: Image.fromarray(one).convert("RGB") for one in images], labels
 
 
 def vehicles(bench: Bench) -> tuple[Pictures, Array]:
     """The CIFAR-10 images in the order of the published set; their positions there are kept as well."""
-    archive = zipfile.ZipFile(bench.root / "cifar-n" / "cifar10_jpg_train20k_test10k.zip")
-    table = next(one for one in archive.namelist() if one.endswith("train_index.csv"))
-    rows = sorted(csv.DictReader(io.TextIOWrapper(archive.open(table))), key=lambda row: int(row["original_index"]))
+    archive = cifar_archive()
+    base, rows = cifar_rows(archive)
     np.save(bench.runs / "cifar10-index.npy", [int(row["original_index"]) for row in rows])
-    base = table[: -len("train_index.csv")]
-
-    def opened(path: str) -> Image.Image:
-        return Image.open(io.BytesIO(archive.read(base + path))).convert("RGB")
-
-    return [lambda path=row["path"]: opened(path) for row in rows], np.array([int(row["label"]) for row in rows])
+    return [picture(archive, base + row["path"]) for row in rows], np.array([int(row["label"]) for row in rows])
 
 
 def _file(key: str) -> str:
@@ -582,9 +537,9 @@ def other_half(bench: Bench, half: str) -> Array:
     """One half of Omniglot in an embedding of the other: conv4, 1,500 steps of 60 characters with 4 drawings each."""
 
     def make() -> Array:
-        images, _, characters = omniglot(bench.root, {"evaluation": "background", "background": "evaluation"}[half])
+        images, _, characters = omniglot({"evaluation": "background", "background": "evaluation"}[half])
         model = train(images, characters, body="conv4", steps=1500, batch=(60, 4), seed=0)
-        return embed(model, omniglot(bench.root, half)[0])
+        return embed(model, omniglot(half)[0])
 
     return bench.kept(f"omniglot-{half}", make)
 
@@ -601,7 +556,7 @@ def rare(bench: Bench) -> None:
             name = f"rare | characters in alphabets, {half}, 5 of 20 kept of a third | {seed}"
 
             def alphabets(half: str = half, seed: int = seed) -> dict[str, Any]:
-                _, alphabet, character = omniglot(bench.root, half)
+                _, alphabet, character = omniglot(half)
                 return judge_rare(other_half(bench, half), alphabet, character, 5, 1 / 3, seed)
 
             bench.cell(name, alphabets)
@@ -640,11 +595,11 @@ def retrain(bench: Bench) -> None:
     def intents(seed: int) -> tuple[Array, ...]:
         rows, truth, domains = clinc(bench)
         given = np.asarray(within_superclass(truth, domains, 0.2, generator=seed).labels)
-        return rows, given, truth, *texts(bench, "clinc150-test")
+        return rows, given, truth, *vectors(bench, "clinc150-test")
 
     def banking(seed: int) -> tuple[Array, ...]:
-        rows, truth = texts(bench, "banking77-train")
-        return rows, np.asarray(symmetric(truth, 0.2, generator=seed).labels), truth, *texts(bench, "banking77-test")
+        rows, truth = vectors(bench, "banking77-train")
+        return rows, np.asarray(symmetric(truth, 0.2, generator=seed).labels), truth, *vectors(bench, "banking77-test")
 
     def cifar(seed: int) -> tuple[Array, ...]:
         rows, truth = image_rows(bench, "cifar10")
@@ -702,15 +657,10 @@ def head_recall(rows: Array, labels: Array, test: Array, truth: Array, seed: int
     loss = TripletLoss(positives="random", negatives="semihard", margin=0.2)
     batches = PKBatches(_numbers(labels), num_classes=min(32, len(np.unique(labels))), samples_per_class=4, seed=seed)
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
-    for step in range(400):
-        index = batches.batch(*divmod(step, batches.steps_per_epoch))
-        given = torch.from_numpy(rows[index] / scale).float()
-        value = loss(torch.nn.functional.normalize(head(given)), torch.from_numpy(labels[index]))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
+    scaled = (rows / scale).astype(np.float32)
+    descend(lambda given: normalize(head(given)), optimizer, loss, batches, scaled, labels, 400)
     with torch.no_grad():
-        found = torch.nn.functional.normalize(head(torch.from_numpy(test / scale).float())).numpy()
+        found = normalize(head(torch.from_numpy(test / scale).float())).numpy()
     return float(recall_at_k(found, truth, (1,))[1])
 
 

@@ -7,11 +7,6 @@ never sees, says what became of the embedding.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +17,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trivet.datasets.download import find_root
+from readers import Array, cifar_archive, cub_archive, descend, encoded, idx, picture, pooled, texts
 from trivet.losses import TripletLoss
 from trivet.metrics import retrieve
 from trivet.samplers import PKBatches
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 MOST = 4000  # items of the classes that were not trained on
 CLEAR = 0.10  # of recall@1 that was lost on the other half, from which it must be told
@@ -139,12 +132,7 @@ def train(head: nn.Module, features: Array, labels: Array, *, steps: int, rate: 
     classes = np.unique(labels, return_inverse=True)[1]
     batches = PKBatches(classes, num_classes=min(16, int(classes.max()) + 1), samples_per_class=8, seed=seed)
     loss, optimizer = TripletLoss(negatives="semihard", normalize=True), torch.optim.Adam(head.parameters(), lr=rate)
-    for step in range(steps):
-        rows = batches.batch(*divmod(step, batches.steps_per_epoch))
-        value = loss(head(torch.from_numpy(features[rows])), torch.from_numpy(classes[rows]))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
+    descend(head, optimizer, loss, batches, features, classes, steps)
 
 
 def apply(head: nn.Module, features: Array) -> Array:
@@ -152,87 +140,38 @@ def apply(head: nn.Module, features: Array) -> Array:
         return np.concatenate([head(part).numpy() for part in torch.from_numpy(features).split(2048)])
 
 
-def network(weights: Path) -> nn.Module:
-    import timm
-    from safetensors.torch import load_file
-
-    net: nn.Module = timm.create_model("tf_efficientnet_lite0")
-    net.load_state_dict(load_file(weights))
-    return net.eval().to(memory_format=torch.channels_last)
-
-
-def pooled(weights: Path, images: list[Callable[[], Image.Image]], side: int) -> Array:
-    """The mean of the last features `(N, 1280)` of images scaled to `side`."""
-    net, rows = network(weights), []
-    for start in range(0, len(images), 64):
-        scaled = [image().resize((side, side), Image.Resampling.BICUBIC) for image in images[start : start + 64]]
-        pixels = torch.from_numpy(np.stack([np.asarray(one) for one in scaled])).permute(0, 3, 1, 2)
-        batch = ((pixels.float() / 255) - 0.5) / 0.5
-        with torch.inference_mode():
-            rows.append(net.forward_features(batch.contiguous(memory_format=torch.channels_last)).mean((2, 3)).numpy())
-    return np.concatenate(rows)
-
-
-def _picture(archive: zipfile.ZipFile, name: str) -> Callable[[], Image.Image]:
-    """The middle square of an image in an archive."""
-
-    def read() -> Image.Image:
-        image = Image.open(io.BytesIO(archive.read(name))).convert("RGB")
-        side = min(image.size)
-        left, top = ((length - side) // 2 for length in image.size)
-        return image.crop((left, top, left + side, top + side))
-
-    return read
-
-
 def cub(weights: Path) -> tuple[Array, Array]:
     """The first fifty classes of CUB-200-2011 at 128 pixels."""
-    archive = zipfile.ZipFile(find_root(None) / "cub" / "CUB_200_2011_first50_128px.zip")
-    names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
-    labels = np.array([Path(name).parent.name for name in names])
-    return pooled(weights, [_picture(archive, name) for name in names], 128), labels
+    archive, names = cub_archive()
+    return pooled(weights, [picture(archive, name) for name in names], 128), of_folders(names)
 
 
 def cifar10(weights: Path) -> tuple[Array, Array]:
     """20,000 training images of CIFAR-10 at 96 pixels."""
-    archive = zipfile.ZipFile(find_root(None) / "cifar-n" / "cifar10_jpg_train20k_test10k.zip")
+    archive = cifar_archive()
     names = sorted(name for name in archive.namelist() if "/train/" in name and name.endswith(".jpg"))
-    labels = np.array([Path(name).parent.name for name in names])
-    return pooled(weights, [_picture(archive, name) for name in names], 96), labels
+    return pooled(weights, [picture(archive, name) for name in names], 96), of_folders(names)
 
 
-def _idx(name: str) -> tuple[Array, Array]:
-    root = find_root(None) / name
-    with gzip.open(root / "t10k-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
-    with gzip.open(root / "t10k-labels-idx1-ubyte.gz") as file:
-        return images, np.frombuffer(file.read(), np.uint8, offset=8)
+def of_folders(names: list[str]) -> Array:
+    return np.array([Path(name).parent.name for name in names])
 
 
 def fashion_mnist(weights: Path) -> tuple[Array, Array]:
     """The test images of Fashion-MNIST at 64 pixels."""
-    images, labels = _idx("fashion-mnist")
+    images, labels = idx("fashion-mnist")
     return pooled(weights, [lambda one=one: Image.fromarray(one).convert("RGB") for one in images], 64), labels
 
 
-def encoded(encoder: Path, texts: list[str]) -> Array:
-    from sentence_transformers import SentenceTransformer
+def of_texts(data: str) -> Callable[[Path], tuple[Array, Array]]:
+    """The training texts of a data set."""
 
-    return SentenceTransformer(str(encoder), device="cpu").encode(texts, batch_size=128, convert_to_numpy=True)
+    def made(encoder: Path) -> tuple[Array, Array]:
+        rows = texts(data)
+        return encoded(encoder, [text for text, _ in rows]), np.array([intent for _, intent in rows])
 
-
-def clinc150(encoder: Path) -> tuple[Array, Array]:
-    """The training texts of CLINC150."""
-    rows = json.loads((find_root(None) / "clinc150" / "data_full.json").read_text())["train"]
-    return encoded(encoder, [text for text, _ in rows]), np.array([intent for _, intent in rows])
-
-
-def banking77(encoder: Path) -> tuple[Array, Array]:
-    """The training texts of BANKING77."""
-    with open(find_root(None) / "banking77" / "train.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return encoded(encoder, [row["text"] for row in rows]), np.array([row["category"] for row in rows])
+    return made
 
 
 IMAGES = {"cub": cub, "cifar10": cifar10, "fashion-mnist": fashion_mnist}
-TEXTS = {"clinc150": clinc150, "banking77": banking77}
+TEXTS = {data: of_texts(data) for data in ("clinc150", "banking77")}

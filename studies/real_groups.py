@@ -17,19 +17,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import nn
 
+from readers import Array, descend
 from real_fates import apply, fate_of, features_of
 from trivet.datasets.download import find_root
 from trivet.losses import TripletLoss
 from trivet.metrics import retrieve
 from trivet.samplers import PKBatches
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Positives = Literal["all", "easy"]
 
 DATA = ("clinc150", "banking77", "cub", "cifar10", "fashion-mnist")
@@ -138,9 +138,4 @@ def train(head: nn.Module, features: Array, labels: Array, positives: Positives,
     batches = PKBatches(classes, num_classes=count, samples_per_class=128 // count, seed=seed)
     loss = TripletLoss(positives=positives, negatives="semihard", normalize=True)
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
-    for step in range(400):
-        rows = batches.batch(*divmod(step, batches.steps_per_epoch))
-        value = loss(head(torch.from_numpy(features[rows])), torch.from_numpy(classes[rows]))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
+    descend(head, optimizer, loss, batches, features, classes, 400)

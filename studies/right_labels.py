@@ -35,7 +35,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from real_fates import Array, features_of
+from readers import Array
+from real_fates import features_of
 from trivet.label_noise import find_suspects, symmetric
 from trivet.metrics.points import Metric
 

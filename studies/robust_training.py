@@ -20,15 +20,9 @@ not used to choose, show how good it is.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import io
 import itertools
 import json
-import os
-import platform
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +31,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from label_noise import idx, omniglot, principal
+import pages
+from label_noise import images_of, omniglot, principal
+from readers import Array, cifar_archive, cifar_rows
+from trivet.datasets.download import find_root
 from trivet.label_noise import symmetric, topline
 from trivet.metrics import recall_at_k
 from trivet.models import ModelConfig, build
@@ -45,7 +42,6 @@ from trivet.samplers import PKBatches
 from trivet.training.config import RunConfig
 from trivet.training.label_cleaning import CleaningConfig, LabelCleaning
 
-Array = np.ndarray[Any, np.dtype[Any]]
 RESULTS = Path(__file__).parent / "results" / "robust_training.json"
 CHOOSE, REPORT = (0, 1, 2), (3, 4, 5)
 CHOSEN_ON = ("fashion-mnist", "cifar-10n")
@@ -138,30 +134,27 @@ CLEANED = tuple(
 STRATEGIES = GRID + COUNTED + TRIMMED + CLEANED
 
 
-def fashion(root: Path) -> Task:
-    images, labels = idx(root, "fashion-mnist", "train")
-    test, tested = idx(root, "fashion-mnist", "t10k")
+def fashion() -> Task:
+    images, labels = images_of("fashion-mnist", "train")
+    test, tested = images_of("fashion-mnist", "t10k")
     return Task(images[:10_000], labels[:10_000], test[:TESTED], tested[:TESTED], "mlp", (10, 6), 300)
 
 
-def characters(root: Path) -> Task:
-    images, _, truth = omniglot(root, "background")
-    test, _, tested = omniglot(root, "evaluation")
+def characters() -> Task:
+    images, _, truth = omniglot("background")
+    test, _, tested = omniglot("evaluation")
     return Task(images, truth, test[:TESTED], tested[:TESTED], "conv4", (12, 5), 500, (0.0, 0.4))
 
 
-def cifar(root: Path, features: Path) -> Task:
+def cifar(features: Path) -> Task:
     """The first 10,000 images as features, 128 axes of them; the axes are those of the training images."""
     (test,) = features.glob("cifar-*-test.npy")
     rows = np.load(test.with_name(test.name.replace("-test", "")))
     both = principal(np.concatenate([rows, np.load(test)]), 128)
     items, tested = both[: len(rows), None, None], both[len(rows) :, None, None]
-    with np.load(root / "cifar-n" / "cifar_n_labels.npz") as file:
+    with np.load(find_root(None) / "cifar-n" / "cifar_n_labels.npz") as file:
         labels = {name: file[name].astype(np.int64) for name in ("c10_clean_label", *HUMAN.values())}
-    with zipfile.ZipFile(root / "cifar-n" / "cifar10_jpg_train20k_test10k.zip") as archive:
-        table = next(one for one in archive.namelist() if one.endswith("train_index.csv"))
-        index = np.sort([int(row["original_index"]) for row in csv.DictReader(io.TextIOWrapper(archive.open(table)))])
-    index = index[:10_000]
+    index = [int(row["original_index"]) for row in cifar_rows(cifar_archive())[1]][:10_000]
     order = np.random.default_rng(0).permutation(len(tested))[:TESTED]
     return Task(
         items[:10_000],
@@ -317,8 +310,7 @@ def page(results: Table) -> str:
         "",
         "`studies/robust_training.py --runs FOLDER --sets ...`, with --report, and without --sets.",
         "",
-        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, numpy "
-        f"{np.__version__}, {platform.machine()} CPU, {os.cpu_count()} cores, one thread per run.",
+        f"{pages.environment('torch', 'numpy')}, one thread per run.",
         "",
         "Recall@1 in per cent of 2,000 clean test items among themselves, mean over seeds. p is the share of wrong "
         "labels: exact symmetric noise for Fashion-MNIST (10,000 images, mlp, 300 steps of 10 x 6) and Omniglot (964 "
@@ -468,17 +460,16 @@ def main() -> None:
     options.runs.mkdir(parents=True, exist_ok=True)
     if not options.sets:
         results = table(done(options.runs))
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(page(results))
+        pages.write(RESULTS, results, page(results))
         heat_map(results, RESULTS.with_suffix(".png"))
         return
     torch.set_num_threads(1)
-    root, (part, parts) = Path(os.environ["TRIVET_DATA"]), map(int, options.share.split("/"))
+    part, parts = map(int, options.share.split("/"))
     for name in options.sets:
         if name == "cifar-10n":
-            task = cifar(root, options.features)
+            task = cifar(options.features)
         else:
-            task = fashion(root) if name == "fashion-mnist" else characters(root)
+            task = fashion() if name == "fashion-mnist" else characters()
         planned: list[Cell] = []
         if not options.report and name in CHOSEN_ON:
             planned = cells(name, task.rates, STRATEGIES, CHOOSE)

@@ -37,10 +37,8 @@ was designed. A cause counts as another one if the case neither provokes it nor 
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +47,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from real_fates import IMAGES, TEXTS, fate_of, features_of
+from readers import Array, cub_archive, idx, write_file
+from real_fates import IMAGES, TEXTS, fate_of, features_of, of_folders
 from trivet.commands.evaluate.measure_run import run_references
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.commands.train.train_on_vectors import head_settings
 from trivet.datasets import load_file
-from trivet.datasets.download import find_root
 from trivet.datasets.folder import load_images
 from trivet.metrics import retrieve
 from trivet.reports.run_record import RunRecord
@@ -64,7 +62,6 @@ from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Settings = dict[str, Any]
 
 CUB_ITEMS = 20  # of a class that are trained on, measured, or kept out
@@ -296,24 +293,19 @@ def _trained_on(labels: Array, seed: int) -> Array:
 
 def _write_cub(seed: int, place: Path) -> None:
     """Twenty images of each of 25 classes to train on; of the 25 others twenty to measure, twenty kept out."""
-    archive = zipfile.ZipFile(find_root(None) / "cub" / "CUB_200_2011_first50_128px.zip")
-    names = np.array(sorted(name for name in archive.namelist() if name.endswith(".jpg")))
-    labels = np.array([Path(name).parent.name for name in names])
+    archive, sorted_names = cub_archive()
+    names, labels = np.array(sorted_names), of_folders(sorted_names)
     trained = _trained_on(labels, seed)
     for label in np.unique(labels):
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(labels == label))
         for number, part in enumerate(("run/train",) if trained[rows[0]] else ("run/test", "kept-out")):
             for name in names[rows[CUB_ITEMS * number :][:CUB_ITEMS]].tolist():
-                _write_file(place / part / label / Path(name).name, archive.read(name))
+                write_file(place / part / label / Path(name).name, archive.read(name))
 
 
 def _write_mnist(data: str, seed: int, place: Path) -> None:
     """Test images in random order, for neighbours in the file are of one writer; with the next seed, others."""
-    root = find_root(None) / data
-    with gzip.open(root / "t10k-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
-    with gzip.open(root / "t10k-labels-idx1-ubyte.gz") as file:
-        labels = np.frombuffer(file.read(), np.uint8, offset=8)
+    images, labels = idx(data)
     last = MNIST_ITEMS[-1]
     rows = np.random.default_rng(seed // 2).permutation(len(images))[last * (seed % 2) :][:last]
     for number, row in enumerate(rows.tolist()):
@@ -321,7 +313,7 @@ def _write_mnist(data: str, seed: int, place: Path) -> None:
         sink = io.BytesIO()
         Image.fromarray(images[row]).save(sink, "png")
         parity = "odd" if labels[row] % 2 else "even"
-        _write_file(place / part / parity / str(labels[row]) / f"{row:05}.png", sink.getvalue())
+        write_file(place / part / parity / str(labels[row]) / f"{row:05}.png", sink.getvalue())
 
 
 def _write_vectors(vectors: Array, labels: Array, seed: int, place: Path) -> None:
@@ -337,8 +329,3 @@ def _write_vectors(vectors: Array, labels: Array, seed: int, place: Path) -> Non
         columns = {"class": labels[rows[kept]].astype(str)} | ({"split": split[kept]} if name == "run" else {})
         place.mkdir(parents=True, exist_ok=True)
         np.savez(place / f"{name}.npz", embeddings=vectors[rows[kept]], **columns)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

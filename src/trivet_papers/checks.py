@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trivet.runtime.record import Record
 
-@dataclass(frozen=True)
-class Check:
+
+class Check(Record):
     """One row of `trivet simulate --check`.
 
     Attributes:
@@ -31,14 +32,11 @@ class Checker:
     paper: str
 
     def __call__(self, name: str, statement: str, expected: str, observed: str, holds: object) -> Check:
-        return Check(f"{self.paper}-{name}", statement, expected, observed, bool(holds))
+        return Check(
+            id=f"{self.paper}-{name}", statement=statement, expected=expected, observed=observed, holds=bool(holds)
+        )
 
     def below(self, name: str, statement: str, difference: float, bound: float = 1e-12, where: str = "") -> Check:
         """A difference that must be below a bound; `where` says of what, such as " at all distances"."""
-        return self(
-            name,
-            statement,
-            f"difference below {bound:g}{where}".replace("e-0", "e-"),
-            f"{difference:.1e}",
-            difference < bound,
-        )
+        expected = f"difference below {bound:g}{where}".replace("e-0", "e-")
+        return self(name, statement, expected, f"{difference:.1e}", difference < bound)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trivet.metrics.intervals import Interval, across_folds
+from pydantic import Field
+
+from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import Figure
+from trivet.reports.shared_records import Ends
+from trivet.runtime.record import Record
 from trivet.runtime.text import counted
 
 Size = Literal["here", "paper"]
 Factor = str | float
-Values = Mapping[str, Any]
+Cell = Mapping[str, Factor]  # the factors of an arm
+Settings = Mapping[str, Any]  # of a run, in sections
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 LEVEL = 0.95  # of an interval
@@ -35,8 +41,8 @@ class Arm:
         last: more measures, after the last of these steps only.
     """
 
-    factors: Mapping[str, Factor]
-    settings: Values
+    factors: Cell
+    settings: Settings
     measures: tuple[str, ...] = ("recall",)
     at: tuple[int, ...] = ()
     last: tuple[str, ...] = ()
@@ -49,12 +55,12 @@ class Arm:
 
 
 def arms(
-    base: Values,
+    base: Settings,
     *,
     measures: Sequence[str] = ("recall",),
     at: Sequence[int] = (),
     last: Sequence[str] = (),
-    **factors: Mapping[Any, Values],
+    **factors: Mapping[Any, Settings],
 ) -> tuple[Arm, ...]:
     """An arm for each combination of the values of all factors.
 
@@ -71,9 +77,7 @@ def arms(
     names = list(factors)
     combinations = []
     for values in itertools.product(*factors.values()):
-        settings: dict[str, Any] = {
-            key: dict(section) if isinstance(section, Mapping) else section for key, section in base.items()
-        }
+        settings = base
         for name, value in zip(names, values, strict=True):
             settings = merged(settings, factors[name][value])
         combinations.append(
@@ -82,7 +86,7 @@ def arms(
     return tuple(combinations)
 
 
-def merged(settings: Values, changes: Values) -> dict[str, Any]:
+def merged(settings: Settings, changes: Settings) -> Settings:
     """Settings with changes, section by section; see `arms`."""
     result = dict(settings)
     for key, section in changes.items():
@@ -168,33 +172,43 @@ class Claim:
     not_comparable: str = ""
 
 
-@dataclass(frozen=True)
-class ClaimNumber:
-    """One of the numbers of a claim: that of each seed, their mean and its 95 % interval by Student's t."""
+class ClaimNumber(Record):
+    """One of the numbers of a claim: the mean over the seeds, its 95 % interval by Student's t, that of each seed."""
 
     name: str
-    values: tuple[float, ...]
     mean: float
-    interval: Interval | None  # of two seeds at least
+    interval: Ends | None  # of two seeds at least
+    values: list[float]
+
+    @property
+    def ends(self) -> Ends:
+        assert self.interval is not None, "an interval needs two seeds"
+        return self.interval
+
+    @property
+    def lowest(self) -> float:
+        """The lower end of its interval; of seeds too few for a verdict, their mean."""
+        return self.mean if len(self.values) < LEAST else self.ends[0]
 
     def below(self, count: int) -> bool:
         """True if it lies below 0 as one of so many, of which the lowest is sought (Bonferroni)."""
         return across_folds(self.values, level=1 - (1 - LEVEL) / count)[1].high < 0
 
 
-@dataclass(frozen=True)
-class JudgedClaim:
+class JudgedClaim(Record):
     """A claim beside what was found.
 
     Attributes:
-        outcomes: its numbers, the one that decides first; none where nothing was run.
         why: what is to be said of the verdict.
+        outcomes: its numbers, the one that decides first; none where nothing was run.
     """
 
-    claim: Claim
+    sentence: str
+    says: str
+    unit: str
     verdict: Verdict
-    outcomes: tuple[ClaimNumber, ...]
-    why: str = ""
+    why: str
+    outcomes: list[ClaimNumber]
 
 
 def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedClaim:
@@ -210,46 +224,39 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     by_seed = [_value(claim, results, seed) for seed in results.seeds]
     rows = [value.numbers for value in by_seed if value.numbers]
     names = list(rows[0]) if rows else []
-    outcomes = sorted((_outcome(name, [row[name] for row in rows]) for name in names), key=_lowest)
+    outcomes = sorted((_outcome(name, [row[name] for row in rows]) for name in names), key=lambda one: one.lowest)
     undefined, failed = (sum(getattr(value, what) for value in by_seed) for what in ("undefined", "failed"))
+
+    def judged(verdict: Verdict, why: str = "") -> JudgedClaim:
+        texts = {"sentence": claim.sentence, "says": claim.says, "unit": claim.unit}
+        return JudgedClaim(**texts, verdict=verdict, why=why, outcomes=outcomes)
+
     if claim.not_comparable:
-        return JudgedClaim(claim, "not comparable", tuple(outcomes), claim.not_comparable)
+        return judged("not comparable", claim.not_comparable)
     if failed or undefined:
         message = "a run of {} ended without a result" if failed else "its number is undefined for {}"
-        why = message.format(f"{failed or undefined} of {counted(len(by_seed), 'seed')}")
-        return JudgedClaim(claim, "cannot tell", tuple(outcomes), why)
+        return judged("cannot tell", message.format(f"{failed or undefined} of {counted(len(by_seed), 'seed')}"))
     if not outcomes:
-        return JudgedClaim(claim, "not run", ())
+        return judged("not run")
     if len(rows) < LEAST:
-        return JudgedClaim(
-            claim, "cannot tell", tuple(outcomes), f"{len(rows)} of the {LEAST} seeds that it needs at least"
-        )
+        return judged("cannot tell", f"{len(rows)} of the {LEAST} seeds that it needs at least")
     few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
-    if _ends(outcomes[0]).low > 0:
-        return JudgedClaim(claim, "holds", tuple(outcomes), few)
+    if outcomes[0].ends[0] > 0:
+        return judged("holds", few)
     if any(outcome.below(len(outcomes)) for outcome in outcomes):
-        return JudgedClaim(
-            claim, "does not hold", tuple(sorted(outcomes, key=lambda outcome: _ends(outcome).high)), few
-        )
+        outcomes.sort(key=lambda outcome: outcome.ends[1])
+        return judged("does not hold", few)
     chance = f"it lies below 0, which one of {len(outcomes)} may by chance"
-    why = "it includes 0" if _ends(outcomes[0]).high >= 0 else chance
-    return JudgedClaim(claim, "cannot tell", tuple(outcomes), "; ".join(filter(None, (why, few))))
-
-
-def _lowest(outcome: ClaimNumber) -> float:
-    """The lower end of its interval; of seeds too few for a verdict, their mean."""
-    return outcome.mean if len(outcome.values) < LEAST else _ends(outcome).low
-
-
-def _ends(outcome: ClaimNumber) -> Interval:
-    assert outcome.interval is not None, "an interval needs two seeds"
-    return outcome.interval
+    why = "it includes 0" if outcomes[0].ends[1] >= 0 else chance
+    return judged("cannot tell", "; ".join(filter(None, (why, few))))
 
 
 def _outcome(name: str, values: Sequence[float]) -> ClaimNumber:
-    rounded = tuple(round(value, DIGITS) for value in values)
-    mean, interval = across_folds(rounded, level=LEVEL) if len(rounded) > 1 else (rounded[0], None)
-    return ClaimNumber(name, rounded, mean, interval)
+    rounded = [round(value, DIGITS) for value in values]
+    if len(rounded) == 1:
+        return ClaimNumber(name=name, mean=rounded[0], interval=None, values=rounded)
+    mean, ends = across_folds(rounded, level=LEVEL)
+    return ClaimNumber(name=name, mean=mean, interval=[ends.low, ends.high], values=rounded)
 
 
 @dataclass(frozen=True)
@@ -300,7 +307,7 @@ class ResultTable:
     """
 
     title: str
-    rows: tuple[tuple[str, Mapping[str, Factor]], ...]
+    rows: tuple[tuple[str, Cell], ...]
     columns: tuple[ResultColumn, ...]
     printed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -310,6 +317,22 @@ class Drawing:
     """A figure of ours, made of the results, in the layout of the paper's."""
 
     draw: Callable[[Results], Figure] = field(repr=False)
+
+
+class DrawnRecord(Record):
+    """A figure: what it shows, how to read it, and for the page its picture."""
+
+    name: str
+    title: str
+    source: str
+    reading: str
+    picture: str = Field("", exclude=True)  # a data URI
+
+    @classmethod
+    def of(cls, figure: Figure, picture: bytes) -> DrawnRecord:
+        """Of a figure and its picture as png."""
+        texts = {"name": figure.name, "title": figure.title, "source": figure.source, "reading": figure.reading}
+        return cls(**texts, picture=f"data:image/png;base64,{b64encode(picture).decode()}")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, raw_inputs
 from trivet.training.loop import NotFiniteError
 
+Measured = dict[str, float | int | str | list[Any] | None]
+"""Measure -> value, of a run at a step: a number, or rows of numbers for a picture."""
 TRAIN = "train"
 MOST = 6000  # training items that are measured
 SPREAD, STATISTICS = 1000, 2000  # held-out items whose distances are measured; that batch norm is calibrated with
@@ -54,54 +57,35 @@ class MeasuredModel:
         return self._known[split]
 
 
-def recall(subject: MeasuredModel) -> dict[str, Any]:
-    """Recall at each K of the settings, of all evaluation splits at all levels."""
-    return _evaluated(subject, list(subject.splits.evaluation), _recalls(subject))
+def evaluated(subject: MeasuredModel, *, measures: Sequence[str] = (), only: str = "") -> Measured:
+    """Measures of the evaluation splits at all levels, or of one split; none are recall at each K of the settings."""
+    values: Measured = {}
+    for split in [only] if only else subject.splits.evaluation:
+        values |= _measures(subject, split, subject.embeddings(split), measures)
+    return values
 
 
-def ranking(subject: MeasuredModel) -> dict[str, Any]:
-    """R-precision and MAP@R; they take several times as long as recall."""
-    return _evaluated(subject, list(subject.splits.evaluation), ("r-precision", "map@r"))
-
-
-def validation(subject: MeasuredModel) -> dict[str, Any]:
-    """Recall@1 and MAP@R of held-out classes among the training classes, and of nothing else."""
-    return _evaluated(subject, ["validation"], ("recall@1", "map@r"))
-
-
-def clusters(subject: MeasuredModel) -> dict[str, Any]:
-    """NMI with as many clusters as classes, its mean arithmetic, and geometric."""
-    return _evaluated(subject, list(subject.splits.evaluation), ("nmi", "nmi-geometric"))
-
-
-def clusters_plus(subject: MeasuredModel) -> dict[str, Any]:
-    """NMI+, with as many clusters per class as the settings say."""
-    return _evaluated(subject, list(subject.splits.evaluation), ("nmi+",))
-
-
-def inputs_recall(subject: MeasuredModel) -> dict[str, Any]:
+def inputs_recall(subject: MeasuredModel) -> Measured:
     """Recall of the inputs as they are, under the names of `recall`: for a row of a table beside those of networks."""
-    values: dict[str, Any] = {}
+    values: Measured = {}
     for split, items in subject.splits.evaluation.items():
-        values |= _measures(split, items, raw_inputs(items.inputs), subject.config, _recalls(subject))
+        values |= _measures(subject, split, raw_inputs(items.inputs))
     return values
 
 
-def backbone_recall(subject: MeasuredModel) -> dict[str, Any]:
+def backbone_recall(subject: MeasuredModel) -> Measured:
     """Recall of the features of the backbone, where the network has one."""
-    values: dict[str, Any] = {}
-    backbone = subject.model.backbone
-    if backbone is None:
-        return values
-    for split, items in subject.splits.evaluation.items():
-        features = embed(backbone, items.inputs)
-        values |= _measures(split, items, features, subject.config, _recalls(subject), prefix="zero-shot ")
+    values: Measured = {}
+    if subject.model.backbone is not None:
+        for split, items in subject.splits.evaluation.items():
+            features = _measures(subject, split, embed(subject.model.backbone, items.inputs))
+            values |= {f"zero-shot {name}": value for name, value in features.items()}
     return values
 
 
-def collapse(subject: MeasuredModel) -> dict[str, Any]:
+def collapse(subject: MeasuredModel) -> Measured:
     """The fine/coarse index of training and held-out items: near 0 where fine classes fall together."""
-    values = {}
+    values: Measured = {}
     for split in (TRAIN, *subject.splits.evaluation):
         index = collapse_index(subject.embeddings(split), subject.items(split))
         if index is not None:
@@ -109,23 +93,22 @@ def collapse(subject: MeasuredModel) -> dict[str, Any]:
     return values
 
 
-def training_set(subject: MeasuredModel) -> dict[str, Any]:
+def training_set(subject: MeasuredModel) -> Measured:
     """Recall and NMI of all training items, however many."""
     items = subject.splits.train
-    requested = (*_recalls(subject), "nmi")
-    return _measures(TRAIN, items, embed(subject.model, items.inputs), subject.config, requested)
+    return _measures(subject, TRAIN, embed(subject.model, items.inputs), (*_recalls(subject), "nmi"), items)
 
 
-def sub_clusters(subject: MeasuredModel) -> dict[str, Any]:
+def sub_clusters(subject: MeasuredModel) -> Measured:
     """Spread and modes of the classes trained on, and a map of some."""
     from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes  # here: it is of one paper
 
     points, labels = subject.embeddings(TRAIN), subject.items(TRAIN).labels[subject.splits.level]
-    values: dict[str, Any] = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
+    values: Measured = {f"{TRAIN}/{name}": value for name, value in shape_of_classes(points, labels).items()}
     return values | {f"{TRAIN}/map": class_map(points, labels)}
 
 
-def holdout_map(subject: MeasuredModel) -> dict[str, Any]:
+def holdout_map(subject: MeasuredModel) -> Measured:
     """A map of held-out items, by their finest classes."""
     from trivet_papers.levi2021.sub_clusters import class_map  # here: it is of one paper
 
@@ -133,7 +116,7 @@ def holdout_map(subject: MeasuredModel) -> dict[str, Any]:
     return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
 
 
-def spread(subject: MeasuredModel) -> dict[str, Any]:
+def spread(subject: MeasuredModel) -> Measured:
     """Distances among held-out items: their mean, median and largest, the effective rank, and recall@1 among these.
 
     The statistics of batch norm that an untrained network lacks are first taken from training items.
@@ -158,7 +141,7 @@ def spread(subject: MeasuredModel) -> dict[str, Any]:
     }
 
 
-def first_batch(subject: MeasuredModel) -> dict[str, Any]:
+def first_batch(subject: MeasuredModel) -> Measured:
     """Hardest triplet of each anchor of the first batch and its diameter, before a step, in plain distances."""
     from trivet_papers.xu2024.training import batch_hard_hinges  # here: it is of one paper
 
@@ -194,22 +177,20 @@ def _recalls(subject: MeasuredModel) -> tuple[str, ...]:
     return tuple(f"recall@{k}" for k in subject.config.evaluation.k)
 
 
-def _evaluated(subject: MeasuredModel, splits: list[str], measures: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for split in splits:
-        values |= _measures(split, subject.items(split), subject.embeddings(split), subject.config, measures)
-    return values
-
-
 def _measures(
-    split: str, items: Dataset, embeddings: np.ndarray, config: RunConfig, measures: tuple[str, ...], prefix: str = ""
-) -> dict[str, Any]:
-    """ "SPLIT/LEVEL/MEASURE" -> value."""
+    subject: MeasuredModel,
+    split: str,
+    embeddings: np.ndarray,
+    measures: Sequence[str] = (),
+    items: Dataset | None = None,
+) -> Measured:
+    """ "SPLIT/LEVEL/MEASURE" -> value; without names recall at each K of the settings."""
+    measures, options = measures or _recalls(subject), subject.config.evaluation
     by_level = evaluate(
-        **items.evaluation_arguments(embeddings),
+        **(items or subject.items(split)).evaluation_arguments(embeddings),
         measures=measures,
-        nmi_plus_multiple=config.evaluation.nmi_plus,
-        distance=config.evaluation.distance,
+        nmi_plus_multiple=options.nmi_plus,
+        distance=options.distance,
     )
     rows = {level: result.as_json() for level, result in by_level.items()}
-    return {f"{prefix}{split}/{level}/{name}": row[name] for level, row in rows.items() for name in measures}
+    return {f"{split}/{level}/{name}": row[name] for level, row in rows.items() for name in measures}

@@ -33,24 +33,16 @@ from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.loop import NotFiniteError, fit
 from trivet.training.run_folder import CONFIG, RunFolder, trained_model
-from trivet_papers.experiment import Arm, Experiment, Results, Size
-from trivet_papers.measured import MeasuredModel
+from trivet_papers.experiment import Arm, Experiment, Results, Settings, Size
+from trivet_papers.measured import Measured, MeasuredModel
 from trivet_papers.measures import MEASURES
+from trivet_papers.run_record import Hardware, Progress, RunLine
 
 MODELS = "{models}"  # in settings: the folder of pretrained weights
 SEED = "{seed}"  # in settings: the seed of the run, for what has a seed of its own, such as label noise
 WORK = ".runs"  # in the folder of the results: runs that are under way
 PROBE, WARM_UP = 5, 2  # steps by which a run's time is told, after so many
 POLL = 1.0  # seconds between looks at what other workers do
-LINE: dict[str, Any] = {
-    "key": str,
-    "values": dict,
-    "failed": str,
-    "seconds": (int, float),
-    "date": str,
-    "versions": dict,
-}
-
 Report = Callable[[str], None]
 
 
@@ -67,7 +59,7 @@ class ArmRun:
     changes: tuple[str, ...] = ()
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return overridden({"seed": self.seed, **_seeded(self.arm.settings, self.seed)}, self.changes)
 
     @property
@@ -130,7 +122,7 @@ class ResultFile:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def rows(self) -> dict[str, dict[str, Any]]:
+    def rows(self) -> dict[str, RunLine]:
         """Key -> what the run has measured.
 
         Raises:
@@ -139,21 +131,21 @@ class ResultFile:
         if not self.file.is_file():
             return {}
         rows = {}
-        for number, line in enumerate(self.file.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, text in enumerate(self.file.read_text(encoding="utf-8").splitlines(), start=1):
             try:
-                row = json.loads(line)
+                line = RunLine.read(json.loads(text))
             except json.JSONDecodeError:
                 continue
-            if not isinstance(row, dict) or not all(isinstance(row.get(name), kind) for name, kind in LINE.items()):
+            except ValueError as error:
                 raise ValueError(
-                    f"each line of {self.file} must be a run of trivet reproduce: line {number} is none; remove it, or "
-                    "choose another folder with --output."
-                )
-            rows[row["key"]] = row
+                    f"each line of {self.file} must be a run of trivet reproduce: line {number} is none, as {error}; "
+                    "remove it, or choose another folder with --output."
+                ) from None
+            rows[line.key] = line
         return rows
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    def add(self, row: RunLine) -> None:
+        line = json.dumps(row.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
         self.file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         try:
@@ -190,19 +182,19 @@ def planned(experiment: Experiment, size: Size, seeds: int | None, changes: Sequ
 
 def results(
     experiment: Experiment, size: Size, folder: Path, seeds: int | None = None, changes: Sequence[str] = ()
-) -> tuple[Results, list[dict[str, Any]]]:
+) -> tuple[Results, list[RunLine]]:
     """The measured values of the runs of an experiment, and their lines in the file."""
     recipe, known = experiment.recipe(size), store_of(folder, experiment, size).rows()
-    rows: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
+    rows: dict[int, dict[int, dict[int, Mapping[str, Any]]]] = {}
     lines, failed = [], set()
     for run in planned(experiment, size, seeds, changes):
         row = known.get(run.key)
         if row is None:
             continue
         lines.append(row)
-        if row["failed"]:
+        if row.failed:
             failed.add((recipe.arms.index(run.arm), run.seed))
-        measured = {int(step): values for step, values in row["values"].items()}
+        measured: dict[int, Mapping[str, Any]] = {int(step): values for step, values in row.values.items()}
         if measured and run.arm.steps != run.steps:  # the user has made it shorter: its last is the last
             placed = {step: measured.get(run.step_of(step)) for step in run.arm.steps}
             measured = {step: values for step, values in placed.items() if values is not None}
@@ -292,87 +284,74 @@ class Runner:
             if run.key in store.rows():
                 return True
             began = time.monotonic()
-            row = self._measure(run, folder)
-            row["experiment"] = experiment.key
+            row = self._measure(run, folder, experiment.key)
             store.add(row)
             shutil.rmtree(folder, ignore_errors=True)
         factors = ", ".join(f"{name} {value}" for name, value in run.arm.factors.items())
-        failed = f"; it ended without a result: {row['failed']}" if row["failed"] else ""
+        failed = f"; it ended without a result: {row.failed}" if row.failed else ""
         self._report(f"{experiment.key}: {factors}, seed {run.seed}, {time.monotonic() - began:.0f} s{failed}")
         return True
 
-    def _measure(self, run: ArmRun, work_folder: Path) -> dict[str, Any]:
+    def _measure(self, run: ArmRun, work_folder: Path, experiment: str) -> RunLine:
         """The line of a run: trained from stage to stage, and measured after each."""
         stages, folder = work_folder / "stages.json", work_folder / "run"
         work_folder.mkdir(parents=True, exist_ok=True)
-        progress: dict[str, Any] = json.loads(stages.read_text()) if stages.is_file() else {}
-        values, events = progress.get("values", {}), progress.get("events", [])
-        seconds, busy = progress.get("seconds", 0.0), progress.get("cpu_seconds", 0.0)
-        failed = progress.get("failed", "")
+        done = Progress.read(json.loads(stages.read_text()) if stages.is_file() else {})
+        done.cpu_seconds = done.cpu_seconds or 0.0
         for step in run.steps:
-            if str(step) in values or failed:
+            if str(step) in done.values or done.failed:
                 continue
-            config = run.config(self._models, step)
-            splits = self._splits(config)
             began, used = time.monotonic(), time.process_time()
-            if step == 0:
-                model = Components(config, splits).state.learner.model.eval()
-            else:
-                try:
-                    with _quiet():
-                        record = self._train(config, folder, splits)
-                except NotFiniteError as error:
-                    failed = str(error)
-                    break
-                if record.status == "interrupted":
-                    raise KeyboardInterrupt
-                events = [[event.step, event.kind] for event in record.monitor.events]
-                model = trained_model(RunFolder(folder))
             try:
-                with work(f"measuring {run.key}"):
-                    subject = MeasuredModel(model, config, splits, step)
-                    wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
-                    measured = {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
-            except NotFiniteError as error:  # weights that the last step has spoiled
-                failed = str(error)
+                measured = self._stage(run, step, folder, done)
+            except NotFiniteError as error:  # also of weights that the last step has spoiled
+                done.failed = str(error)
                 break
-            values[str(step)] = {
+            done.values[str(step)] = {
                 name: None if isinstance(value, float) and not math.isfinite(value) else value
                 for name, value in measured.items()
             }
-            seconds += time.monotonic() - began
-            busy += time.process_time() - used
-            write_json(
-                stages,
-                {"values": values, "seconds": seconds, "cpu_seconds": busy, "events": events, "failed": failed},
-            )
-        return {
-            "key": run.key,
-            "factors": dict(run.arm.factors),
-            "seed": run.seed,
-            "settings": {key: section for key, section in run.settings.items() if key != "seed"},
-            "changes": list(run.changes),
-            "values": values,
-            "events": events,
-            "failed": failed,
-            "seconds": round(seconds, 2),
-            "cpu_seconds": round(busy, 2),
-            "date": datetime.date.today().isoformat(),
-            "versions": {name: metadata.version(name) for name in ("trivet", "torch", "numpy")},
-            "hardware": {
-                "device": "GPU" if torch.cuda.is_available() else "CPU",
-                "cores": os.cpu_count(),
-                "threads": torch.get_num_threads(),
-            },
-        }
+            done.seconds += time.monotonic() - began
+            done.cpu_seconds += time.process_time() - used
+            write_json(stages, done.as_json())
+        return RunLine(
+            **vars(done) | {"seconds": round(done.seconds, 2), "cpu_seconds": round(done.cpu_seconds, 2)},
+            key=run.key,
+            factors=dict(run.arm.factors),
+            seed=run.seed,
+            settings={key: section for key, section in run.settings.items() if key != "seed"},
+            changes=list(run.changes),
+            date=datetime.date.today().isoformat(),
+            versions={name: metadata.version(name) for name in ("trivet", "torch", "numpy")},
+            hardware=Hardware(
+                device="GPU" if torch.cuda.is_available() else "CPU",
+                cores=os.cpu_count(),
+                threads=torch.get_num_threads(),
+            ),
+            experiment=experiment,
+        )
+
+    def _stage(self, run: ArmRun, step: int, folder: Path, done: Progress) -> Measured:
+        """What is measured at a step, after training up to it."""
+        config = run.config(self._models, step)
+        splits = self._splits(config)
+        if step == 0:
+            model = Components(config, splits).state.learner.model.eval()
+        else:
+            with _quiet():
+                record = self._train(config, folder, splits)
+            if record.status == "interrupted":
+                raise KeyboardInterrupt
+            done.events = [[event.step, event.kind] for event in record.monitor.events]
+            model = trained_model(RunFolder(folder))
+        with work(f"measuring {run.key}"):
+            subject = MeasuredModel(model, config, splits, step)
+            wanted = (*run.arm.measures, *(run.arm.last if step == run.steps[-1] else ()))
+            return {name: value for measure in wanted for name, value in MEASURES[measure](subject).items()}
 
     def _train(self, config: RunConfig, folder: Path, splits: Splits) -> RunRecord:
         """Begin a run, go on with it, or make it longer; it is not evaluated."""
-        options: dict[str, Any] = {
-            "data_root": self._root,
-            "splits": splits,
-            "watch": lambda measurements, events: None,
-        }
+        options: Settings = {"data_root": self._root, "splits": splits, "watch": lambda measurements, events: None}
         if not (folder / CONFIG).is_file():
             return train(config, folder, force=True, **options)
         run = RunFolder(folder)

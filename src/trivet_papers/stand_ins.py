@@ -18,31 +18,32 @@ from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import in_memory
 from trivet.models import in_unit_range
+from trivet_papers.experiment import Settings
 
-AT_THE_END: dict[str, Any] = {"every": 1_000_000, "sample": 100, "k": [1, 2, 4, 8], "distance": "cosine"}
+AT_THE_END: Settings = {"every": 1_000_000, "sample": 100, "k": [1, 2, 4, 8], "distance": "cosine"}
 
-OMNIGLOT: dict[str, Any] = {
+OMNIGLOT: Settings = {
     "data": {"name": "omniglot", "image_size": 28, "level": "character"},
     "model": {"name": "conv4", "embedding_dim": 128},
     "evaluation": AT_THE_END,
 }
-MNIST: dict[str, Any] = {
+MNIST: Settings = {
     "data": {"name": "mnist", "image_size": 14, "level": "digit"},
     "model": {"name": "conv4", "embedding_dim": 64},
     "evaluation": AT_THE_END,
 }
-FASHION: dict[str, Any] = {
+FASHION: Settings = {
     "data": {"name": "fashion-mnist", "image_size": 28},
     "model": {"name": "conv4", "embedding_dim": 64},
     "evaluation": AT_THE_END,
 }
-CIFAR: dict[str, Any] = {
+CIFAR: Settings = {
     "data": {"name": "cifar10"},
     "model": {"name": "conv4", "embedding_dim": 64, "width": 48},
     "evaluation": AT_THE_END,
 }
 # The last of seven stages and the last convolution of EfficientNet-Lite0 on photographs of birds.
-CUB: dict[str, Any] = {
+CUB: Settings = {
     "data": {
         "name": "python:trivet_papers.stand_ins:last_stage_maps",
         "weights": "{models}/tf_efficientnet_lite0.safetensors",
@@ -56,7 +57,7 @@ CUB: dict[str, Any] = {
     "evaluation": AT_THE_END,
 }
 # Sentences as a sentence encoder gives them, and a residual head on them; see studies/encoded_texts.py.
-CLINC: dict[str, Any] = {
+CLINC: Settings = {
     "data": {
         "name": "vectors",
         "path": "{models}/clinc150_minilm.npz",
@@ -66,7 +67,7 @@ CLINC: dict[str, Any] = {
     "model": {"name": "residual", "embedding_dim": 384},
     "evaluation": AT_THE_END,
 }
-BANKING: dict[str, Any] = {
+BANKING: Settings = {
     "data": {"name": "vectors", "path": "{models}/banking77_minilm.npz", "levels": ["intent"]},
     "model": {"name": "residual", "embedding_dim": 384},
     "evaluation": AT_THE_END,

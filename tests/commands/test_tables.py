@@ -90,7 +90,8 @@ def test_folds(width: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_checks(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    print_checks("risk", [Check("P1", "a statement " * 12, "at least 0.123456789", "0.987654321 " * 9, True)])
+    texts = {"statement": "a statement " * 12, "expected": "at least 0.123456789", "observed": "0.987654321 " * 9}
+    print_checks("risk", [Check(id="P1", **texts, holds=True)])
     assert numbers(shown(width, capsys)).count("0.987654321") == 9
 
 

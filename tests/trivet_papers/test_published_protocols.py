@@ -1,7 +1,8 @@
-"""Every arm of every experiment in its published size, on miniatures in the published layouts."""
+"""Experiments in their published size, on miniatures in the published layouts: a run of each kind; nightly all."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import numpy as np
 import pytest
 from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, mnist, omniglot, sop
 
-from trivet_papers.catalogue import experiments
-from trivet_papers.experiment import ResultTable
+from trivet_papers.catalogue import PAPERS, experiments
+from trivet_papers.experiment import Experiment, ResultTable
 from trivet_papers.measures import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 TINY = ("training.accelerator=cpu", "model.embedding_dim=4", "model.pretrained=false")
 BATCH = ("batch.num_classes=2", "batch.samples_per_class=3")
@@ -55,17 +56,42 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("key", [one.key for one in experiments("all")])
-def test_it_runs_to_its_end(key: str, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
-    (one,) = experiments(key)
-    changes = CHANGES.get(key, CHANGES[key.partition("-")[0]])
+def run_all(one: Experiment, published: Path, folder: Path) -> None:
+    changes = CHANGES.get(one.key, CHANGES[one.key.partition("-")[0]])
     told: list[str] = []
-    Runner(tmp_path, data_root=published, models=None, report=told.append).run_all([one], "paper", 1, changes)
-    found, lines = results(one, "paper", tmp_path, 1, changes)
+    Runner(folder, data_root=published, models=None, report=told.append).run_all([one], "paper", 1, changes)
+    found, lines = results(one, "paper", folder, 1, changes)
     assert len(told) == len({run.key for run in planned(one, "paper", 1, changes)})
     assert len(lines) == len(one.paper.arms)
-    assert [line["failed"] for line in lines if line["failed"]] == []
+    assert [line.failed for line in lines if line.failed] == []
+    arms = {frozenset(arm.factors.items()) for arm in one.paper.arms}
     for part in one.paper.shows:
         for _, factors in part.rows if isinstance(part, ResultTable) else ():
-            assert any(found.numbers(column.measure, column.at, **factors) for column in part.columns)
+            if frozenset(factors.items()) in arms:
+                assert any(found.numbers(column.measure, column.at, **factors) for column in part.columns)
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("key", [one.key for one in experiments("all")])
+def test_it_runs_to_its_end(key: str, published: Path, tmp_path: Path, few_steps: None) -> None:
+    run_all(*experiments(key), published, tmp_path)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_run_of_each_kind_runs_to_its_end(paper: str, published: Path, tmp_path: Path, few_steps: None) -> None:
+    kinds: set[object] = set()
+    for one in experiments(paper):
+        few = []
+        for arm in one.paper.arms:
+            data = arm.settings["data"]
+            kind = (arm.measures, arm.last, arm.steps[-1] == 0, data["name"], data.get("level"), *data.get("noise", ()))
+            if kind not in kinds:
+                kinds.add(kind)
+                few.append(arm)
+        if few:
+            run_all(replace(one, paper=replace(one.paper, arms=tuple(few))), published, tmp_path / one.key)

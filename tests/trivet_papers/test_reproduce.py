@@ -15,11 +15,12 @@ from trivet.reports.figure import Figure
 from trivet_papers import catalogue
 from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, Results, ResultTable, arms
 from trivet_papers.reproduce import run as reproduce
+from trivet_papers.run_record import Hardware
 from trivet_papers.runs import Runner, planned, store_of
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
-HARDWARE = {"device": "cpu", "threads": 1, "cores": 2}
+HARDWARE = Hardware(device="cpu", threads=1, cores=2)
 
 
 def drawn(results: Results) -> Figure:
@@ -128,7 +129,7 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for one in made.values():
         for each in planned(one, "here", None):
             values = {str(each.steps[-1]): {RECALL: 0.8 + 0.01 * each.seed}}
-            store_of(tmp_path, one, "here").add({**line(each.key), "values": values, "hardware": HARDWARE})
+            store_of(tmp_path, one, "here").add(line(each.key, values=values, hardware=HARDWARE))
     return tmp_path
 
 

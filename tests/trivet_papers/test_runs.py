@@ -16,6 +16,7 @@ from trivet_papers import runs
 from trivet_papers.experiment import Arm, Experiment, Recipe, arms
 from trivet_papers.measured import MeasuredModel
 from trivet_papers.measures import MEASURES
+from trivet_papers.run_record import RunLine
 from trivet_papers.runs import ArmRun, ResultFile, Runner, planned, results, store_of
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
@@ -31,9 +32,9 @@ BASE: dict[str, Any] = {
 RECALL = "unseen/digit/recall@1"
 
 
-def line(key: str) -> dict[str, Any]:
+def line(key: str, **more: Any) -> RunLine:
     """That of a run of which nothing was measured."""
-    return {"key": key, "values": {}, "failed": "", "seconds": 0, "date": "2020-01-01", "versions": {}}
+    return RunLine(key=key, date="2020-01-01", versions={}, **more)
 
 
 def experiment(*made: Arm, seeds: int = 1) -> Experiment:
@@ -73,6 +74,13 @@ def test_a_run_is_measured_where_it_says_and_goes_on_between(tmp_path: Path) -> 
     untrained, half, last = (found.get(0, RECALL, step) for step in (0, 2, 4))
     assert last == other.get(0, RECALL)
     assert len({untrained, half, last}) == 3
+
+
+def test_some_measures_are_taken_at_the_end_only(tmp_path: Path) -> None:
+    one = experiment(*arms(BASE, at=(2, 4), last=("clusters",)))
+    runner(tmp_path).run_all([one], "here", None, ())
+    (kept,) = results(one, "here", tmp_path)[1]
+    assert {step: "unseen/digit/nmi" in values for step, values in kept.values.items()} == {"2": False, "4": True}
 
 
 def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +129,8 @@ def test_a_run_that_ends_without_numbers_is_kept_as_that(tmp_path: Path, monkeyp
     one, said = experiment(*arms(BASE)), list[str]()
     runner(tmp_path, said).run_all([one], "here", None, ())
     _, (line,) = results(one, "here", tmp_path)
-    assert line["failed"]
-    assert line["values"] == {}
+    assert line.failed
+    assert line.values == {}
     assert "ended without a result: rows 0, 1 hold NaN" in said[0]
 
 
@@ -144,8 +152,8 @@ def test_shorter_runs_measure_at_their_end(tmp_path: Path) -> None:
     changes = ["training.steps=2"]
     runner(tmp_path).run_all([one], "here", None, changes)
     found, lines = results(one, "here", tmp_path, None, changes)
-    assert list(lines[0]["values"]) == ["0", "2"]
-    assert found.get(0, RECALL) == lines[0]["values"]["2"][RECALL]
+    assert list(lines[0].values) == ["0", "2"]
+    assert found.get(0, RECALL) == lines[0].values["2"][RECALL]
     assert results(one, "here", tmp_path)[1] == []  # they are not those of the recipe
 
 
@@ -240,7 +248,7 @@ def test_runs_of_the_same_data_follow_each_other(tmp_path: Path, monkeypatch: py
     assert len(read) == 2
     told.run_all([one], "here", None, ())
     assert len(read) == 2 + 4
-    assert [row["seed"] for row in store_of(tmp_path, one, "here").rows().values()] == [0] * 4 + [1] * 4
+    assert [row.seed for row in store_of(tmp_path, one, "here").rows().values()] == [0] * 4 + [1] * 4
 
 
 def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
@@ -253,7 +261,7 @@ def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
     one = experiment(*arms(BASE))
     runner(tmp_path).run_all([one], "here", None, ())
     found, (kept,) = results(one, "here", tmp_path)
-    assert kept["failed"] == "row 3 holds NaN"
+    assert kept.failed == "row 3 holds NaN"
     assert found.ended_early(0)
 
 

@@ -11,22 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from trivet.reports.figure import BLUE, GREEN, ORANGE, Figure, columns, in_percent, panels
-from trivet_papers.experiment import Drawing, Factor, Results
+from trivet_papers.experiment import Cell, Drawing, Results
+from trivet_papers.lines import SOFT, Dashes, Row, handle
 
 METHODS = {"random": "triplet, random", "fixed": "triplet, fixed", "marginal": "marginal"}
 COLOURS = {"random": BLUE, "fixed": ORANGE, "marginal": GREEN}
-SOFT = "#7d8794"
 NAMES = {"recall": "recall@1", "nmi": "NMI"}
 READING = (
     "Lines are means over seeds, dots single seeds. Solid: trained with labels of which a share p is wrong. Dashed: "
     "the topline, a share 1 - p of the items with clean labels. Dotted: the network before training. Last panel: the "
     "first over the second, for all methods. Test labels are clean."
 )
-Row = dict[str, Any]
-Cell = Mapping[str, Factor]
 
 
-def _cell(data: str, method: str, kind: str, p: float) -> Cell:
+def cell(data: str, method: str, kind: str = "noise", p: float = 0.0) -> Cell:
+    """The factors of a run; without noise there is no topline of its own."""
     return {"data": data, "method": method, "labels": "noise" if p == 0 else kind, "p": p}
 
 
@@ -84,7 +83,7 @@ def clustering_figure(sources: Sequence[tuple[str, str]], rates: Sequence[float]
             panel.set_xlabel("noise rate p")
             panel.grid(visible=True, axis="y")
         axes[0, 0].set_ylabel("NMI, noise / topline")
-        handles = [Line2D([], [], color=COLOURS[method], label=name) for method, name in METHODS.items()]
+        handles = [handle(name, COLOURS[method]) for method, name in METHODS.items()]
         picture.legend(handles=handles, loc="outside upper center", ncols=3)
         names = ("data", "method", "p", "seed", "noise", "topline", "ratio")
         return Figure(
@@ -109,14 +108,14 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
         for panel, (method, name) in zip(axes[0], METHODS.items(), strict=True):
             method_rows: list[Row] = []
             for kind, p in (("clean", 0.0), *human.items()):
-                factors = _cell(data, method, "noise", p) if kind == "clean" else _of_people(data, method, kind, p)
+                factors = cell(data, method, "noise" if kind == "clean" else kind, p)
                 drawn = p == max(human.values())
                 for seed in results.seeds:
                     of = results.of(seed)
                     row: Row = {"data": data, "method": method, "labels": kind, "p": p, "seed": seed}
                     row["noise"] = of(measure, **factors)
-                    row["topline"] = of(measure, **_cell(data, method, "topline", p))
-                    row["drawn"] = of(measure, **_cell(data, method, "noise", p)) if drawn else math.nan
+                    row["topline"] = of(measure, **cell(data, method, "topline", p))
+                    row["drawn"] = of(measure, **cell(data, method, "noise", p)) if drawn else math.nan
                     method_rows.append(row)
             rows += method_rows
             colour = COLOURS[method]
@@ -132,7 +131,7 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
             panel.grid(visible=True, axis="y")
             in_percent(panel.yaxis)
         axes[0, 0].set_ylabel("recall@1 (%)")
-        _legend(picture, Line2D([], [], color=SOFT, marker="x", linestyle="", label="drawn noise"))
+        _legend(picture, handle("drawn noise", SOFT, "", "x"))
         names = ("data", "method", "labels", "p", "seed", "noise", "topline", "drawn")
         return Figure(
             "human",
@@ -148,35 +147,27 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
     return Drawing(draw)
 
 
-def _of_people(data: str, method: str, kind: str, p: float) -> Cell:
-    return {"data": data, "method": method, "labels": kind, "p": p}
-
-
 def _rows(results: Results, data: str, method: str, measure: str, rates: Sequence[float]) -> list[Row]:
     rows = []
     for p in rates:
         for seed in results.seeds:
             of = results.of(seed)
-            noise, topline = (of(measure, **_cell(data, method, kind, p)) for kind in ("noise", "topline"))
+            noise, topline = (of(measure, **cell(data, method, kind, p)) for kind in ("noise", "topline"))
             row: Row = {"data": data, "method": method, "p": p, "seed": seed}
             rows.append(row | {"noise": noise, "topline": topline, "ratio": noise / topline})
     return rows
 
 
-def _curve(axes: Axes, rows: Sequence[Row], key: str, colour: str, line: str) -> None:
-    there = [row for row in rows if not math.isnan(row[key])]
-    at = sorted({row["p"] for row in there})
-    means = [fmean(row[key] for row in there if row["p"] == p) for p in at]
-    axes.plot(at, means, color=colour, linestyle=line)
-    dots = [row["p"] for row in there], [row[key] for row in there]
+def _curve(axes: Axes, rows: Sequence[Row], key: str, colour: str, line: Dashes) -> None:
+    points = [(float(row["p"]), float(row[key])) for row in rows]
+    points = [(p, value) for p, value in points if not math.isnan(value)]
+    at = sorted({p for p, _ in points})
+    axes.plot(at, [fmean(value for p, value in points if p == x) for x in at], color=colour, linestyle=line)
+    dots = [p for p, _ in points], [value for _, value in points]
     axes.plot(*dots, color=colour, marker="o", markersize=2.5, linestyle="", alpha=0.4, markeredgewidth=0)
 
 
 def _legend(picture: Any, *more: Line2D) -> None:
-    handles = [
-        Line2D([], [], color=SOFT, linestyle="-", label="labels with noise"),
-        Line2D([], [], color=SOFT, linestyle="--", label="topline: 1 − p clean items"),
-        Line2D([], [], color=SOFT, linestyle=":", label="before training"),
-        *more,
-    ]
+    names = (("labels with noise", "-"), ("topline: 1 − p clean items", "--"), ("before training", ":"))
+    handles = [*(handle(name, SOFT, dashes) for name, dashes in names), *more]
     picture.legend(handles=handles, loc="outside upper center", ncols=len(handles))

@@ -64,7 +64,7 @@ def reproduce(
     """Run the papers' experiments again, and say which of their claims hold."""
     with show_progress("loading the experiments"):
         from trivet_papers.catalogue import experiments
-        from trivet_papers.reproduce.run import FRONT, outputs, page_name, without_pictures, write_pages
+        from trivet_papers.reproduce.run import FRONT, outputs, page_name, write_pages
         from trivet_papers.runs import Runner, store_of
     if as_is:
         refuse(context, "--as-is runs nothing", "data_root", "models")
@@ -101,12 +101,12 @@ def reproduce(
     with show_progress("writing the pages"):
         records = write_pages(wanted, size, output, folder, seeds=seeds, changes=changes, command=command_line())
     if json:
-        print_json({"papers": [without_pictures(record) for record in records]})
+        print_json({"papers": [record.as_json() for record in records]})
         return 0
     chosen = {experiment.key for experiment in wanted}
     for record in records:
         _print(record, chosen)
-        echo(f"Report: {folder / page_name(record['paper'], size, changes)}.html")
+        echo(f"Report: {folder / page_name(record.paper, size, changes)}.html")
     if not changes:
         echo(f"Front page: {folder / FRONT}")
     return 0
@@ -169,10 +169,10 @@ def _list(every: list[Experiment], *, json: bool) -> None:
 def _print(record: ReproductionRecord, chosen: set[str]) -> None:
     from trivet_papers.reproduce.page import measured
 
-    for experiment in record["experiments"]:
-        if experiment["key"] not in chosen:
+    for experiment in record.experiments:
+        if experiment.key not in chosen:
             continue
-        print_text(f"{experiment['key']}: {experiment['title']}", bold=True)
-        for claim in experiment["claims"]:
-            why = f" ({claim['why']})" if claim["why"] else ""
-            print_text(f"{claim['verdict']}: {claim['sentence']} {claim['says']}: {measured(claim)}{why}", indent=2)
+        print_text(f"{experiment.key}: {experiment.title}", bold=True)
+        for claim in experiment.claims:
+            why = f" ({claim.why})" if claim.why else ""
+            print_text(f"{claim.verdict}: {claim.sentence} {claim.says}: {measured(claim)}{why}", indent=2)

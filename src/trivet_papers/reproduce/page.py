@@ -7,12 +7,12 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trivet.io.atomic_files import write_atomic
 from trivet.reports.page import MISSING, duration, write_page
 from trivet.runtime.text import counted
-from trivet_papers.reproduce.record import CellRecord, ClaimRecord, ExperimentRecord, OutcomeRecord, ReproductionRecord
+from trivet_papers.experiment import ClaimNumber, JudgedClaim
+from trivet_papers.reproduce.record import CellRecord, ExperimentRecord, ReproductionRecord
 
 VERDICTS = ("holds", "does not hold", "cannot tell", "not comparable", "not run")
 _TONES = {"holds": "good", "does not hold": "bad", "cannot tell": "warn", "not comparable": "calm", "not run": "calm"}
@@ -30,14 +30,9 @@ def write_reproduction(record: ReproductionRecord, path: Path) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    experiments = [_page_context(experiment) for experiment in record["experiments"]]
-    context = {
-        "record": record,
-        "experiments": experiments,
-        "size": _SIZES[record["size"]],
-        "counts": _counts(record["experiments"]),
-    }
-    write_page("reproduction.html", path, context)
+    context = {"record": record, "size": _SIZES[record.size], "counts": _counts(record.experiments), "tones": _TONES}
+    says = {"measured": measured, "number": _number, "seeds": seeds, "shown": _cell, "protocol": _protocol}
+    write_page("reproduction.html", path, context | says)
 
 
 def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, command: str, runs: str) -> None:
@@ -46,8 +41,8 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
     Raises:
         OSError: if the file cannot be written.
     """
-    every = [experiment for record in records for experiment in record["experiments"]]
-    size = records[0]["size"]
+    every = [experiment for record in records for experiment in record.experiments]
+    size = records[0].size
     lines = [
         "# Which of the papers' claims hold",
         "",
@@ -66,48 +61,48 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         "need: [reproduce.md](../reproduce.md).",
     ]
     for record in records:
-        lines += ["", f'<a id="{record["paper"]}"></a>', "", f"## {record['title']}", ""]
-        lines += [f"Tables, figures and protocols: [{record['paper']}-{size}.html]({record['paper']}-{size}.html)", ""]
+        lines += ["", f'<a id="{record.paper}"></a>', "", f"## {record.title}", ""]
+        lines += [f"Tables, figures and protocols: [{record.paper}-{size}.html]({record.paper}-{size}.html)", ""]
         lines += ["| experiment | claim | verdict | measured | seeds |", "|---|---|---|---|---|"]
-        for experiment in record["experiments"]:
-            for number, claim in enumerate(experiment["claims"]):
-                name = f"**{experiment['key'].partition('-')[2]}** {experiment['title']}" if number == 0 else ""
-                verdict = f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else "")
-                cells = (name, claim["sentence"], verdict, f"{claim['says']}: {measured(claim)}", seeds(claim))
+        for experiment in record.experiments:
+            for number, claim in enumerate(experiment.claims):
+                name = f"**{experiment.key.partition('-')[2]}** {experiment.title}" if number == 0 else ""
+                verdict = f"**{claim.verdict}**" + (f": {claim.why}" if claim.why else "")
+                cells = (name, claim.sentence, verdict, f"{claim.says}: {measured(claim)}", seeds(claim))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
     lines.append("|---|---|---|---|---|---|")
     for experiment in every:
-        failed = f", {experiment['failed']} without a result" if experiment["failed"] else ""
+        failed = f", {experiment.failed} without a result" if experiment.failed else ""
         facts = (
-            experiment["key"],
-            f"{experiment['runs']} of {experiment['planned']}{failed}",
-            duration(experiment["seconds"]),
-            _span(experiment["dates"]),
-            "; ".join(experiment["versions"]),
-            "; ".join(experiment["hardware"]),
+            experiment.key,
+            f"{experiment.runs} of {experiment.planned}{failed}",
+            duration(experiment.seconds),
+            _span(experiment.dates),
+            "; ".join(experiment.versions),
+            "; ".join(experiment.hardware),
         )
         lines.append("| " + " | ".join(facts) + " |")
-    total = counted(sum(record["runs"] for record in records), "run")
-    spent = duration(math.fsum(record["seconds"] for record in records))
+    total = counted(sum(record.runs for record in records), "run")
+    spent = duration(math.fsum(record.seconds for record in records))
     lines += ["", f"Runs that two experiments share are counted in both. In all: {total}, {spent} of a processor."]
     write_atomic(path, ("\n".join(lines) + "\n").encode())
 
 
 def _row(record: ReproductionRecord) -> str:
     """The row of a paper: the number of claims with each verdict."""
-    counts = _verdict_counts(record["experiments"])
-    link = f"[{record['title'].partition(':')[0]}](#{record['paper']})"
+    counts = _verdict_counts(record.experiments)
+    link = f"[{record.title.partition(':')[0]}](#{record.paper})"
     return f"| {link} | " + " | ".join(str(counts[verdict]) for verdict in VERDICTS) + " |"
 
 
 def _sentence(every: Sequence[ExperimentRecord]) -> str:
-    claims = [claim for experiment in every for claim in experiment["claims"]]
+    claims = [claim for experiment in every for claim in experiment.claims]
     return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}."
 
 
 def _verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
-    return Counter(claim["verdict"] for experiment in experiments for claim in experiment["claims"])
+    return Counter(claim.verdict for experiment in experiments for claim in experiment.claims)
 
 
 def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
@@ -120,63 +115,27 @@ def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
     ]
 
 
-def _page_context(experiment: ExperimentRecord) -> dict[str, Any]:
-    return {
-        "record": experiment,
-        "claims": [
-            {
-                **claim,
-                "tone": _TONES[claim["verdict"]],
-                "measured": measured(claim),
-                "others": [
-                    f"{outcome['name']}: {_number(outcome, claim['unit'])}" for outcome in claim["outcomes"][1:]
-                ],
-                "seeds": seeds(claim),
-            }
-            for claim in experiment["claims"]
-        ],
-        "tables": [
-            {
-                **table,
-                "printed": any(cell["printed"] for row in table["rows"] for cell in row["cells"]),
-                "rows": [
-                    {
-                        "head": row["head"],
-                        "cells": [
-                            {"ours": _cell(cell, share=column["share"]), "printed": cell["printed"]}
-                            for cell, column in zip(row["cells"], table["columns"], strict=True)
-                        ],
-                    }
-                    for row in table["rows"]
-                ],
-            }
-            for table in experiment["tables"]
-        ],
-        "protocol": [(name, text) for name, text in _protocol(experiment) if text],
-    }
-
-
 def _protocol(experiment: ExperimentRecord) -> list[tuple[str, str]]:
-    failed = f"{experiment['failed']} ended without a result" if experiment["failed"] else ""
-    runs = [f"{experiment['runs']} of {experiment['planned']}, {counted(experiment['seeds'], 'seed')}", failed]
+    failed = f"{experiment.failed} ended without a result" if experiment.failed else ""
+    runs = [f"{experiment.runs} of {experiment.planned}, {counted(experiment.seeds, 'seed')}", failed]
     runs += [
-        f"{duration(experiment['seconds'])} of a processor",
-        _span(experiment["dates"]),
-        *experiment["versions"],
-        *experiment["hardware"],
+        f"{duration(experiment.seconds)} of a processor",
+        _span(experiment.dates),
+        *experiment.versions,
+        *experiment.hardware,
     ]
     return [
-        ("data", experiment["data"]),
-        ("setting", experiment["setting"]),
-        ("not given in the paper", experiment["chosen"]),
-        ("as a stand-in", experiment["fair"]),
-        ("runs", "; ".join(filter(None, runs)) if experiment["runs"] else f"0 of {experiment['planned']}"),
+        ("data", experiment.data),
+        ("setting", experiment.setting),
+        ("not given in the paper", experiment.chosen),
+        ("as a stand-in", experiment.fair),
+        ("runs", "; ".join(filter(None, runs)) if experiment.runs else f"0 of {experiment.planned}"),
     ]
 
 
-def _cell(cell: CellRecord, *, share: bool) -> str:
+def _cell(cell: CellRecord, share: bool) -> str:
     """The mean, and the standard deviation over the seeds."""
-    values = [100 * value if share else value for value in cell["values"]]
+    values = [100 * value if share else value for value in cell.values]
     if not values:
         return MISSING
     digits = 1 if share else 3
@@ -184,27 +143,27 @@ def _cell(cell: CellRecord, *, share: bool) -> str:
     return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
-def measured(claim: ClaimRecord) -> str:
+def measured(claim: JudgedClaim) -> str:
     """The number of a claim with its interval, in words: that of the part that decides, by name."""
-    if not claim["outcomes"]:
+    if not claim.outcomes:
         return MISSING
-    decides = claim["outcomes"][0]
-    name = f"lowest of {len(claim['outcomes'])}, {decides['name']}: " if decides["name"] else ""
-    return name + _number(decides, claim["unit"])
+    decides = claim.outcomes[0]
+    name = f"lowest of {len(claim.outcomes)}, {decides.name}: " if decides.name else ""
+    return name + _number(decides, claim.unit)
 
 
-def _number(outcome: OutcomeRecord, unit: str) -> str:
+def _number(outcome: ClaimNumber, unit: str) -> str:
     def formatted(value: float) -> str:
         text = f"{100 * value:+.1f}" if unit == "points" else f"{value:+.3g}"
         return text.replace("-", "−")
 
-    ends = outcome["interval"]
-    return formatted(outcome["mean"]) + ("" if ends is None else f" ({formatted(ends[0])} to {formatted(ends[1])})")
+    ends = outcome.interval
+    return formatted(outcome.mean) + ("" if ends is None else f" ({formatted(ends[0])} to {formatted(ends[1])})")
 
 
-def seeds(claim: ClaimRecord) -> int:
+def seeds(claim: JudgedClaim) -> int:
     """The number of seeds that a claim rests on."""
-    return len(claim["outcomes"][0]["values"]) if claim["outcomes"] else 0
+    return len(claim.outcomes[0].values) if claim.outcomes else 0
 
 
 def _span(dates: Sequence[str]) -> str:

@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from trivet.reports.shared_records import Ends
-
-
-class OutcomeRecord(TypedDict):
-    """See `trivet_papers.experiment.ClaimNumber`; `values` are those of the seeds."""
-
-    name: str
-    mean: float
-    interval: Ends | None
-    values: list[float]
+from trivet.runtime.record import Record
+from trivet_papers.experiment import DrawnRecord, JudgedClaim
 
 
-class ClaimRecord(TypedDict):
-    """See `trivet_papers.experiment.JudgedClaim`: the part that decides is the first."""
-
-    sentence: str
-    says: str
-    unit: str
-    verdict: str
-    why: str
-    outcomes: list[OutcomeRecord]
-
-
-class CellRecord(TypedDict):
+class CellRecord(Record):
     """The values of the seeds, and what the paper prints, as text; empty where it prints nothing."""
 
     values: list[float]
     printed: str
 
 
-class RowRecord(TypedDict):
+class RowRecord(Record):
     head: str
     cells: list[CellRecord]
 
 
-class ColumnRecord(TypedDict):
+class ColumnRecord(Record):
     head: str
     share: bool
 
 
-class TableRecord(TypedDict):
+class TableRecord(Record):
     """Our numbers in the layout of the paper's table."""
 
     title: str
     columns: list[ColumnRecord]
     rows: list[RowRecord]
 
-
-class DrawnRecord(TypedDict):
-    """A figure: what it shows, how to read it, and its picture as a data URI."""
-
-    name: str
-    title: str
-    source: str
-    reading: str
-    picture: str
+    @property
+    def printed(self) -> bool:
+        """Whether the paper prints some of it."""
+        return any(cell.printed for row in self.rows for cell in row.cells)
 
 
-class ExperimentRecord(TypedDict):
+class ExperimentRecord(Record):
     """An experiment in one size: `runs` of `planned` were run, `failed` of them ended without numbers.
 
     `seconds` are those of a processor, for all runs together; of a run that did not note them, those that went by.
@@ -83,12 +57,12 @@ class ExperimentRecord(TypedDict):
     dates: list[str]
     versions: list[str]
     hardware: list[str]
-    claims: list[ClaimRecord]
+    claims: list[JudgedClaim]
     tables: list[TableRecord]
     figures: list[DrawnRecord]
 
 
-class ReproductionRecord(TypedDict):
+class ReproductionRecord(Record):
     """The content of the page of a paper. `changes` are the settings that the user has changed in all runs.
 
     `runs` and `seconds`, those of a processor, count a run that experiments share once.

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import datetime
-from base64 import b64encode
 from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from trivet.io.atomic_files import write_json
 from trivet.io.overwrite_guard import Output, begins, page
-from trivet.metrics.intervals import interval_json
 from trivet.reports.figure import encode, style
-from trivet.reports.from_json import complete
 from trivet_papers.catalogue import PAPERS, experiments
-from trivet_papers.experiment import Experiment, JudgedClaim, Results, ResultTable, Size, judge
+from trivet_papers.experiment import Drawing, DrawnRecord, Experiment, Results, ResultTable, Size, judge
 from trivet_papers.reproduce.page import write_front_page, write_reproduction
-from trivet_papers.reproduce.record import ReproductionRecord
+from trivet_papers.reproduce.record import (
+    CellRecord,
+    ColumnRecord,
+    ExperimentRecord,
+    ReproductionRecord,
+    RowRecord,
+    TableRecord,
+)
+from trivet_papers.run_record import RunLine
 from trivet_papers.runs import planned, results, store_of
 
 FRONT = "README.md"
@@ -46,29 +50,24 @@ def record_of(
         wanted: keys of the experiments that have so many `seeds`; the others have those of their recipes, and are left
             out where `changes` are none of theirs.
     """
-    planned_seeds = [(experiment, seeds if experiment.key in wanted else None) for experiment in experiments(paper)]
-    planned_seeds = [
-        (experiment, count)
-        for experiment, count in planned_seeds
-        if experiment.key in wanted or _accepts(experiment, size, changes)
-    ]
-    measured = [
-        (experiment, *results(experiment, size, folder, count, changes), count) for experiment, count in planned_seeds
-    ]
-    lines = {line["key"]: line for _, _, some, _ in measured for line in some}  # runs that experiments share are one
-    made = {
-        "paper": paper,
-        "title": TITLES[paper],
-        "size": size,
-        "changes": list(changes),
-        "experiments": [_experiment(*experiment, size, changes) for experiment in measured],
-        "runs": len(lines),
-        "seconds": sum(map(_seconds, lines.values())),
-        "command": command,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "trivet": metadata.version("trivet"),
-    }
-    return complete(ReproductionRecord, made)
+    measured = []
+    for experiment in experiments(paper):
+        if experiment.key in wanted or _accepts(experiment, size, changes):
+            count = seeds if experiment.key in wanted else None
+            measured.append((experiment, *results(experiment, size, folder, count, changes), count))
+    lines = {line.key: line for _, _, some, _ in measured for line in some}  # runs that experiments share are one
+    return ReproductionRecord(
+        paper=paper,
+        title=TITLES[paper],
+        size=size,
+        changes=list(changes),
+        experiments=[_experiment(*experiment, size, changes) for experiment in measured],
+        runs=len(lines),
+        seconds=sum(line.processor_seconds for line in lines.values()),
+        command=command,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        trivet=metadata.version("trivet"),
+    )
 
 
 def _accepts(experiment: Experiment, size: Size, changes: Sequence[str]) -> bool:
@@ -112,7 +111,7 @@ def write_pages(
     for paper, record in records.items():
         name = page_name(paper, size, changes)
         write_reproduction(record, pages / f"{name}.html")
-        write_json(pages / f"{name}.json", without_pictures(record))
+        write_json(pages / f"{name}.json", record.as_json())
     if not changes:  # the front page is of the recipes as they are
         write_front_page(list(records.values()), pages / FRONT, command=command, runs=str(folder))
     return [records[paper] for paper in papers]
@@ -131,100 +130,58 @@ def outputs(size: Size, pages: Path, changes: Sequence[str]) -> list[Output]:
     return [*files, Output("--pages", pages / FRONT, begins(b"# Which of the papers' claims hold\n"))]
 
 
-def without_pictures(record: ReproductionRecord) -> dict[str, Any]:
-    """The record as JSON is written of it."""
-    experiments: list[dict[str, Any]] = []
-    for experiment in record["experiments"]:
-        figures = [
-            {key: value for key, value in figure.items() if key != "picture"} for figure in experiment["figures"]
-        ]
-        experiments.append({**experiment, "figures": figures})
-    return {**record, "experiments": experiments}
-
-
 def _experiment(
     experiment: Experiment,
     measured: Results,
-    lines: Sequence[dict[str, Any]],
+    lines: Sequence[RunLine],
     seeds: int | None,
     size: Size,
     changes: Sequence[str],
-) -> dict[str, Any]:
+) -> ExperimentRecord:
     recipe = experiment.recipe(size)
     figures = []
     for item in recipe.shows if lines else ():
-        if isinstance(item, ResultTable):
-            continue
-        with style():
-            drawn = item.draw(measured)
-        picture = f"data:image/png;base64,{b64encode(encode(drawn.picture, 'png')).decode()}"
-        figures.append(
-            {key: getattr(drawn, key) for key in ("name", "title", "source", "reading")} | {"picture": picture}
-        )
-    return {
-        "key": experiment.key,
-        "title": experiment.title,
-        "ran": experiment.ran,
-        "data": recipe.data,
-        "setting": recipe.setting,
-        "chosen": recipe.chosen,
-        "fair": recipe.fair,
-        "seeds": len(measured.seeds),
-        "planned": len(planned(experiment, size, seeds, changes)),
-        "runs": len(lines),
-        "failed": sum(bool(line["failed"]) for line in lines),
-        "seconds": sum(map(_seconds, lines)),
-        "dates": sorted({line["date"] for line in lines}),
-        "versions": sorted(
-            {", ".join(f"{name} {number}" for name, number in line["versions"].items()) for line in lines}
-        ),
-        "hardware": sorted({_hardware(line["hardware"]) for line in lines}),
-        "claims": [_claim(judge(claim, measured, recipe.seeds if seeds is None else seeds)) for claim in recipe.claims],
-        "tables": [_table(item, measured) for item in recipe.shows if isinstance(item, ResultTable)],
-        "figures": figures,
-    }
+        if isinstance(item, Drawing):
+            with style():
+                drawn = item.draw(measured)
+            figures.append(DrawnRecord.of(drawn, encode(drawn.picture, "png")))
+    return ExperimentRecord(
+        key=experiment.key,
+        title=experiment.title,
+        ran=experiment.ran,
+        data=recipe.data,
+        setting=recipe.setting,
+        chosen=recipe.chosen,
+        fair=recipe.fair,
+        seeds=len(measured.seeds),
+        planned=len(planned(experiment, size, seeds, changes)),
+        runs=len(lines),
+        failed=sum(bool(line.failed) for line in lines),
+        seconds=sum(line.processor_seconds for line in lines),
+        dates=sorted({line.date for line in lines}),
+        versions=sorted({", ".join(f"{name} {number}" for name, number in line.versions.items()) for line in lines}),
+        hardware=sorted({line.hardware.as_text() for line in lines}),
+        claims=[judge(claim, measured, recipe.seeds if seeds is None else seeds) for claim in recipe.claims],
+        tables=[_table(item, measured) for item in recipe.shows if isinstance(item, ResultTable)],
+        figures=figures,
+    )
 
 
-def _seconds(line: dict[str, Any]) -> float:
-    """Seconds of a processor; those that went by for a run that did not note them."""
-    return float(line.get("cpu_seconds", line["seconds"]))
-
-
-def _hardware(facts: dict[str, Any]) -> str:
-    threads = "one thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
-    return f"{facts['device']}, {threads} of {facts['cores']} cores"
-
-
-def _claim(judged: JudgedClaim) -> dict[str, Any]:
-    claim = judged.claim
-    outcomes = [
-        {
-            "name": outcome.name,
-            "mean": outcome.mean,
-            "interval": None if outcome.interval is None else interval_json(outcome.interval),
-            "values": list(outcome.values),
-        }
-        for outcome in judged.outcomes
-    ]
-    texts = {key: getattr(claim, key) for key in ("sentence", "says", "unit")}
-    return {**texts, "verdict": judged.verdict, "why": judged.why, "outcomes": outcomes}
-
-
-def _table(table: ResultTable, measured: Results) -> dict[str, Any]:
-    return {
-        "title": table.title,
-        "columns": [{"head": column.head, "share": column.share} for column in table.columns],
-        "rows": [
-            {
-                "head": head,
-                "cells": [
-                    {
-                        "values": measured.numbers(column.measure, column.at, **factors),
-                        "printed": table.printed.get(head, {}).get(column.head, ""),
-                    }
+def _table(table: ResultTable, measured: Results) -> TableRecord:
+    return TableRecord(
+        title=table.title,
+        columns=[ColumnRecord(head=column.head, share=column.share) for column in table.columns],
+        rows=[
+            RowRecord(
+                head=head,
+                cells=[
+                    CellRecord(
+                        values=measured.numbers(column.measure, column.at, **factors),
+                        printed=table.printed.get(head, {}).get(column.head, ""),
+                    )
                     for column in table.columns
                 ],
-            }
+            )
             for head, factors in table.rows
         ],
-    }
+    )

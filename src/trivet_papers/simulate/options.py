@@ -71,7 +71,7 @@ def _checked(subject: Theory | None, json: bool) -> int:
             print_checks(name, rows)
     checks = [row for rows in checked.values() for row in rows]
     if json:
-        print_json({"checks": [vars(row) for row in checks]})
+        print_json({"checks": [row.as_json() for row in checks]})
     return int(not all(row.holds for row in checks))
 
 
@@ -106,7 +106,7 @@ def _drawn(context: typer.Context, subject: Theory, **instead: Any) -> int:
         record = simulate(subject, drawn, output, settings=settings, checks=checks, command=command_line(), force=force)
     if json:
         keys = ("checks", "figures") if check else ("figures",)
-        print_json({key: record[key] for key in keys} | {"report": str(output / PAGE)})
+        print_json({key: record.as_json()[key] for key in keys} | {"report": str(output / PAGE)})
     else:
         if check:
             print_checks(subject, checks)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
 from trivet.reports.figure import Figure, encode, table
-from trivet.reports.from_json import complete
+from trivet.reports.page import write_page
 from trivet.runtime.progress import steps
+from trivet.runtime.record import Record
 from trivet.training.run_folder import RECORD
 from trivet_papers.checks import Check
-from trivet_papers.simulate.page import write_simulation_report
-from trivet_papers.simulate.record import SimulationRecord
+from trivet_papers.experiment import DrawnRecord
 
 Theory = Literal["dynamics", "isometry", "noise", "risk"]
 SUBJECTS: tuple[Theory, ...] = get_args(Theory)
@@ -31,6 +29,26 @@ _TITLES = {
 }
 
 
+class FigureRecord(DrawnRecord):
+    """A figure with the columns and the number of rows of its data."""
+
+    columns: list[str]
+    rows: int
+
+
+class SimulationRecord(Record):
+    """The content of the page of a simulation; its settings are option -> value."""
+
+    subject: str
+    title: str
+    settings: dict[str, object]
+    checks: list[Check]
+    command: str
+    created: str
+    trivet: str
+    figures: list[FigureRecord]
+
+
 def check(subjects: Sequence[Theory] = SUBJECTS) -> Iterator[tuple[Theory, list[Check]]]:
     """Run the checks of the paper behind each subject: `(subject, checks)` one after the other."""
     for subject in steps(subjects, "checking papers"):
@@ -42,11 +60,11 @@ def simulate(
     figures: Sequence[Figure],
     folder: Path,
     *,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     checks: Sequence[Check] = (),
     command: str,
     force: bool = False,
-) -> dict[str, Any]:
+) -> SimulationRecord:
     """Write the figures of a subject to a folder, with a page that explains them.
 
     `figures/NAME.csv` holds every number that is drawn, `NAME.svg` and `NAME.png` the picture, `simulation.html` all
@@ -57,9 +75,6 @@ def simulate(
         checks: of the subject; none for a page without that table.
         command: what was typed.
         force: replace a folder of an earlier simulation.
-
-    Returns:
-        The record.
 
     Raises:
         ValueError: if the folder exists and is not one of a simulation, or is one and `force` is not set.
@@ -73,27 +88,20 @@ def simulate(
             files = {"png": picture, "svg": encode(figure.picture, "svg"), "csv": table(figure.numbers)}
             for ending, data in files.items():
                 write_atomic(new / FIGURES / f"{figure.name}.{ending}", data)
-            selected.append(
-                {
-                    "name": figure.name,
-                    "title": figure.title,
-                    "source": figure.source,
-                    "reading": figure.reading,
-                    "columns": list(figure.numbers),
-                    "rows": len(next(iter(figure.numbers.values()))),
-                    "picture": f"data:image/png;base64,{b64encode(picture).decode()}",
-                }
-            )
-        record: dict[str, Any] = {
-            "subject": subject,
-            "title": _TITLES[subject],
-            "settings": dict(settings),
-            "checks": [asdict(row) for row in checks],
-            "command": command,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "trivet": metadata.version("trivet"),
-        }
-        write_simulation_report(complete(SimulationRecord, record | {"figures": selected}), new / PAGE)
-        record["figures"] = [{key: value for key, value in each.items() if key != "picture"} for each in selected]
-        write_json(new / RECORD, record)
+            rows = len(next(iter(figure.numbers.values())))
+            texts = vars(DrawnRecord.of(figure, picture))
+            selected.append(FigureRecord(**texts, columns=list(figure.numbers), rows=rows))
+        record = SimulationRecord(
+            subject=subject,
+            title=_TITLES[subject],
+            settings=dict(settings),
+            checks=list(checks),
+            command=command,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            trivet=metadata.version("trivet"),
+            figures=selected,
+        )
+        failed = [row for row in checks if not row.holds]
+        write_page("simulation.html", new / PAGE, {"record": record, "failed": failed})
+        write_json(new / RECORD, record.as_json())
     return record

@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from tests.miniatures import cifar10, cub, flowers102, sop
+from tests.trivet_papers.made_results import verdicts
 
-from trivet.reports.figure import style
-from trivet_papers.experiment import Arm, Drawing, Experiment, Results, Size, Verdict, judge
+from trivet_papers.experiment import Arm, Experiment, Size, Verdict
 from trivet_papers.le2018.experiments import EXPERIMENTS
 from trivet_papers.le2018.experiments.common import HUMAN, RATES, SOURCES
 from trivet_papers.le2018.noise_figures import METHODS
-from trivet_papers.runs import ArmRun, Runner, planned, results
+from trivet_papers.runs import ArmRun, planned
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -91,10 +87,9 @@ def marginal_is_worst(data: str, method: str, p: float) -> float:
 
 def made_up(one: Experiment, size: Size, level: Level, sign: int) -> dict[str, Verdict]:
     """The verdict on each claim; without noise fixed is better for a positive sign, as is the fall of toplines."""
-    recipe = one.recipe(size)
     sources = {source.name: source for source in SOURCES[size].values()}
 
-    def values(arm: Arm) -> dict[str, float]:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         data, method, kind, p = (arm.factors[key] for key in ("data", "method", "labels", "p"))
         if kind == "none":
             return {sources[str(data)].recall: 0.2, sources[str(data)].nmi: 0.3}
@@ -105,95 +100,22 @@ def made_up(one: Experiment, size: Size, level: Level, sign: int) -> dict[str, V
             ratio = 1 + {"random": 1.0, "fixed": 2.0, "marginal": 3.0}[str(method)] * float(p)
         return {sources[str(data)].recall: topline * ratio, sources[str(data)].nmi: topline * (1 + ratio) / 2}
 
-    rows = {
-        number: {seed: {step: values(arm) for step in arm.steps} for seed in range(3)}
-        for number, arm in enumerate(recipe.arms)
-    }
-    return {claim.sentence: judge(claim, Results(rows, recipe.arms)).verdict for claim in recipe.claims}
+    return verdicts(one, size, values)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
-    verdicts = made_up(KNOWN[name], size, as_claimed, 1)
-    assert [sentence for sentence, verdict in verdicts.items() if verdict != "holds"] == []
+    told = made_up(KNOWN[name], size, as_claimed, 1)
+    assert [sentence for sentence, verdict in told.items() if verdict != "holds"] == []
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
-    verdicts = made_up(KNOWN[name], size, against, -1)
-    robust = {sentence for sentence in verdicts if sentence.startswith("From a pretrained network the marginal loss")}
-    assert {verdicts[sentence] for sentence in verdicts.keys() - robust} == {"does not hold"}
-    verdicts = made_up(KNOWN[name], size, marginal_is_worst, 1)
-    assert all(verdicts[sentence] == "does not hold" for sentence in robust)
+    told = made_up(KNOWN[name], size, against, -1)
+    robust = {sentence for sentence in told if sentence.startswith("From a pretrained network the marginal loss")}
+    assert {told[sentence] for sentence in told.keys() - robust} == {"does not hold"}
+    told = made_up(KNOWN[name], size, marginal_is_worst, 1)
+    assert all(told[sentence] == "does not hold" for sentence in robust)
     assert len(robust) == (2 if name in ("cub", "flowers") else 0)
-
-
-def smaller(name: str) -> Experiment:
-    """Each kind of label of one method, and what is not trained."""
-    one = KNOWN[name]
-    arms = [
-        arm
-        for arm in one.paper.arms
-        if arm.factors["labels"] == "none" or (arm.factors["method"] == "marginal" and float(arm.factors["p"]) <= 0.1)
-    ]
-    return replace(one, paper=replace(one.paper, arms=tuple(arms)))
-
-
-TINY = [
-    *("training.steps=2", "training.milestones=[1]", "training.accelerator=cpu"),
-    *("batch.num_classes=2", "batch.samples_per_class=2", "data.augment=none"),
-    *("model.name=conv2", "model.pretrained=false", "model.embedding_dim=4"),
-]
-
-
-def run_paper(one: Experiment, root: Path, folder: Path, *changes: str) -> Results:
-    Runner(folder, data_root=root, models=None, report=lambda _: None).run_all([one], "paper", 1, [*TINY, *changes])
-    found, lines = results(one, "paper", folder, 1, [*TINY, *changes])
-    assert len(lines) == len(one.paper.arms)
-    assert not any(line["failed"] for line in lines)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "folder", "make"), [("sop", "sop", sop), ("cub", "cub", cub), ("flowers", "flowers102", flowers102)]
-)
-def test_the_published_layouts_run(name: str, folder: str, make: Callable[[Path], Path], tmp_path: Path) -> None:
-    make(tmp_path / "data" / folder)
-    one = smaller(name)
-    found = run_paper(one, tmp_path / "data", tmp_path / "out", "data.image_size=12", "data.resize=12")
-    assert {arm.factors["labels"] for arm in one.paper.arms} == {"none", "noise", "topline"}
-    source = SOURCES["paper"][{"sop": "SOP", "cub": "CUB", "flowers": "Flowers"}[name]]
-    for arm in one.paper.arms:
-        assert found.get(0, source.recall, None, **arm.factors) is not None
-        assert found.get(0, source.nmi, None, **arm.factors) is not None
-
-
-def test_labels_of_people_run(tmp_path: Path) -> None:
-    root = tmp_path / "data" / "cifar10"
-    clean = cifar10(root)
-    levels = ("aggre_label", "random_label1", "worse_label")
-    people: dict[str, Any] = {f"c10_{level}": np.roll(clean, place) for place, level in enumerate(levels, 1)}
-    np.savez(root / "cifar_n_labels.npz", c10_clean_label=clean, **people)
-    one = smaller("human")
-    run_paper(one, tmp_path / "data", tmp_path / "out")
-    assert {"aggregate", "topline"} < {arm.factors["labels"] for arm in one.paper.arms}
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", KNOWN)
-def test_figures_draw_each_run(name: str, size: Size) -> None:
-    recipe = KNOWN[name].recipe(size)
-    measures = {measure: 0.5 for source in SOURCES[size].values() for measure in (source.recall, source.nmi)}
-    rows = {
-        number: {seed: dict.fromkeys(arm.steps, measures) for seed in range(2)}
-        for number, arm in enumerate(recipe.arms)
-    }
-    drawings = [shown for shown in recipe.shows if isinstance(shown, Drawing)]
-    assert drawings
-    for shown in drawings:
-        for given in (rows, {}):
-            with style():
-                figure = shown.draw(Results(given, recipe.arms))
-            assert set(figure.numbers["noise"]) == ({0.5} if given else set())

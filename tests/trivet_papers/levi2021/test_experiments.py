@@ -3,21 +3,19 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.miniatures import cars196, cub, mnist, omniglot
+from tests.miniatures import omniglot
+from tests.trivet_papers.made_results import verdicts
 
-from trivet.reports.figure import style
-from trivet_papers.experiment import Arm, Drawing, Experiment, Results, ResultTable, Size, Verdict, judge
+from trivet_papers.experiment import Arm, Experiment, ResultTable, Size, Verdict
 from trivet_papers.levi2021.experiments import EXPERIMENTS
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes
-from trivet_papers.runs import Runner, planned, results
+from trivet_papers.runs import planned
 from trivet_papers.stand_ins import some_alphabets
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
@@ -73,15 +71,6 @@ def exchanged(factors: Mapping[str, object]) -> dict[str, object]:
     return {name: other.get(str(value), value) if name == "positives" else value for name, value in factors.items()}
 
 
-def filled(arms: tuple[Arm, ...], value: Callable[[Arm, int, int], Mapping[str, Any]], seeds: int = 3) -> Results:
-    """Results of made-up values, of arm, seed and step."""
-    rows = {
-        number: {seed: {step: value(arm, seed, step) for step in arm.steps} for seed in range(seeds)}
-        for number, arm in enumerate(arms)
-    }
-    return Results(rows, arms)
-
-
 def printed(name: str, *, swap: bool = False, fails: str = "") -> dict[str, Verdict]:
     """The verdict on each claim if the printed numbers were those of three seeds.
 
@@ -98,14 +87,13 @@ def printed(name: str, *, swap: bool = False, fails: str = "") -> dict[str, Verd
         factor = 0.0 if (arm.factors.get("loss"), arm.factors["positives"]) == (fails, EASY) else 1.0
         return {measure: factor * number for (row, measure), number in known.items() if row == factors}
 
-    found = filled(one.paper.arms, values)
-    return {claim.sentence: judge(claim, found).verdict for claim in one.paper.claims}
+    return verdicts(one, "paper", values)
 
 
 @pytest.mark.parametrize("name", PRINTING)
 def test_claims_hold_on_the_printed_numbers(name: str) -> None:
-    verdicts = printed(name)
-    but = [sentence for sentence, verdict in verdicts.items() if verdict != "holds"]
+    told = printed(name)
+    but = [sentence for sentence, verdict in told.items() if verdict != "holds"]
     if name == "table1":  # its index is not printed
         assert but == ["Random positives collapse a parity, and easy positives keep its digits apart."]
     elif name == "table2":  # 68.1 falls to 68.0 with the triplet loss
@@ -116,9 +104,9 @@ def test_claims_hold_on_the_printed_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRINTING)
 def test_no_claim_holds_with_the_arms_exchanged(name: str) -> None:
-    verdicts = printed(name, swap=True)
-    assert "holds" not in verdicts.values()
-    assert "does not hold" in verdicts.values()
+    told = printed(name, swap=True)
+    assert "holds" not in told.values()
+    assert "does not hold" in told.values()
 
 
 @pytest.mark.parametrize("loss", ["triplet", "margin", "MS"])
@@ -149,10 +137,9 @@ def test_gains_of_the_printed_deviations() -> None:
         unit = (numbers[seed] - statistics.fmean(numbers)) / statistics.stdev(numbers)
         return {RECALLS[data != "characters"]: mean + (0.298 if deviation > 1 else deviation) / 100 * unit}
 
-    found = filled(one.paper.arms, values, seeds=8)
-    verdicts = {claim.sentence.partition(":")[0]: judge(claim, found).verdict for claim in one.paper.claims}
-    assert verdicts["Cars"] == verdicts["characters"] == "holds"
-    assert verdicts["CUB"] != "holds"  # .3 between deviations of .52 and .35
+    told = {sentence.partition(":")[0]: verdict for sentence, verdict in verdicts(one, "paper", values, 8).items()}
+    assert told["Cars"] == told["characters"] == "holds"
+    assert told["CUB"] != "holds"  # .3 between deviations of .52 and .35
 
 
 # Where the paper has curves, on made-up numbers
@@ -173,8 +160,7 @@ def curve(name: str, gain: float, rise: float, trimming: float = 0.0) -> list[Ve
             ("unseen/character/recall@1", "train/class spread", "train/modes", "train/fine-coarse"), value
         )
 
-    found = filled(KNOWN[name].here.arms, values)
-    return [judge(claim, found).verdict for claim in KNOWN[name].here.claims]
+    return list(verdicts(KNOWN[name], "here", values).values())
 
 
 @pytest.mark.parametrize(
@@ -188,9 +174,9 @@ def curve(name: str, gain: float, rise: float, trimming: float = 0.0) -> list[Ve
 )
 def test_claims_on_curves(name: str, true: tuple[float, ...], false: tuple[float, ...]) -> None:
     assert set(curve(name, *true)) == {"holds"}
-    verdicts = curve(name, *false)
-    flat = verdicts[:2] if name == "fig4" else []  # trimming still improves nothing
-    assert set(verdicts[len(flat) :]) == {"does not hold"}
+    told = curve(name, *false)
+    flat = told[:2] if name == "fig4" else []  # trimming still improves nothing
+    assert set(told[len(flat) :]) == {"does not hold"}
 
 
 def test_trimming_that_helps_is_seen() -> None:
@@ -198,82 +184,9 @@ def test_trimming_that_helps_is_seen() -> None:
     assert curve("fig4", 0.05, 0, 0.06) == expected
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_what_is_shown_can_be_shown(size: Size) -> None:
-    def values(arm: Arm, seed: int, step: int) -> Mapping[str, Any]:
-        rows = [(0.1 * i, 0.2 * i, i % 3) for i in range(9)]
-        return {"train/map": rows, "seen/map": rows} | dict.fromkeys(
-            ("unseen/character/recall@1", "unseen/class/recall@1"), 0.1 * seed
-        )
-
-    for one in EXPERIMENTS:
-        recipe = one.recipe(size)
-        for found in (Results({}, recipe.arms), filled(recipe.arms, values)):
-            for part in recipe.shows:
-                if isinstance(part, Drawing):
-                    with style():
-                        figure = part.draw(found)
-                    assert len({len(column) for column in figure.numbers.values()}) == 1
-                else:
-                    assert set(part.printed) <= {head for head, _ in part.rows}
-                    for _, factors in part.rows:
-                        assert found.numbers(part.columns[0].measure, None, **factors) is not None
-
-
-# The published layouts in miniature
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("published")
-    cub(root / "cub")
-    cars196(root / "cars196", each=3)
-    omniglot(root / "omniglot")
-    mnist(root / "mnist", "train", [0, 1, 2, 3, 4, 5] * 2)
-    mnist(root / "mnist", "t10k", [*range(10)] * 2)
-    return root
-
-
-SMALL = [
-    *("model.name=conv2", "model.pretrained=false", "model.embedding_dim=4", "training.epochs=1", "data.image_size=12"),
-    *("batch.num_classes=2", "batch.samples_per_class=3"),
-]
-
-
-@pytest.mark.parametrize("name", list(KNOWN))
-def test_published_protocols_run_on_miniatures(name: str, published: Path, tmp_path: Path) -> None:
-    one = KNOWN[name]
-    wanted = {"margin", "none"} if name in ("table2", "fig6", "fig4") else {"MS", "none, inputs"}
-    few = [arm for arm in one.paper.arms if arm.factors.get("loss", "MS") in wanted] or list(one.paper.arms)
-    by_data = {(arm.factors.get("data"), arm.factors.get("loss"), i % 2): arm for i, arm in enumerate(few)}
-    thin = replace(one, paper=replace(one.paper, arms=tuple(by_data.values())))
-    changes = ["training.steps=2", "batch.samples_per_class=3"] if name == "table1" else SMALL
-    told: list[str] = []
-    Runner(tmp_path, data_root=published, models=None, report=told.append).run_all([thin], "paper", 1, changes)
-    _, lines = results(thin, "paper", tmp_path, 1, changes)
-    assert lines
-    assert len(told) == len({run.key for run in planned(thin, "paper", 1, changes)})
-    for line, arm in zip(lines, thin.paper.arms, strict=True):
-        assert not line["failed"]
-        recalls = [key for step in line["values"].values() for key in step if key.endswith("recall@1")]
-        assert recalls or "sub-clusters" in arm.measures
-    asked = {column.measure for part in thin.paper.shows if isinstance(part, ResultTable) for column in part.columns}
-    measured = {key for line in lines for step in line["values"].values() for key in step}
-    assert asked <= measured
-
-
-def test_some_measures_are_taken_at_the_end_only(published: Path, tmp_path: Path) -> None:
-    one = KNOWN["fig5a"]
-    thin = replace(one, paper=replace(one.paper, arms=one.paper.arms[:1]))
-    changes = [*SMALL, "training.epochs=6"]
-    Runner(tmp_path, data_root=published, models=None, report=print).run_all([thin], "paper", 1, changes)
-    (line,) = results(thin, "paper", tmp_path, 1, changes)[1]
-    assert list(line["values"]) == ["5", "6"]
-    assert ["unseen/character/nmi" in values for values in line["values"].values()] == [False, True]
-
-
-def test_some_alphabets_and_some_drawings(published: Path) -> None:
-    splits = some_alphabets(published, None, image_size=12, alphabets=1, drawings=2)
+def test_some_alphabets_and_some_drawings(tmp_path: Path) -> None:
+    omniglot(tmp_path / "omniglot")
+    splits = some_alphabets(tmp_path, None, image_size=12, alphabets=1, drawings=2)
     assert splits.train.ids == tuple(f"bac0/character0{i}/{n}.png" for i in (0, 1) for n in (3 * i, 3 * i + 1))
     assert len(splits.evaluation["unseen"]) == 12
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,45 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.miniatures import cars196, cub, in_shop, sop
+from tests.trivet_papers.made_results import verdicts
 
 import trivet
 from trivet.datasets import load
 from trivet.metrics import nearest_pairs
-from trivet.reports.figure import style
 from trivet.training.components import untrained
 from trivet.training.config import RunConfig
 from trivet_papers import measured
-from trivet_papers.experiment import Arm, Drawing, Results, ResultTable, Size, Verdict, judge
+from trivet_papers.experiment import Arm, ResultTable, Size, Verdict
 from trivet_papers.measured import MeasuredModel
 from trivet_papers.measures import MEASURES
-from trivet_papers.runs import Runner, planned, results
+from trivet_papers.runs import planned
 from trivet_papers.xuan2020 import measures
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments import EXPERIMENTS
-from trivet_papers.xuan2020.experiments.common import CARS_PAPER, CUB_PAPER, EPSHN, FIRST, SECOND, SOP_PAPER
+from trivet_papers.xuan2020.experiments.common import EPSHN, FIRST, SECOND
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 LAST = {"Omniglot": 400, "CUB": 150, "Cars": 2920}
 SIZES: tuple[Size, Size] = ("here", "paper")
-Values = Callable[[Arm, int], Mapping[str, Any]]
-
-
-def filled(arms: tuple[Arm, ...], value: Values) -> Results:
-    """Results of three equal seeds, made up of arm and step."""
-    rows = {
-        number: {seed: {step: value(arm, step) for step in arm.steps} for seed in range(3)}
-        for number, arm in enumerate(arms)
-    }
-    return Results(rows, arms)
-
-
-def verdicts(name: str, size: Size, value: Values) -> dict[str, Verdict]:
-    recipe = KNOWN[name].recipe(size)
-    found = filled(recipe.arms, value)
-    return {claim.sentence: judge(claim, found).verdict for claim in recipe.claims}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -93,11 +75,11 @@ def printed(*, swap: bool = False, factor: float = 1.0) -> dict[str, Verdict]:
     }
     other = {FIRST: SECOND, SECOND: FIRST} if swap else {}
 
-    def values(arm: Arm, step: int) -> Mapping[str, Any]:
+    def values(arm: Arm, seed: int, step: int) -> Mapping[str, Any]:
         order = str(arm.factors["order"])
         return known.get((arm.factors["set"], other.get(order, order)), {})
 
-    return verdicts("table1", "paper", values)
+    return verdicts(KNOWN["table1"], "paper", values)
 
 
 def test_claims_hold_on_the_printed_numbers() -> None:
@@ -134,12 +116,12 @@ def recalls(arm: Arm, *, gain: float, fallen: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_claims_by_group(size: Size) -> None:
-    assert set(verdicts("fig4", size, lambda arm, _: recalls(arm, gain=0.1, fallen=True)).values()) == {"holds"}
-    against = verdicts("fig4", size, lambda arm, _: recalls(arm, gain=-0.1, fallen=False))
+    assert set(verdicts(KNOWN["fig4"], size, lambda arm, *_: recalls(arm, gain=0.1, fallen=True)).values()) == {"holds"}
+    against = verdicts(KNOWN["fig4"], size, lambda arm, *_: recalls(arm, gain=-0.1, fallen=False))
     assert set(against.values()) == {"does not hold"}
 
 
-def course(arm: Arm, step: int, *, falls: bool) -> dict[str, Any]:
+def course(arm: Arm, seed: int, step: int, *, falls: bool) -> dict[str, Any]:
     """As the paper says, or the other way round: second order falls, first order leaves the start at once."""
     rise = 0.0 if step == 0 else 0.3 if (arm.factors["order"] == FIRST) is falls else -0.1
     if step == LAST[str(arm.factors["set"])] and arm.factors["n"] == 8:
@@ -149,18 +131,18 @@ def course(arm: Arm, step: int, *, falls: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_claims_on_the_course(size: Size) -> None:
-    assert set(verdicts("fig6", size, partial(course, falls=True)).values()) == {"holds"}
-    assert set(verdicts("fig6", size, partial(course, falls=False)).values()) == {"does not hold"}
+    assert set(verdicts(KNOWN["fig6"], size, partial(course, falls=True)).values()) == {"holds"}
+    assert set(verdicts(KNOWN["fig6"], size, partial(course, falls=False)).values()) == {"does not hold"}
 
 
 @pytest.mark.parametrize(("highest", "end", "verdict"), [(0.3, 0.1, "holds"), (0.3, 0.2, "does not hold"),
                                                           (-0.1, -0.3, "does not hold")])  # fmt: skip
 def test_recovery_is_to_rise_and_to_come_half_way_back(highest: float, end: float, verdict: Verdict) -> None:
-    def values(arm: Arm, step: int) -> dict[str, Any]:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, Any]:
         rise = 0.0 if step == 0 else end if step == LAST[str(arm.factors["set"])] else highest
         return {"train/s_ap": 0.6 + rise, "train/s_an": 0.6 + rise}
 
-    told = verdicts("fig6", "here", values)
+    told = verdicts(KNOWN["fig6"], "here", values)
     assert {value for sentence, value in told.items() if "recovers" in sentence} == {verdict}
 
 
@@ -172,7 +154,7 @@ MOST = {  # the direction of most triplets; of the second order late, of several
 }
 
 
-def ways(arm: Arm, step: int, *, swap: bool = False) -> dict[str, float]:
+def ways(arm: Arm, seed: int, step: int, *, swap: bool = False) -> dict[str, float]:
     """Shares as the paper says, or with the orders exchanged and all else to the top left."""
     order = str(arm.factors["order"])
     most = MOST[{FIRST: SECOND, SECOND: FIRST}[order] if swap else order, step == 0]
@@ -183,39 +165,17 @@ def ways(arm: Arm, step: int, *, swap: bool = False) -> dict[str, float]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_claims_on_directions(size: Size) -> None:
-    assert set(verdicts("fig3", size, ways).values()) == {"holds"}
-    assert set(verdicts("fig3", size, partial(ways, swap=True)).values()) == {"does not hold"}
+    assert set(verdicts(KNOWN["fig3"], size, ways).values()) == {"holds"}
+    assert set(verdicts(KNOWN["fig3"], size, partial(ways, swap=True)).values()) == {"does not hold"}
 
 
 def test_the_top_left_of_one_strategy_is_seen() -> None:
-    def values(arm: Arm, step: int) -> dict[str, float]:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         late = arm.factors["order"] == SECOND and step > 0
-        return ways(arm, step) | ({"EPEN/top-left": 0.06} if late else {})
+        return ways(arm, seed, step) | ({"EPEN/top-left": 0.06} if late else {})
 
-    told = verdicts("fig3", "paper", values)
+    told = verdicts(KNOWN["fig3"], "paper", values)
     assert [sentence for sentence, verdict in told.items() if verdict != "holds"] == [next(iter(told))]
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", KNOWN)
-def test_what_is_shown_can_be_shown(name: str, size: Size) -> None:
-    recipe = KNOWN[name].recipe(size)
-
-    def values(arm: Arm, step: int) -> dict[str, Any]:
-        pairs = [[0.5, 0.6, 0.7], [0.4, 0.9, 0.8]]
-        points = {"train/points": pairs} | {f"{mined}/points": [*pairs, [0, 1, 3]] for mined in ("HPHN", "EPEN")}
-        return recalls(arm, gain=0.1, fallen=True) | ways(arm, step) | points if "n" in arm.factors else points
-
-    for found in (Results({}, recipe.arms), filled(recipe.arms, values)):
-        for part in recipe.shows:
-            if isinstance(part, Drawing):
-                with style():
-                    figure = part.draw(found)
-                assert len({len(column) for column in figure.numbers.values()}) == 1
-            else:
-                assert set(part.printed) <= {head for head, _ in part.rows}
-                for _, factors in part.rows:
-                    assert found.numbers(part.columns[0].measure, part.columns[0].at, **factors) is not None
 
 
 # The measures, on digits
@@ -314,65 +274,3 @@ def test_shares_of_directions() -> None:
     assert len(s_ap) == len(s_an) == len(direction) <= measures.FOLLOWED
     assert found["HPHN/s_an"] - found["EPEN/s_an"] > 0.2
     assert found["EPEN/s_ap"] - found["HPHN/s_ap"] > 0.1
-
-
-# The published layouts in miniature
-
-SMALL = [
-    *("model.name=timm:resnet10t", "model.pretrained=false", "model.embedding_dim=4", "data.image_size=32"),
-    *("batch.num_classes=2", "batch.samples_per_class=2", "training.steps=2", "training.accelerator=cpu"),
-]
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("published")
-    for name, make in (("cub", cub), ("cars196", cars196), ("sop", sop), ("in-shop", in_shop)):
-        make(root / name)
-    return root
-
-
-def run_paper(name: str, wanted: Callable[[Arm], bool], root: Path, folder: Path, *changes: str) -> Results:
-    one = KNOWN[name]
-    thin = replace(one, paper=replace(one.paper, arms=tuple(arm for arm in one.paper.arms if wanted(arm))))
-    options = [*SMALL, *changes]
-    Runner(folder, data_root=root, models=None, report=lambda _: None).run_all([thin], "paper", 1, options)
-    found, lines = results(thin, "paper", folder, 1, options)
-    assert len(lines) == len(thin.paper.arms) > 0
-    assert not any(line["failed"] for line in lines)
-    return found
-
-
-FALLING = "training.milestones=[1]"
-
-
-def test_published_retrieval_runs(published: Path, tmp_path: Path) -> None:
-    found = run_paper("table1", lambda arm: arm.factors["order"] == SECOND, published, tmp_path, FALLING)
-    for part, arm in zip(KNOWN["table1"].paper.shows, found.arms, strict=True):
-        assert isinstance(part, ResultTable)
-        for column in part.columns:
-            assert 0 <= found.get(0, column.measure, None, **arm.factors) <= 1
-        assert found.get(0, "train/s_an", None, **arm.factors) <= 1
-
-
-def test_published_networks_are_measured_untrained(published: Path, tmp_path: Path) -> None:
-    found = run_paper("fig4", lambda arm: arm.factors["order"] == "none", published, tmp_path, FALLING)
-    for one in (CUB_PAPER, CARS_PAPER, SOP_PAPER):
-        assert found.get(0, one.recall.format(1), 0, set=one.name, order="none") >= 0
-
-
-def test_the_published_course_runs(published: Path, tmp_path: Path) -> None:
-    few: dict[str, Any] = {"set": "Cars", "order": FIRST, "n": 2}
-    early = run_paper("fig6", lambda arm: arm.factors == few | {"part": "before the rate falls"}, published, tmp_path)
-    whole = run_paper("fig6", lambda arm: arm.factors == few | {"part": "whole"}, published, tmp_path, FALLING)
-    for found, step in ((early, 0), (early, 1095), (whole, 2920)):
-        assert np.shape(found.get(0, "train/points", step, **found.arms[0].factors)) == (2, 4)
-
-
-def test_published_steps_are_followed(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
-    found = run_paper("fig3", lambda arm: arm.factors["order"] == FIRST, published, tmp_path, FALLING)
-    for part in KNOWN["fig3"].paper.shows:
-        if isinstance(part, ResultTable):
-            for column in part.columns:
-                assert 0 <= found.get(0, column.measure, column.at, **found.arms[0].factors) <= 1

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Recipe, ResultTable, SeedValue, Size, merged
-from trivet_papers.le2018.noise_figures import METHODS
+from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Recipe, ResultTable, SeedValue, Settings, Size, merged
+from trivet_papers.le2018.noise_figures import METHODS, cell
 from trivet_papers.runs import SEED
 from trivet_papers.stand_ins import AT_THE_END, BANKING, CIFAR, CUB, OMNIGLOT
 
-Cell = Mapping[str, Factor]
-
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 MIDDLE = (0.3, 0.4, 0.5, 0.6)  # where the paper sees the methods part
-LOSSES: dict[str, dict[str, Any]] = {
+LOSSES: dict[str, Settings] = {
     "random": {"name": "triplet", "negatives": "violating"},
     "fixed": {"name": "triplet", "negatives": "semihard-hardest"},
     "marginal": {"name": "margin", "beta": 1.4, "learn_beta": False, "negatives": "violating", "reduction": "mean"},
@@ -36,7 +33,7 @@ class NoisyDataset:
     """
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Settings
     split: str
     start: str
     steps: int
@@ -54,7 +51,7 @@ class NoisyDataset:
         return f"{self.split}/nmi-geometric"
 
 
-def _published(data: Mapping[str, Any], *, pretrained: bool) -> dict[str, Any]:
+def _published(data: Settings, *, pretrained: bool) -> Settings:
     return {
         "data": {"image_size": 224, "resize": 256, "augment": "crop-flip", **data},
         "model": {"name": "timm:resnet34.tv_in1k", "pretrained": pretrained, "embedding_dim": 128},
@@ -113,11 +110,6 @@ CHOSEN = (
 )
 
 
-def cell(source: NoisyDataset, method: str, kind: str = "noise", p: float = 0.0) -> Cell:
-    """The factors of a run; without noise there is no topline of its own."""
-    return {"data": source.name, "method": method, "labels": "noise" if p == 0 else kind, "p": p}
-
-
 def untrained(source: NoisyDataset) -> Cell:
     return {"data": source.name, "method": source.start, "labels": "none", "p": 0.0}
 
@@ -160,7 +152,7 @@ def arm(source: NoisyDataset, cell: Cell) -> Arm:
 
 def ratio(of: SeedValue, source: NoisyDataset, measure: str, method: str, p: float) -> float:
     """The share that noise leaves of the measure that as many clean items reach."""
-    return of(measure, **cell(source, method, "noise", p)) / of(measure, **cell(source, method, "topline", p))
+    return of(measure, **cell(source.name, method, "noise", p)) / of(measure, **cell(source.name, method, "topline", p))
 
 
 def middle(of: SeedValue, source: NoisyDataset, measure: str, method: str) -> float:
@@ -176,9 +168,9 @@ def cells(source: NoisyDataset) -> list[Cell]:
     result = [reference for _, reference in references(source)]
     for p in RATES:
         for method in METHODS:
-            result.append(cell(source, method, "noise", p))
+            result.append(cell(source.name, method, "noise", p))
             if p > 0:
-                result.append(cell(source, method, "topline", p))
+                result.append(cell(source.name, method, "topline", p))
     return result
 
 

@@ -15,7 +15,6 @@ from trivet_papers.le2018.experiments.common import (
     RATES,
     SOURCES,
     NoisyDataset,
-    cell,
     cells,
     middle,
     ratio,
@@ -23,7 +22,7 @@ from trivet_papers.le2018.experiments.common import (
     references,
     untrained,
 )
-from trivet_papers.le2018.noise_figures import METHODS, curves_figure
+from trivet_papers.le2018.noise_figures import METHODS, cell, curves_figure
 
 GOOD = 0.8  # of a ratio: what counts as good relative performance
 ALIKE = 0.05  # of a ratio: so much less is still as robust
@@ -43,7 +42,7 @@ def without_noise(source: NoisyDataset) -> Claim:
     """The claim on clean labels."""
     return Claim(
         "Without noise, fixed semi-hard negatives are slightly better than random ones.",
-        lambda of: of(source.recall, **cell(source, "fixed")) - of(source.recall, **cell(source, "random")),
+        lambda of: of(source.recall, **cell(source.name, "fixed")) - of(source.recall, **cell(source.name, "random")),
         "fixed less random at p = 0, recall@1",
     )
 
@@ -140,8 +139,8 @@ def cub_claims(source: NoisyDataset) -> tuple[Claim, ...]:
 
 def flowers_claims(source: NoisyDataset) -> tuple[Claim, ...]:
     def fall(of: SeedValue, method: str, kind: str) -> float:
-        start = of(source.recall, **cell(source, method))
-        return start - float(np.mean([of(source.recall, **cell(source, method, kind, p)) for p in MIDDLE]))
+        start = of(source.recall, **cell(source.name, method))
+        return start - float(np.mean([of(source.recall, **cell(source.name, method, kind, p)) for p in MIDDLE]))
 
     return (
         without_noise(source),
@@ -162,7 +161,7 @@ def flowers_claims(source: NoisyDataset) -> tuple[Claim, ...]:
 
 def table(source: NoisyDataset) -> ResultTable:
     rows = tuple(
-        (f"{METHODS[method]}, p = {p:g}{', topline' if kind == 'topline' else ''}", cell(source, method, kind, p))
+        (f"{METHODS[method]}, p = {p:g}{', topline' if kind == 'topline' else ''}", cell(source.name, method, kind, p))
         for method in METHODS
         for p in (0.0, 0.2, 0.4, 0.6, 0.8)
         for kind in (("noise", "topline") if p else ("noise",))

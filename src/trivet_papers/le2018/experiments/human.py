@@ -6,19 +6,17 @@ import math
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
+from trivet_papers.experiment import Cell, Claim, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
 from trivet_papers.le2018.experiments.common import (
     DATA,
     HUMAN,
     SOURCES,
-    Cell,
     NoisyDataset,
-    cell,
     recipe,
     references,
     untrained,
 )
-from trivet_papers.le2018.noise_figures import METHODS, human_figure
+from trivet_papers.le2018.noise_figures import METHODS, cell, human_figure
 
 UNIFORM = "uniform"
 
@@ -33,7 +31,7 @@ def human_claims(source: NoisyDataset) -> tuple[Claim, ...]:
     def left(of: SeedValue, method: str, kind: str) -> float:
         p = HUMAN[kind]
         return of(source.recall, **human_cell(source, method, kind)) / of(
-            source.recall, **cell(source, method, "topline", p)
+            source.recall, **cell(source.name, method, "topline", p)
         )
 
     def mean(of: SeedValue, method: str) -> float:
@@ -41,7 +39,7 @@ def human_claims(source: NoisyDataset) -> tuple[Claim, ...]:
 
     def slope(of: SeedValue) -> float:
         rates = [0.0, *HUMAN.values()]
-        cells = [cell(source, "random"), *(human_cell(source, "random", kind) for kind in HUMAN)]
+        cells = [cell(source.name, "random"), *(human_cell(source, "random", kind) for kind in HUMAN)]
         values = [of(source.recall, **factors) for factors in cells]
         return -float(np.polyfit(rates, values, 1)[0]) if np.isfinite(values).all() else math.nan
 
@@ -69,10 +67,10 @@ def made(size: Size) -> Recipe:
     source = SOURCES[size]["CIFAR"]
     rows: list[tuple[str, Cell]] = references(source)
     for method, name in METHODS.items():
-        rows.append((f"{name}, clean", cell(source, method)))
+        rows.append((f"{name}, clean", cell(source.name, method)))
         for kind, p in HUMAN.items():
             rows.append((f"{name}, {kind}, {100 * p:.0f} % wrong", human_cell(source, method, kind)))
-            rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source, method, "topline", p)))
+            rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source.name, method, "topline", p)))
         rows.append((f"{name}, drawn, {100 * HUMAN['worse']:.0f} % wrong", human_cell(source, method, UNIFORM)))
     columns = (ResultColumn("recall@1", source.recall), ResultColumn("NMI", source.nmi))
     shows = (

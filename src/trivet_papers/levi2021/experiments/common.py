@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, ResultColumn, SeedValue, Values, arms, merged
+from trivet_papers.experiment import Arm, Claim, ResultColumn, SeedValue, Settings, arms, merged
 
 LOSSES = ("triplet", "margin", "MS")
 PROXIES = "proxy-NCA"
@@ -13,8 +13,8 @@ USUAL, EASY = "usual", "easy"
 BEFORE, INPUTS = "none", "none, inputs"  # in the place of a loss
 
 # The rules of each loss; the usual positives are those that its authors choose.
-TRIPLET: dict[str, Any] = {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"}
-MARGIN: dict[str, Any] = {
+TRIPLET: Settings = {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"}
+MARGIN: Settings = {
     "name": "margin",
     "margin": 0.2,
     "beta": 1.2,
@@ -22,7 +22,7 @@ MARGIN: dict[str, Any] = {
     "positives": "random",
     "negatives": "distance-weighted",
 }
-MULTI: dict[str, Any] = {
+MULTI: Settings = {
     "name": "multi-similarity",
     "positive_scale": 2.0,
     "negative_scale": 50.0,
@@ -30,23 +30,23 @@ MULTI: dict[str, Any] = {
     "positives": "multi-similarity",
     "negatives": "multi-similarity",
 }
-PROXY: dict[str, Any] = {"name": "proxy-nca", "scale": 9.0}
-EASY_POSITIVES: dict[str, Any] = {"loss": {"positives": "easy"}}
+PROXY: Settings = {"name": "proxy-nca", "scale": 9.0}
+EASY_POSITIVES: Settings = {"loss": {"positives": "easy"}}
 
 # The published runs share a framework: Roth et al., "Revisiting training strategies and generalization performance in
 # deep metric learning", ICML 2020, whose defaults these are.
-RESNET50: dict[str, Any] = {"name": "timm:resnet50.tv_in1k", "pretrained": True, "embedding_dim": 128}
-ADAM: dict[str, Any] = {"epochs": 150, "learning_rate": 1e-5, "weight_decay": 4e-4}
+RESNET50: Settings = {"name": "timm:resnet50.tv_in1k", "pretrained": True, "embedding_dim": 128}
+ADAM: Settings = {"epochs": 150, "learning_rate": 1e-5, "weight_decay": 4e-4}
 PAPER_SEEDS = 8
-AT_THE_END: dict[str, Any] = {"every": 10_000_000, "sample": 100, "k": [1, 2, 4, 8], "distance": "cosine"}
+AT_THE_END: Settings = {"every": 10_000_000, "sample": 100, "k": [1, 2, 4, 8], "distance": "cosine"}
 
 
-def both(base: Values, loss: Values, name: str, **options: Any) -> tuple[Arm, ...]:
+def both(base: Settings, loss: Settings, name: str, **options: Any) -> tuple[Arm, ...]:
     """A loss with its usual and with easy positives."""
     return arms(merged(base, {"loss": loss}), loss={name: {}}, positives={USUAL: {}, EASY: EASY_POSITIVES}, **options)
 
 
-def seven(base: Values, *, threshold: float, proxy_learning_rate: float = 1e-2, **options: Any) -> tuple[Arm, ...]:
+def seven(base: Settings, *, threshold: float, proxy_learning_rate: float = 1e-2, **options: Any) -> tuple[Arm, ...]:
     """Three losses with usual and with easy positives, and proxy-NCA, which has none.
 
     Args:
@@ -54,13 +54,13 @@ def seven(base: Values, *, threshold: float, proxy_learning_rate: float = 1e-2, 
         proxy_learning_rate: of proxy-NCA.
         options: of `arms`.
     """
-    known = {"triplet": TRIPLET, "margin": MARGIN, "MS": MULTI | {"threshold": threshold}}
+    known = {"triplet": TRIPLET, "margin": MARGIN, "MS": {**MULTI, "threshold": threshold}}
     seven_arms = [arm for name, loss in known.items() for arm in both(base, loss, name, **options)]
-    proxies = merged(base, {"loss": PROXY | {"proxy_learning_rate": proxy_learning_rate}})
+    proxies = merged(base, {"loss": {**PROXY, "proxy_learning_rate": proxy_learning_rate}})
     return (*seven_arms, *arms(proxies, loss={PROXIES: {}}, positives={USUAL: {}}, **options))
 
 
-def untrained(base: Values, *measures: str) -> tuple[Arm, ...]:
+def untrained(base: Settings, *measures: str) -> tuple[Arm, ...]:
     """The network before its first step, and the inputs as they are, which `measures` are measured of."""
     settings = merged(base, {"loss": TRIPLET})
     return (

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from trivet_papers.experiment import (
+    Cell,
     Claim,
     Drawing,
     Experiment,
-    Factor,
     Recipe,
     ResultColumn,
     ResultTable,
     SeedValue,
+    Settings,
     Size,
     arms,
     merged,
@@ -22,7 +22,7 @@ from trivet_papers.levi2021.experiments import common, pictures
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 
 STEPS = {"here": 1000, "paper": 3000}
-SETTINGS: dict[str, Any] = {
+SETTINGS: Settings = {
     "data": {"name": "mnist", "image_size": 28, "level": "parity"},
     "model": {"name": "conv2", "embedding_dim": 2, "normalize": False},
     "batch": {"num_classes": 2, "samples_per_class": 30},
@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "loss": {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"},
 }
 TRAINED, UNTRAINED = "seen/digit/recall@{}", "unseen/digit/recall@{}"
-ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = (
+ROWS: tuple[tuple[str, Cell], ...] = (
     ("triplet", {"positives": USUAL}),
     ("triplet + EPS", {"positives": EASY}),
     ("before training", {"positives": "before"}),

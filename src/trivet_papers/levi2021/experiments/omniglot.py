@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from trivet_papers.experiment import (
     Arm,
+    Cell,
     Claim,
     Drawing,
     Experiment,
-    Factor,
     Recipe,
     ResultColumn,
     ResultTable,
     SeedValue,
+    Settings,
     arms,
     merged,
 )
@@ -29,7 +28,7 @@ PRINTED_LAMBDA = "MS, lambda 1"  # of the loss, where the stand-in has another
 HERE_STEPS = (100, 200, 400, 800)
 PAPER_EPOCHS = (5, 10, 20, 40, 80, 150)
 
-HERE: dict[str, Any] = merged(
+HERE: Settings = merged(
     OMNIGLOT,
     {
         "data": {"level": "alphabet"},
@@ -38,12 +37,12 @@ HERE: dict[str, Any] = merged(
         "evaluation": {"nmi_plus": 30},
     },
 )
-PAPER: dict[str, Any] = {
+PAPER: Settings = {
     "data": {"name": "omniglot", "level": "alphabet", "image_size": 80, "channels": 3},
     "batch": {"num_classes": 5, "samples_per_class": 32},
     "model": common.RESNET50,
     "training": common.ADAM,
-    "evaluation": common.AT_THE_END | {"nmi_plus": 30},
+    "evaluation": {**common.AT_THE_END, "nmi_plus": 30},
 }
 CLUSTERS = ("clusters", "clusters-plus")
 HERE_ARMS = common.seven(HERE, threshold=0.5, at=HERE_STEPS, last=CLUSTERS)
@@ -264,7 +263,7 @@ HERE_IMAGES = {4: 30, 8: 16, 16: 8, 32: 4}  # images per alphabet -> alphabets
 PAPER_IMAGES = {4: 30, 8: 20, 16: 10, 32: 5}
 
 
-def _sweep(base: dict[str, Any], known: tuple[Arm, ...], images: dict[int, int]) -> tuple[Arm, ...]:
+def _sweep(base: Settings, known: tuple[Arm, ...], images: dict[int, int]) -> tuple[Arm, ...]:
     """The margin loss with batches of few and many images of an alphabet; the batch of table 3 is run there."""
     made = [
         arm
@@ -305,7 +304,7 @@ FIGURE5B_CLAIMS = (
         "easy less random positives, recall@1",
     ),
 )
-FIGURE5B_ROWS: tuple[tuple[str, Mapping[str, Factor]], ...] = tuple(
+FIGURE5B_ROWS: tuple[tuple[str, Cell], ...] = tuple(
     (f"{name}, {images} images per alphabet", {"images": images, "positives": positives})
     for positives, name in ((USUAL, "random positives"), (EASY, "EPS"))
     for images in HERE_IMAGES

@@ -6,10 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-
-from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import (
     BLACK,
     BLUE,
@@ -25,32 +21,16 @@ from trivet.reports.figure import (
     plain_ticks,
     tidy,
 )
-from trivet_papers.experiment import Factor, Results
+from trivet_papers.experiment import Cell, Factor, Results
 from trivet_papers.levi2021.experiments.common import EASY, LOSSES, PROXIES, USUAL
+from trivet_papers.lines import SeedLine, handle, seed_curve
 
 MANY, MARKERS = COLOURS[:7], "o^"
 COLOUR_OF = {"triplet": BLUE, "margin": GREEN, "MS": ORANGE, PROXIES: BLACK}
 SOURCE = "Levi et al. 2021, figure {}"
-Line = list[tuple[float, list[float]]]  # place -> the values of the seeds
 
 
-def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-", label: str = "") -> None:
-    """The mean over seeds with its 95 % interval, and every seed as a faint mark."""
-    line = [(x, values) for x, values in line if values]
-    if not line:
-        return
-    positions = [x for x, _ in line]
-    axes.plot(positions, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes, label=label)
-    if all(len(values) > 1 for _, values in line):
-        ends = [across_folds(values)[1] for _, values in line]
-        axes.fill_between(
-            positions, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0
-        )
-    for x, values in line:
-        axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
-
-
-def numbers(lines: Sequence[tuple[Mapping[str, Any], Line]], axis: str) -> dict[str, list[Any]]:
+def numbers(lines: Sequence[tuple[Cell, SeedLine]], axis: str) -> dict[str, list[Any]]:
     """The values of all lines, a row for each seed."""
     tables = [
         {**factors, axis: x, "seed": list(range(len(values))), "recall@1": values}
@@ -59,11 +39,6 @@ def numbers(lines: Sequence[tuple[Mapping[str, Any], Line]], axis: str) -> dict[
         if values
     ]
     return tidy(tables) if tables else {axis: [], "recall@1": []}
-
-
-def key(*names: tuple[str, str, Any]) -> list[Line2D]:
-    """Handles of a legend: name, colour, dashes."""
-    return [Line2D([], [], color=colour, linestyle=dashes, label=name) for name, colour, dashes in names]
 
 
 def by_step(results: Results, measure: str, steps: Sequence[int], unit: str) -> Figure:
@@ -75,7 +50,7 @@ def by_step(results: Results, measure: str, steps: Sequence[int], unit: str) -> 
             if loss == PROXIES and positives == EASY:
                 continue
             line = [(float(at), results.numbers(measure, at, loss=loss, positives=positives)) for at in steps]
-            curve(panel, line, COLOUR_OF[loss], dashes)
+            seed_curve(panel, line, COLOUR_OF[loss], dashes)
             lines.append(({"loss": loss, "positives": positives}, line))
             last = line[-1][1]
             if last:
@@ -85,7 +60,7 @@ def by_step(results: Results, measure: str, steps: Sequence[int], unit: str) -> 
     in_percent(panel.yaxis)
     label_outer(axes, unit, "recall@1 of characters, %")
     name_ends(panel, [(name, y) for name, y, _ in ends], [colour for *_, colour in ends], x=steps[-1])
-    legend_above(picture, key(("easy positives", BLACK, "-"), ("without", BLACK, "--")))
+    legend_above(picture, [handle("easy positives", BLACK), handle("without", BLACK, "--")])
     return Figure(
         "by-step",
         f"Recall of characters by {unit}, trained on alphabets",
@@ -102,13 +77,13 @@ def by_images(results: Results, measure: str, images: Sequence[int]) -> Figure:
     panel, lines = axes[0][0], []
     for positives, colour in ((EASY, BLUE), (USUAL, BLACK)):
         line = [(float(count), results.numbers(measure, images=count, positives=positives)) for count in images]
-        curve(panel, line, colour, "-" if positives == EASY else "--")
+        seed_curve(panel, line, colour, "-" if positives == EASY else "--")
         lines.append(({"positives": positives}, line))
     panel.set_xscale("log")
     plain_ticks(panel, images)
     in_percent(panel.yaxis)
     label_outer(axes, "images per alphabet in a batch", "recall@1 of characters, %")
-    legend_above(picture, key(("easy positives", BLUE, "-"), ("random positives", BLACK, "--")))
+    legend_above(picture, [handle("easy positives", BLUE), handle("random positives", BLACK, "--")])
     return Figure(
         "by-images",
         "Recall of characters by the images per alphabet in a batch, margin loss",
@@ -126,11 +101,11 @@ def by_trimming(results: Results, measures: Mapping[str, str], shares: Sequence[
         measures: of each data set.
     """
     picture, axes = panels(1, len(measures), height=3.2, width=2.2 + 2.4 * len(measures))
-    lines: list[tuple[Mapping[str, Any], Line]] = []
+    lines: list[tuple[Cell, SeedLine]] = []
     for panel, (data, measure) in zip(axes[0], measures.items(), strict=True):
         for loss, colour in (("triplet", BLUE), ("margin", GREEN)):
             line = [(share, results.numbers(measure, data=data, loss=loss, trim=share)) for share in shares]
-            curve(panel, line, colour)
+            seed_curve(panel, line, colour)
             easy = results.numbers(measure, data=data, loss=loss, trim=EASY)
             if easy:
                 panel.axhline(statistics.fmean(easy), color=colour, linestyle=":")
@@ -141,10 +116,8 @@ def by_trimming(results: Results, measures: Mapping[str, str], shares: Sequence[
         panel.set_title(data, loc="left")
         in_percent(panel.xaxis, panel.yaxis)
     label_outer(axes, "share of the terms left out, %", "recall@1, %")
-    legend_above(
-        picture,
-        key(("triplet", BLUE, "-"), ("margin", GREEN, "-"), ("with easy positives, all terms", BLACK, ":")),
-    )
+    easy_line = handle("with easy positives, all terms", BLACK, ":")
+    legend_above(picture, [handle("triplet", BLUE), handle("margin", GREEN), easy_line])
     return Figure(
         "by-trimming",
         "Recall by the share of the largest terms left out",

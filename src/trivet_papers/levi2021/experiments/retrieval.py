@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from trivet_papers.experiment import (
     Arm,
+    Cell,
     Claim,
     Experiment,
-    Factor,
     Recipe,
     ResultColumn,
     ResultTable,
     SeedValue,
+    Settings,
     arms,
     merged,
 )
@@ -23,13 +22,13 @@ from trivet_papers.levi2021.experiments import common, omniglot
 from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, PROXIES, ROWS, USUAL
 from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
 
-Row = tuple[str, Mapping[str, Factor]]
+Row = tuple[str, Cell]
 CARS_BIRDS = {"Cars": {"data": {"name": "cars196"}}, "CUB": {"data": {"name": "cub"}}}
 LEVEL = "unseen/class/{}"
 INTENT = "seen/intent/{}"  # of domains that are trained on; no intent is
 MEASURE = {"Cars": LEVEL, "CUB": LEVEL, "birds": LEVEL, "sentences": INTENT}
 
-BIRDS: dict[str, Any] = merged(
+BIRDS: Settings = merged(
     CUB,
     {
         "batch": {"num_classes": 8, "samples_per_class": 8},
@@ -37,7 +36,7 @@ BIRDS: dict[str, Any] = merged(
         "evaluation": {"nmi_plus": 10},
     },
 )
-SENTENCES: dict[str, Any] = merged(
+SENTENCES: Settings = merged(
     CLINC,
     {
         "data": {"level": "domain"},
@@ -46,12 +45,12 @@ SENTENCES: dict[str, Any] = merged(
         "evaluation": {"nmi_plus": 10},
     },
 )
-PAPER: dict[str, Any] = {
+PAPER: Settings = {
     "data": {"name": "cub", "image_size": 224, "resize": 256, "augment": "random-resized-crop"},
     "batch": {"num_classes": 20, "samples_per_class": 8},
     "model": common.RESNET50,
     "training": common.ADAM,
-    "evaluation": common.AT_THE_END | {"nmi_plus": 10},
+    "evaluation": {**common.AT_THE_END, "nmi_plus": 10},
 }
 MEASURED = ("recall", "clusters", "clusters-plus")
 NO_CARS = "no photographs of Cars196 were at hand"
@@ -62,7 +61,7 @@ def _on(data: str, made: tuple[Arm, ...]) -> tuple[Arm, ...]:
     return tuple(replace(arm, factors={"data": data, **arm.factors}) for arm in made)
 
 
-def _published(name: str) -> dict[str, Any]:
+def _published(name: str) -> Settings:
     return merged(PAPER, {"data": {**PAPER["data"], "name": name}})
 
 
@@ -408,7 +407,7 @@ TABLE6 = Experiment(
         arms=tuple(
             arm
             for data, base in LARGE_BATCH.items()
-            for arm in _on(data, common.both(base, common.MULTI | {"threshold": 0.5}, "MS"))
+            for arm in _on(data, common.both(base, {**common.MULTI, "threshold": 0.5}, "MS"))
         ),
         seeds=5,
         claims=(

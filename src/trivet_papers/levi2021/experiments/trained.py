@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, Settings
 from trivet_papers.levi2021.experiments import common, omniglot, pictures, retrieval
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 from trivet_papers.stand_ins import OMNIGLOT
 
 TRAINED = "train/{}/{}"
 MEASURED = ("whole-training", "recall")
-TEN: dict[str, Any] = {
+TEN: Settings = {
     "data": {"name": "python:trivet_papers.stand_ins:some_alphabets", "image_size": 28, "level": "alphabet"},
     "model": OMNIGLOT["model"],
     "batch": {"num_classes": 4, "samples_per_class": 32},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from trivet_papers.experiment import (
     Arm,
+    Cell,
     Claim,
     Drawing,
     Experiment,
@@ -16,6 +16,7 @@ from trivet_papers.experiment import (
     ResultColumn,
     ResultTable,
     SeedValue,
+    Settings,
     arms,
     merged,
 )
@@ -24,12 +25,12 @@ from trivet_papers.levi2021.experiments.common import EASY
 
 SHARES = (0.0, 0.1, 0.25, 0.5)
 TOLERANCE = 0.03  # of recall@1: less is no improvement to speak of
-RANDOM_TRIPLET = common.TRIPLET | {"negatives": "random"}
-TRIMMED: dict[str, dict[str, Any]] = {"triplet": RANDOM_TRIPLET, "margin": common.MARGIN}
+RANDOM_TRIPLET = {**common.TRIPLET, "negatives": "random"}
+TRIMMED: dict[str, Settings] = {"triplet": RANDOM_TRIPLET, "margin": common.MARGIN}
 RECALL = retrieval.RECALL
 
 
-def _trimmed(data: str, base: dict[str, Any], known: tuple[Arm, ...]) -> tuple[Arm, ...]:
+def _trimmed(data: str, base: Settings, known: tuple[Arm, ...]) -> tuple[Arm, ...]:
     """Random triplets and the margin loss, trimmed, and with easy positives; what `known` has is run there."""
     result: list[Arm] = []
     for name, loss in TRIMMED.items():
@@ -109,7 +110,7 @@ def _claims(*names: str) -> tuple[Claim, ...]:
     )
 
 
-def _rows(data: str) -> tuple[tuple[str, Mapping[str, Factor]], ...]:
+def _rows(data: str) -> tuple[tuple[str, Cell], ...]:
     names: dict[Factor, str] = {0.0: "all terms", EASY: "easy positives, all terms"}
     return tuple(
         (

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Factor, Recipe, ResultColumn, ResultTable, SeedValue, Size
+from trivet_papers.experiment import (
+    Arm,
+    Cell,
+    Claim,
+    Drawing,
+    Recipe,
+    ResultColumn,
+    ResultTable,
+    SeedValue,
+    Settings,
+    Size,
+)
 from trivet_papers.stand_ins import AT_THE_END
 from trivet_papers.xu2024.collapse_figures import COLLAPSED, FACTOR, Panel
-
-Cell = Mapping[str, Factor]
 
 CLASSES, BATCH, DIMENSION = (2, 4, 8, 18), (8, 4), 128
 ITEMS: dict[Size, tuple[int, ...]] = {"here": (2, 4, 8, 16, 20), "paper": (2, 4, 8, 16, 32)}
@@ -21,7 +30,7 @@ MARGINS = (0.01, 0.05)
 STEPS: dict[Size, int] = {"here": 500, "paper": 40_000}
 FLOOR = 1e-4  # what has kept less counts as this in logarithms
 NETWORK: dict[Size, str] = {"here": "conv4", "paper": "ResNet-18"}
-NETWORKS: dict[str, dict[str, Any]] = {
+NETWORKS: dict[str, Settings] = {
     "conv4": {"name": "conv4"},
     "conv3": {"name": "conv3"},
     "mlp": {"name": "mlp"},
@@ -30,7 +39,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "ResNet-50": {"name": "timm:resnet50"},
     "GoogLeNet": {"name": "torchvision:googlenet"},
 }
-DATA: dict[str, dict[str, Any]] = {
+DATA: dict[str, Settings] = {
     "Omniglot": {"name": "omniglot", "image_size": 14, "level": "character"},
     "CUB-50": {"name": "cub", "image_size": 32},
     "Fashion-MNIST": {"name": "fashion-mnist", "image_size": 14, "level": "item"},
@@ -73,7 +82,7 @@ def arm(size: Size, cell: Cell) -> Arm:
     return Arm(
         cell,
         {
-            "data": DATA[data] | ({"channels": 3} if ":" in network["name"] else {}),
+            "data": {**DATA[data], **({"channels": 3} if ":" in network["name"] else {})},
             "batch": batch,
             "model": {**network, "embedding_dim": cell["d"], "normalize": False},
             "loss": {
@@ -84,7 +93,7 @@ def arm(size: Size, cell: Cell) -> Arm:
                 "margin": cell.get("margin", 0.0),
             },
             "training": {"steps": steps, "learning_rate": 1e-3},
-            "evaluation": AT_THE_END | {"distance": "euclidean"},
+            "evaluation": {**AT_THE_END, "distance": "euclidean"},
         },
         measures=("spread", "first-batch"),
         at=(0, steps // 2, steps),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from trivet_papers.experiment import Experiment, Recipe, Size
+from trivet_papers.experiment import Cell, Experiment, Recipe, Size
 from trivet_papers.xu2024.collapse_figures import collapse_figure
 from trivet_papers.xu2024.experiments.common import (
     DIMENSION,
     DIMENSIONS,
-    Cell,
     batch_panel,
     by_batch,
     collapses,

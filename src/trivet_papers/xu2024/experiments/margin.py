@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Experiment, Recipe, SeedValue, Size
+from trivet_papers.experiment import Cell, Claim, Experiment, Recipe, SeedValue, Size
 from trivet_papers.xu2024.collapse_figures import COLLAPSED, collapse_figure
 from trivet_papers.xu2024.experiments.common import (
     DIMENSION,
     FLOOR,
     MARGINS,
-    Cell,
     batch_panel,
     dimension_panel,
     falls_with_batch,

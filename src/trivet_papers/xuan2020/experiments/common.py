@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from trivet_papers.experiment import Arm, SeedValue, Values, merged
+from trivet_papers.experiment import Arm, Cell, SeedValue, Settings, merged
 from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
 
 FIRST, SECOND, BEFORE = "first order", "second order", "none"
 EPHN, EPSHN = "EPHN", "EPSHN"
-ORDERS: dict[str, dict[str, Any]] = {FIRST: {"name": "nca"}, SECOND: {"name": "second-order"}}
-MINED: dict[str, dict[str, Any]] = {
+ORDERS: dict[str, Settings] = {FIRST: {"name": "nca"}, SECOND: {"name": "second-order"}}
+MINED: dict[str, Settings] = {
     EPHN: {"positives": "easy", "negatives": "hard"},
     EPSHN: {"positives": "easy", "negatives": "semihard-hardest"},
 }
@@ -34,19 +33,19 @@ class RetrievalSet:
     """
 
     name: str
-    base: Values
+    base: Settings
     recall: str
     batch: int
     groups: tuple[int, ...]
     best: int
 
-    def settings(self, mined: str, order: str, group: int) -> dict[str, Any]:
+    def settings(self, mined: str, order: str, group: int) -> Settings:
         """The settings of a run."""
         batch = {"num_classes": self.batch // group, "samples_per_class": group}
         return {**self.base, "batch": batch, "loss": self.base.get("loss", {}) | ORDERS[order] | MINED[mined]}
 
 
-def _here(stand_in: Values, steps: int, rate: float) -> dict[str, Any]:
+def _here(stand_in: Settings, steps: int, rate: float) -> Settings:
     return merged(stand_in, {"training": {"optimizer": "sgd", "steps": steps, "learning_rate": rate}})
 
 
@@ -63,7 +62,7 @@ EPOCHS, FALLS = 40, (20, 30)
 CARS_EPOCH = 73  # batches, of section 6.1
 
 
-def _paper(name: str, level: str, ks: Sequence[int], *, rate: float, epoch: int) -> dict[str, Any]:
+def _paper(name: str, level: str, ks: Sequence[int], *, rate: float, epoch: int) -> Settings:
     """The published protocol on a data set.
 
     Args:
@@ -112,7 +111,7 @@ PAPER_SEEDS = 3
 RETRIEVAL = ("recall", "whole-set")  # the measures of table 1 and figure 4, whose runs are the same
 
 
-def factors(dataset: RetrievalSet, mined: str, order: str, group: int) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, mined: str, order: str, group: int) -> Cell:
     """Those of an arm of table 1 and figure 4."""
     return {"set": dataset.name, "mined": mined, "order": order, "n": group}
 
@@ -132,7 +131,7 @@ def untrained(dataset: RetrievalSet) -> Arm:
     return Arm(before(dataset), dataset.settings(EPHN, FIRST, 2), RETRIEVAL, at=(0,))
 
 
-def before(dataset: RetrievalSet) -> dict[str, Any]:
+def before(dataset: RetrievalSet) -> Cell:
     """The factors of the network before its first step."""
     return {"set": dataset.name, "order": BEFORE}
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
+from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
@@ -36,7 +35,7 @@ def phases(dataset: RetrievalSet) -> dict[str, int]:
     return {INITIAL: 0, LATE: dataset.base["training"]["steps"]}
 
 
-def factors(dataset: RetrievalSet, order: str) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, order: str) -> Cell:
     """Those of an arm."""
     return {"set": dataset.name, "order": order}
 

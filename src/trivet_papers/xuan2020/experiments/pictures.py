@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import (
     BLACK,
     BLUE,
@@ -25,7 +22,8 @@ from trivet.reports.figure import (
     plain_ticks,
     tidy,
 )
-from trivet_papers.experiment import Results
+from trivet_papers.experiment import Cell, Results
+from trivet_papers.lines import Dashes, handle, seed_curve
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments.common import (
     EPHN,
@@ -42,30 +40,13 @@ from trivet_papers.xuan2020.experiments.common import (
 SOURCE = "Xuan et al. 2020, figure {}"
 READING = "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds."
 COLOURS = {FIRST: ORANGE, SECOND: BLUE}
-DASHES: dict[str, Any] = {EPHN: "-", EPSHN: "--"}
+DASHES: dict[str, Dashes] = {EPHN: "-", EPSHN: "--"}
 POINTS, MOST_POINTS = "train/points", 400
 INITIAL, LATE = "initial", "late"
 MARKS: dict[str, tuple[str, dict[str, str]]] = {
     "HPHN": ("o", {INITIAL: BLUE, LATE: RED}),
     "EPEN": ("x", {INITIAL: SKY, LATE: ORANGE}),
 }
-Line = list[tuple[float, list[float]]]  # place -> the values of the seeds
-
-
-def curve(axes: Axes, line: Line, colour: str, dashes: Any = "-") -> None:
-    """The mean over seeds with its 95 % interval, and every seed as a faint mark."""
-    line = [(x, values) for x, values in line if values]
-    if not line:
-        return
-    positions = [x for x, _ in line]
-    axes.plot(positions, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes)
-    if all(len(values) > 1 for _, values in line):
-        ends = [across_folds(values)[1] for _, values in line]
-        axes.fill_between(
-            positions, [end.low for end in ends], [end.high for end in ends], color=colour, alpha=0.12, lw=0
-        )
-    for x, values in line:
-        axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
 
 
 def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
@@ -81,7 +62,7 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
                         (float(n), results.numbers(measure, **factors(dataset, mined, order, n)))
                         for n in dataset.groups
                     ]
-                    curve(panel, line, colour, dashes)
+                    seed_curve(panel, line, colour, dashes)
                     labels = {"set": dataset.name, "order": order, "mined": mined, "measure": name}
                     tables += [
                         {**labels, "n": n, "seed": list(range(len(values))), "value": values}
@@ -103,8 +84,8 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
     axes[0][0].set_ylabel("recall@1, %")
     axes[1][0].set_ylabel("nearest negative, $S_{an}$")
     keys = [
-        *(Line2D([], [], color=COLOURS[o], linestyle=DASHES[m], label=f"{m}, {o}") for m in DASHES for o in COLOURS),
-        Line2D([], [], color=BLACK, linestyle=":", linewidth=1, label="before training"),
+        *(handle(f"{m}, {o}", COLOURS[o], DASHES[m]) for m in DASHES for o in COLOURS),
+        handle("before training", BLACK, ":", linewidth=1),
     ]
     legend_above(picture, keys)
     return Figure(
@@ -122,12 +103,12 @@ def over_training(
     dataset: RetrievalSet,
     groups: Sequence[int],
     steps: Sequence[int],
-    factors_at: Callable[[RetrievalSet, str, int, int], dict[str, Any]],
+    factors_at: Callable[[RetrievalSet, str, int, int], Cell],
 ) -> Figure:
     """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
     rows = [(order, group) for order in COLOURS for group in groups]
     picture, axes = panels(len(rows), len(steps), height=0.7 + 1.3 * len(rows), sharex=True, sharey=True)
-    records: list[dict[str, Any]] = []
+    records: list[Mapping[str, Any]] = []
     for row, (order, group) in enumerate(rows):
         for column, step in enumerate(steps):
             panel, known = axes[row][column], factors_at(dataset, order, group, step)
@@ -162,7 +143,7 @@ def moved(results: Results, dataset: RetrievalSet, phases: Mapping[str, int]) ->
     """Triplets before a step by the direction in which it moved them, a row for each order."""
     ways = ("top-left", "top-right", "bottom-left", "bottom-right")
     picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)
-    records: list[dict[str, Any]] = []
+    records: list[Mapping[str, Any]] = []
     box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
     for row, order in enumerate(COLOURS):
         for column, way in enumerate(ways):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, SeedValue
+from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Recipe, SeedValue
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
     CARS_EPOCH,
@@ -37,7 +36,7 @@ STEPS: dict[str, tuple[int, ...]] = {
 }
 
 
-def factors(dataset: RetrievalSet, order: str, group: int, step: int) -> dict[str, Any]:
+def factors(dataset: RetrievalSet, order: str, group: int, step: int) -> Cell:
     """Those of the arm that is measured at a step.
 
     On Cars the measurements before the rate falls are at runs that end there: a run whose rate falls cannot be measured

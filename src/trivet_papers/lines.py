@@ -1,0 +1,52 @@
+"""Lines of the papers' figures: their looks, their names in legends, and lines over seeds."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.typing import LineStyleType as Dashes
+
+from trivet.metrics.intervals import across_folds
+from trivet.reports.figure import BLACK, BLUE, GREEN, PINK, RED, SKY
+
+Row = dict[str, float | str]  # of the numbers of a figure: column -> cell
+SeedLine = list[tuple[float, list[float]]]  # place -> the values of the seeds
+COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Dashes, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1, 1.2)),
+    (0, (5, 1.5, 1, 1.5)),
+    (0, (9, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
+SOFT, DARK, GREY = "#7d8794", "#5b6470", "#e4e7eb"
+
+
+def look(index: int, *, marker: bool = False) -> dict[str, Any]:
+    """The colour and dashes of a line of a list, with its mark."""
+    looks = {"color": COLOURS[index], "linestyle": DASHES[index]}
+    return looks | ({"marker": MARKERS[index]} if marker else {})
+
+
+def handle(label: str, colour: str, dashes: Dashes = "-", marker: str = "", **more: Any) -> Line2D:
+    """A line of a legend."""
+    return Line2D([], [], label=label, color=colour, linestyle=dashes, marker=marker, **more)
+
+
+def seed_curve(axes: Axes, line: SeedLine, colour: str, dashes: Dashes = "-") -> None:
+    """The mean over seeds with its 95 % interval, and every seed as a faint mark."""
+    line = [(x, values) for x, values in line if values]
+    if not line:
+        return
+    positions = [x for x, _ in line]
+    axes.plot(positions, [statistics.fmean(values) for _, values in line], color=colour, linestyle=dashes)
+    if all(len(values) > 1 for _, values in line):
+        ends = [across_folds(values)[1] for _, values in line]
+        lows, highs = [end.low for end in ends], [end.high for end in ends]
+        axes.fill_between(positions, lows, highs, color=colour, alpha=0.12, lw=0)
+    for x, values in line:
+        axes.plot([x] * len(values), values, ".", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
