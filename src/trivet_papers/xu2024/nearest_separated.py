@@ -1,4 +1,7 @@
-"""The nearest separated embedding, and whether points shrink: theorems 3.2, 3.3 and equation (17)."""
+"""The nearest separated embedding, and whether points shrink: theorems 3.2, 3.3 and equation (17).
+
+An argument that is out of range, or whose shape does not fit the others, is a ValueError.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +78,6 @@ def distance_to_separation(
     Returns:
         0 with the embedding itself as witness if it is separated.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, there is none, or an option is out of range.
-
     Source:
         Xu et al., ICLR 2024, equations (13), (15); lower bounds: theorem 3.3, equation (46), and each of the three
         points of a triplet moving by at most d_haus. The search is Trivet's.
@@ -104,9 +104,6 @@ def distance_on_a_line(
         labels: `(N,)` of any integer dtype.
         margin: alpha, >= 0, in the unit of the distance.
         measure: as in `distance_to_separation`, whose search this tests.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, d is not 1, N > 6, a row is not finite, or an option is unknown.
 
     Source:
         Xu et al., ICLR 2024, equations (13), (15); the enumeration is Trivet's.
@@ -200,9 +197,6 @@ def loss_sandwich(
     Args:
         embeddings, labels, margin, starts, steps, seed: as in `distance_to_separation`.
 
-    Raises:
-        ValueError: as `distance_to_separation`.
-
     Source:
         Xu et al., ICLR 2024, theorems 3.2 and 3.3.
 
@@ -258,9 +252,6 @@ def descend(
         steps: at most, >= 1; it stops where the loss is 0.
         step: times the gradient is what a point moves, > 0.
         margin: alpha, >= 0, in the unit of the distance.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, there is none, or an option is out of range.
 
     Source:
         Xu et al., ICLR 2024, section 3.3 and figure 4, which descends on a distance; the step is Trivet's.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from tests.trivet_papers.drawn_figures import rows, sound
 
 from trivet.reports.figure import BLUE, RED, Figure, encode, table
 from trivet_papers.le2018 import figures as drawings
@@ -25,13 +23,6 @@ NAMES = ["pair-rates", "tolerance", "risk", "partition", "residual"]
 def drawn(**options: Any) -> dict[str, Figure]:
     default: dict[str, Any] = {"classes": (2, 3, 10), "samples_per_class": (2, 4), "grid": 11, "draws": 5000}
     return {figure.name: figure for figure in drawings.figures(**(default | options))}
-
-
-def rows(figure: Figure, **chosen: object) -> list[dict[str, Any]]:
-    """The rows whose columns have these values."""
-    columns = figure.numbers
-    found = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-    return [row for row in found if all(row[name] == value for name, value in chosen.items())]
 
 
 def close(value: object, digits: int = 12) -> object:
@@ -52,13 +43,7 @@ def wrong_pairs(p: float, classes: int) -> tuple[float, float]:
 def test_a_figure_is_whole(name: str) -> None:
     figure = drawn()[name]
     assert list(drawn()) == NAMES
-    assert len({len(values) for values in figure.numbers.values()}) == 1
-    cells = list(csv.reader(io.StringIO(table(figure.numbers).decode())))
-    assert cells[0] == list(figure.numbers)
-    assert len(cells) == 1 + len(rows(figure))
-    assert figure.title
-    assert figure.source
-    assert len(figure.reading.split()) < 25 * len(re.findall(r"\.(?= |$)", figure.reading))  # words of a sentence
+    sound(figure)
     figure.picture.draw_without_rendering()
     assert all(
         text.get_fontsize() >= 8.5 for text in figure.picture.findobj(lambda artist: hasattr(artist, "get_fontsize"))

@@ -25,7 +25,6 @@ from trivet_papers.levi2021.risk import (
     label_probabilities,
     margin_lower_bound,
     margin_noise_limit,
-    margin_split_threshold,
     match_probabilities,
     opposed_hinges,
     opposed_hinges_minimum,
@@ -200,42 +199,6 @@ def test_leading_dimensions_and_gradient() -> None:
     assert torch.autograd.gradcheck(value, (embeddings,))
 
 
-def test_simplex_family_of_the_spec() -> None:
-    """t = 2, s = 4, p = .8, margin 1: D = c inside, c + 1 across."""
-    probabilities = label_probabilities(2, 4, 0.8)
-    table = {
-        "exact": (0.12, 0.11625, 0.1125, 0.105, 0.105),
-        "excluded": (0.105,) * 5,
-        "independent": (0.16, 0.1625, 0.165, 0.17, 0.1875),
-    }
-    for self_terms, row in table.items():
-        for c, expected in zip((0, 0.25, 0.5, 1, 2), row, strict=True):
-            d = class_distances(2, 4, within=c, across=c + 1)
-            found = expected_triplet_loss(d, probabilities, margin=1, self_terms=self_terms)  # type: ignore[arg-type] # the keys are the names
-            assert found.item() == pytest.approx(expected, abs=1e-12)
-            assert affine_dimension(d) == (7 if c else 1)
-    assert triplet_lower_bound(probabilities, margin=1) == pytest.approx(0.105, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "size", "p", "self_terms", "collapsed"),
-    [
-        (2, 4, 0.8, "exact", 0.12),
-        (2, 4, 0.8, "excluded", 0.105),
-        (2, 4, 0.6, "exact", 0.18),
-        (2, 8, 0.7, "exact", 0.18375),
-        (3, 3, 0.45, "excluded", 0.1490686728),
-    ],
-)
-def test_collapsed_values_of_the_spec(
-    num_classes: int, size: int, p: float, self_terms: risk.SelfTerms, collapsed: float
-) -> None:
-    d = class_distances(num_classes, size, within=0, across=1)
-    probabilities = label_probabilities(num_classes, size, p)
-    found = expected_triplet_loss(d, probabilities, margin=1, self_terms=self_terms).item()
-    assert found == pytest.approx(collapsed, abs=1e-10)
-
-
 def test_nothing_falls_below_the_bounds() -> None:
     for seed, (num_classes, size, p) in enumerate(SETTINGS):
         probabilities = label_probabilities(num_classes, size, p)
@@ -259,42 +222,6 @@ def test_opposed_hinges_on_a_grid(pull: float, push: float) -> None:
     best = grid[values <= values.min() + 1e-12]
     assert found.value == pytest.approx(values.min(), abs=1e-12)
     assert (max(found.low, -2), min(found.high, 2)) == pytest.approx((best[0], best[-1]), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "limit"), [(2, 0.5), (3, 0.666667), (4, 0.683013), (5, 0.689898), (10, 0.7), (1000, 0.707047)]
-)
-def test_noise_limit_of_the_margin_loss(num_classes: int, limit: float) -> None:
-    found = margin_noise_limit(num_classes)
-    assert found == pytest.approx(limit, abs=1e-6)
-    assert match_probabilities(label_probabilities(num_classes, 2, found))[0, 1].item() == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "size", "p", "within", "across", "beta", "value"),
-    [
-        (2, 4, 0.8, 0.0, 0.4, 0.2, 0.112),
-        (2, 4, 0.8, 0.799, 1.199, 0.999, 0.112),
-        (3, 4, 0.75, 0.0, 0.4, 0.2, 0.09479167),
-        (2, 4, 0.8, 0.0, 1.4, 1.2, 0.232),
-        (3, 4, 0.6, 0.0, 0.4, 0.2, 0.13066667),
-        (3, 4, 0.6, 0.4, 0.4, 0.2, 0.11866667),
-        (10, 5, 0.6, 0.0, 0.4, 0.2, 0.0448),
-        (10, 5, 0.6, 0.4, 0.4, 0.2, 0.03697778),
-        (3, 12, 0.6, 0.0, 0.4, 0.2, 0.14311111),
-        (3, 12, 0.6, 0.0, 0.0, -0.2, 0.13955556),
-    ],
-)
-def test_margin_values_of_the_spec(
-    num_classes: int, size: int, p: float, within: float, across: float, beta: float, value: float
-) -> None:
-    probabilities = label_probabilities(num_classes, size, p)
-    d = class_distances(num_classes, size, within=within, across=across)
-    found = expected_margin_loss(d, beta, probabilities, margin=0.2).item()
-    assert found == pytest.approx(value, abs=1e-8)
-    assert found >= margin_lower_bound(probabilities, margin=0.2) - 1e-15
-    if beta == 0.2 and within == 0 and p > margin_noise_limit(num_classes):
-        assert found == pytest.approx(margin_lower_bound(probabilities, margin=0.2), rel=1e-12)
 
 
 def test_searches_find_known_minima() -> None:
@@ -414,58 +341,6 @@ def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, 
     assert (change.item() < 0) == (size < collapse_turn_limit(num_classes, p))
 
 
-def test_turn_limits_of_the_spec() -> None:
-    assert [collapse_turn_limit(2, p) for p in (0.55, 0.6, 0.8, 1.0)] == pytest.approx([49.5, 12, 8 / 9, 0])
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "size", "p", "collapsed", "split"),
-    [
-        (2, 2, 0.8, 0.5248, 1.3536),
-        (2, 4, 0.8, 1.3609472, 1.57771776),
-        (2, 6, 0.8, 2.0076911493, 1.5926730588),
-        (2, 8, 0.8, 2.6008072021, 1.8239671435),
-        (2, 8, 0.9, 1.6330719972, 1.0889992940),
-        (2, 16, 0.9, 3.0417792793, 2.0157111000),
-        (2, 8, 0.6, 3.4852890677, 2.5435707063),
-        (3, 4, 0.8, 2.1234873679, 2.9771034582),
-        (3, 8, 0.8, 3.8915772527, 3.3817479244),
-    ],
-)
-def test_split_values_of_the_spec(num_classes: int, size: int, p: float, collapsed: float, split: float) -> None:
-    one, other = collapsed_and_split_triplet_losses(num_classes, [size], p)
-    assert (one[0], other[0]) == pytest.approx((collapsed, split), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "thresholds"),
-    [
-        (2, (6, 6, 6, 6, 6, 6, 6)),
-        (3, (10, 10, 8, 6, 6, 6, 6)),
-        (5, (28, 30, 36, 48, 82, 148, 632)),
-        (10, (96, 106, 138, 198, 384, 756, 3722)),
-        (20, (268, 298, 388, 572, 1120, 2216, None)),
-    ],
-)
-def test_triplet_split_thresholds_of_the_spec(num_classes: int, thresholds: tuple[int | None, ...]) -> None:
-    assert tuple(triplet_split_threshold(num_classes, p) for p in LEVELS) == thresholds
-
-
-def test_margin_split_thresholds_of_the_spec() -> None:
-    for num_classes, p in product((2, 3, 5, 10), LEVELS):
-        assert margin_split_threshold(num_classes, p, beta=2) == 2
-        assert margin_split_threshold(num_classes, p, beta=3.5) == 2
-        for beta in (1, 1.5):
-            found = margin_split_threshold(num_classes, p, beta=beta)
-            assert found is not None
-            assert found <= 4
-
-
-def test_push_thresholds_of_the_spec() -> None:
-    assert [push_threshold(p) for p in (0.6, 0.7, 0.8, 0.9, 0.95)] == [1, 1, 4, 15, 44]
-    assert {push_threshold(p, nearer="same-class") for p in LEVELS} == {1}
-
-
 @pytest.mark.parametrize("p", [0.6, 0.8])
 def test_push_threshold_by_every_composition(p: float) -> None:
     def holds(nearer: tuple[bool, ...], own: bool) -> bool:
@@ -498,21 +373,6 @@ def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
         )
         same = max(ratio((True,) * count, own) for own in (True, False))
         assert pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
-
-
-@pytest.mark.parametrize(
-    ("p", "thresholds"),
-    [
-        (0.6, (2, 2, 2, 3)),
-        (0.7, (3, 4, 5, 6)),
-        (0.8, (7, 11, 13, 14)),
-        (0.9, (21, 37, 42, 43)),
-        (0.95, (58, 103, 115, 116)),
-    ],
-)
-def test_pair_push_thresholds_of_the_spec(p: float, thresholds: tuple[int, ...]) -> None:
-    assert tuple(pair_push_threshold(p, rank) for rank in (1, 2, 3, 5)) == thresholds
-    assert {pair_push_threshold(p, rank, nearer="same-class") for rank in (1, 2, 3, 5)} == {2}
 
 
 @pytest.mark.parametrize(("p", "rank"), [(0.6, 1), (0.6, 3), (0.7, 1), (0.7, 2)])

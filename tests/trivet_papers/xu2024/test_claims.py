@@ -29,53 +29,22 @@ def test_descent_below_the_forecast() -> None:
     assert end.diameter_after(10**6) == end.diameters[-1] == pytest.approx(diameter(end.points), rel=1e-9)
 
 
-# N: diameter after 50 and 1000 steps over that before, mean of 5 seeds, for the sum over anchors and the worst triplet
-SHRINKAGE = [
-    (4, (0.738, 0.603), (0.820, 0.535)),
-    (6, (0.825, 0.825), (0.885, 0.320)),
-    (10, (0.566, 0.516), (0.854, 0.038)),
-    (20, (0.489, 0.488), (0.877, 0.171)),
-    (40, (0.344, 0.340), (0.911, 0.325)),
-    (80, (0.286, 0.264), (0.924, 0.449)),
-]
-
-
-@pytest.mark.parametrize(("n", "total", "most"), SHRINKAGE)
-def test_descent_shrinks_as_tabled(n: int, total: tuple[float, float], most: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("place", "n"), enumerate(point_sets.DESCENTS))
+def test_descent_shrinks_as_tabled(place: int, n: int) -> None:
     steps = (50, 1000) if n <= 20 else (50,)  # the rest takes seconds; trivet simulate --check has it
-    assert point_sets.shrinkage(n, "sum", steps) == pytest.approx(total[: len(steps)], abs=1e-3)
-    assert point_sets.shrinkage(n, "max", steps) == pytest.approx(most[: len(steps)], abs=1e-3)
+    for reduction in ("sum", "max"):
+        wanted = [collapse.SHRINKAGES[reduction, at][place] for at in steps]
+        assert point_sets.shrinkage(n, reduction, steps) == pytest.approx(wanted, abs=1e-3)
 
 
-# N, per class, d, then means of 5 seeds: diameter, L_max, L_mean, diameter - 2 L_max
-SHAPES = [
-    (4, 2, 4, 3.27, 1.35, 0.74, 0.57),
-    (4, 2, 32, 8.94, 0.91, 0.46, 7.13),
-    (4, 2, 128, 17.1, 1.29, 0.59, 14.5),
-    (4, 2, 1024, 46.4, 1.58, 0.60, 43.2),
-    (32, 4, 4, 5.55, 3.72, 2.13, -1.89),
-    (32, 4, 32, 11.0, 3.93, 2.37, 3.15),
-    (32, 4, 128, 18.9, 3.96, 2.45, 11.0),
-    (32, 4, 1024, 48.6, 4.36, 2.54, 39.8),
-    (72, 4, 4, 6.30, 4.32, 2.44, -2.34),
-    (72, 4, 32, 11.5, 4.34, 2.72, 2.84),
-    (72, 4, 128, 19.3, 4.37, 2.71, 10.6),
-    (72, 4, 1024, 48.9, 4.72, 2.74, 39.5),
-    (576, 32, 4, 7.63, 6.21, 3.90, -4.80),
-    (576, 32, 32, 12.6, 6.44, 4.36, -0.26),
-    (576, 32, 128, 20.6, 6.42, 4.41, 7.80),
-    (576, 32, 1024, 49.8, 6.40, 4.45, 37.0),
-]
-
-
-@pytest.mark.parametrize(("n", "samples_per_class", "d", "size", "most", "mean", "forecast"), SHAPES)
-def test_loss_grows_with_the_batch_and_diameter_with_the_dimension(
-    n: int, samples_per_class: int, d: int, size: float, most: float, mean: float, forecast: float
-) -> None:
-    found = point_sets.scale(n, samples_per_class, d)
-    assert found.diameter == pytest.approx(size, rel=6e-3)
-    assert (found.loss, found.mean_loss) == (pytest.approx(most, abs=0.01), pytest.approx(mean, abs=0.01))
-    assert found.forecast == pytest.approx(forecast, abs=0.01 if abs(forecast) < 10 else 0.1)
+@pytest.mark.parametrize("batch", ["2x2", "8x4"])  # the larger ones take seconds
+def test_loss_grows_with_the_batch_and_diameter_with_the_dimension(batch: str) -> None:
+    for d, printed in zip(collapse.DIMENSIONS, collapse.SCALES[batch], strict=True):
+        size, most, mean, forecast = map(float, printed)
+        found = point_sets.scale(point_sets.BATCHES[batch], int(batch.split("x")[1]), d)
+        assert found.diameter == pytest.approx(size, rel=6e-3)
+        assert (found.loss, found.mean_loss) == (pytest.approx(most, abs=0.01), pytest.approx(mean, abs=0.01))
+        assert found.forecast == pytest.approx(forecast, abs=0.01 if abs(forecast) < 10 else 0.1)
 
 
 def test_random_cases_are_measured_as_said() -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from trivet_papers.xu2024.claims.collapse import TWENTY
+from trivet_papers.xu2024.claims.sizes import LINES
 from trivet_papers.xu2024.isometry import (
     Separation,
     batch_hard_loss,
@@ -36,18 +38,6 @@ R = [[0.0, 0.0], [2.0, 0.5], [1.0, 1.5], [1.2, 0.2], [3.0, 1.0]]
 R_LABELS = [0, 0, 0, 1, 1]
 
 R_NEAREST = [[0.54359, 0.3348], [1.55488, 0.95767], [1.00205, 1.02056], [1.67756, -0.2237], [2.63931, 0.47323]]
-
-# points, labels, margin, then L_max, L_mean, d_iso and d_haus, exact.
-LINES = [
-    ([0, 1, 0.6, 2, 2.5], [0, 0, 1, 1, 1], 0.0, 1.5, 0.66, 0.7666666667, 0.575),
-    ([0, 1, 0.6, 2, 2.5], [0, 0, 1, 1, 1], 0.25, 1.75, 0.91, 0.875, 0.6375),
-    ([0, 2, 1, 3], [0, 0, 1, 1], 0.0, 1.0, 1.0, 1.0, 0.75),
-    ([0, 2, 1, 3], [0, 0, 1, 1], 0.25, 1.25, 1.25, 1.0833333333, 0.8125),
-    ([0, 1, 1.5, 2.5], [0, 0, 1, 1], 0.0, 0.5, 0.25, 0.25, 0.125),
-    ([0, 1, 1.5, 2.5], [0, 0, 1, 1], 0.25, 0.75, 0.375, 0.375, 0.1875),
-    ([0, 0.9, 2, 2.2, 3.7], [0, 0, 1, 1, 0], 0.0, 2.2, 1.12, 1.8, 1.35),
-    ([0, 0.9, 2, 2.2, 3.7], [0, 0, 1, 1, 0], 0.25, 2.45, 1.27, 1.8833333333, 1.4125),
-]
 
 
 def array(points: Points) -> Any:
@@ -92,15 +82,6 @@ def exact_on_a_line(x: list[float], labels: list[int], margin: float, measure: s
     return best
 
 
-# labels i mod 2, RandomState(seed).randn(20, 2): L_max, L_mean, d_haus of three starts, diameter
-TWENTY = [
-    (0, 3.6878, 2.5520, 1.8564, 5.2633),
-    (1, 3.3239, 2.3040, 1.4564, 4.1035),
-    (2, 3.5093, 2.2736, 1.5494, 3.9141),
-    (3, 4.3608, 2.5559, 1.8493, 4.6601),
-]
-
-
 def test_one_class_is_separated() -> None:
     points, labels = array(R), np.zeros(5, int)
     assert triplet_separation(points, labels, margin=3.0) == Separation(True, math.inf)
@@ -110,10 +91,11 @@ def test_one_class_is_separated() -> None:
     assert found.witness.tolist() == R
 
 
-@pytest.mark.parametrize(("line", "labels", "margin", "most", "mean", "d_iso", "d_haus"), LINES)
+@pytest.mark.parametrize(("line", "labels", "margin", "exact_values"), LINES)
 def test_exact_values_on_a_line(
-    line: list[float], labels: list[int], margin: float, most: float, mean: float, d_iso: float, d_haus: float
+    line: list[float], labels: list[int], margin: float, exact_values: tuple[float, ...]
 ) -> None:
+    most, mean, d_iso, d_haus = exact_values
     points, classes = np.array(line, dtype=float)[:, None], np.array(labels)
     assert batch_hard_loss(points, classes, margin=margin) == pytest.approx(most, abs=1e-10)
     assert batch_hard_loss(points, classes, margin=margin, reduction="mean") == pytest.approx(mean, abs=1e-10)
@@ -151,8 +133,9 @@ def test_reference_values_in_the_plane(margin: float, most: float, mean: float, 
         assert diameter(found.hausdorff.witness) == pytest.approx(2.100288, abs=1e-4)
 
 
-@pytest.mark.parametrize(("seed", "most", "mean", "d_haus", "size"), TWENTY)
-def test_twenty_points_in_the_plane(seed: int, most: float, mean: float, d_haus: float, size: float) -> None:
+@pytest.mark.parametrize("seed", TWENTY)
+def test_twenty_points_in_the_plane(seed: int) -> None:
+    most, mean, d_haus, size, _ = TWENTY[seed]
     points, labels = np.random.RandomState(seed).randn(20, 2), np.arange(20) % 2
     assert batch_hard_loss(points, labels) == pytest.approx(most, abs=5e-5)
     assert batch_hard_loss(points, labels, reduction="mean") == pytest.approx(mean, abs=5e-5)
@@ -288,10 +271,11 @@ def test_descent_without_loss_stays() -> None:
     assert descend(line, np.array([0, 0, 1, 1])).points.tolist() == line.tolist()
 
 
-@pytest.mark.parametrize(("line", "labels", "margin", "most", "mean", "d_iso", "d_haus"), LINES[2:6])
+@pytest.mark.parametrize(("line", "labels", "margin", "exact_values"), LINES[2:6])
 def test_exact_distance_on_a_line(
-    line: list[float], labels: list[int], margin: float, most: float, mean: float, d_iso: float, d_haus: float
+    line: list[float], labels: list[int], margin: float, exact_values: tuple[float, ...]
 ) -> None:
+    *_, d_iso, d_haus = exact_values
     points, classes = 3 * np.array(line, dtype=float)[:, None] + 7, np.array(labels)
     for measure, exact in (("isometric", d_iso), ("hausdorff", d_haus)):
         found = distance_on_a_line(points, classes, margin=3 * margin, measure=measure)

@@ -29,9 +29,6 @@ def easy_positive_probabilities(anchor: Tensor, others: Tensor) -> Tensor:
         anchor: `(..., t)`, probabilities of the anchor's label.
         others: `(..., M, t)`, of the others', nearest first; the anchor is not among them.
 
-    Raises:
-        ValueError: if shapes disagree or a row does not sum to 1.
-
     Source:
         Levi et al. 2021, appendix B; there the minimum includes the anchor itself, which must be removed.
 
@@ -49,7 +46,7 @@ def easy_triplet_weights(anchor: Tensor, others: Tensor) -> Tensor:
     Phi_j if k is nearer than j (a nearer one of the anchor's label would itself be the positive); otherwise the terms
     of Phi_j times 1 - pi_k(c). 0 for j = k.
 
-    Args, raises and source: see `easy_positive_probabilities`.
+    Args and source: see `easy_positive_probabilities`.
     """
     first = _first_matches(anchor, others)
     farther = first @ (1 - others).transpose(-1, -2)
@@ -67,9 +64,6 @@ def expected_easy_triplet_losses(distances: Tensor, probabilities: Tensor, *, ma
         distances: D, `(n, n)`; the diagonal is not read.
         probabilities: `(n, t)`, of the labels; n >= 2.
         margin: alpha > 0, in the unit of D.
-
-    Raises:
-        ValueError: if shapes disagree, a row does not sum to 1, or the margin is not positive.
 
     Source:
         Levi et al. 2021, appendix B.
@@ -93,9 +87,6 @@ def expected_easy_margin_losses(
         beta: b, one number or `(n,)`, one per anchor.
         probabilities: `(n, t)`, of the labels; n >= 2.
         margin: alpha > 0, in the unit of D.
-
-    Raises:
-        ValueError: if shapes disagree, a row does not sum to 1, or the margin is not positive.
 
     Source:
         Levi et al. 2021, appendix B; the proof of claim 2 leaves the positive parts out.
@@ -163,9 +154,6 @@ def collapsed_and_split_triplet_losses(
         margin: alpha > 0; the losses are proportional to it.
         positives: "easy", the nearest; "all", every one. The anchor itself does not count.
 
-    Raises:
-        ValueError: if one of them is out of range.
-
     Source:
         Levi et al. 2021, claim 1; the index t / (2n) printed there is n / (2t).
     """
@@ -191,9 +179,6 @@ def collapsed_and_split_margin_losses(
 
     Args:
         beta: b >= 0 of the anchor; the others as for `collapsed_and_split_triplet_losses`.
-
-    Raises:
-        ValueError: if one of them is out of range.
 
     Source:
         Levi et al. 2021, claim 2.
@@ -227,9 +212,6 @@ def triplet_split_threshold(num_classes: int, p: float, *, largest: int = 4000) 
 
     Claim 1 says that there is one. For t >= 5 f2 may also win for a few small sizes and then lose again.
 
-    Raises:
-        ValueError: if an argument is out of range; `largest` must be at least 2.
-
     Source:
         Levi et al. 2021, claim 1, in numbers.
     """
@@ -242,9 +224,6 @@ def margin_split_threshold(
     num_classes: int, p: float, *, beta: float, margin: float = 1.0, largest: int = 4000
 ) -> int | None:
     """The smallest even class size from which on f2 beats f1 under the margin loss, up to `largest`; None if none.
-
-    Raises:
-        ValueError: if an argument is out of range; `largest` must be at least 2.
 
     Source:
         Levi et al. 2021, claim 2, in numbers.
@@ -336,9 +315,6 @@ def pull_push_ratio(p: float, count: int, *, nearer: NearerOrder = "worst") -> f
         nearer: "worst", whatever classes the nearer ones have; "same-class", all of the anchor's class. The sample
             itself may have either class.
 
-    Raises:
-        ValueError: if an argument is out of range.
-
     Source:
         Levi et al. 2021, claim 3.
 
@@ -363,9 +339,6 @@ def push_threshold(p: float, *, nearer: NearerOrder = "worst") -> int:
 
     That is Phi_j < P(Y_i != Y_j), the order held fixed; see `pull_push_ratio`, also for the arguments.
 
-    Raises:
-        ValueError: if `p` or `nearer` is out of range.
-
     Source:
         Levi et al. 2021, claim 3, in numbers; M there depends on p (and on t).
 
@@ -387,9 +360,6 @@ def pair_pull_push_ratio(p: float, rank: int, steps: int, *, nearer: NearerOrder
         rank: t >= 1, of the nearer of the two; the nearest sample that is not the anchor has rank 1.
         steps: j >= 1.
         nearer: "worst", whatever classes all of them have; "same-class", all of the anchor's class.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Source:
         Levi et al. 2021, claim 4.
@@ -426,9 +396,6 @@ def pair_push_threshold(p: float, rank: int, *, nearer: NearerOrder = "worst") -
     """The smallest j from which on the (t + j)-th nearest is pushed margin beyond the t-th nearest, for two classes.
 
     That is W_{t, t+j} > W_{t+j, t}, the order held fixed; see `pair_pull_push_ratio`, also for the arguments.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Source:
         Levi et al. 2021, claim 4, in numbers; M there depends on p and on the rank.

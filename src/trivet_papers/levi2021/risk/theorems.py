@@ -26,9 +26,6 @@ def label_probabilities(num_classes: int, samples_per_class: int, p: float) -> T
         samples_per_class: s >= 1.
         p: in [0, 1]; 1 gives the labels without noise. The paper takes 1/2 < p < 1.
 
-    Raises:
-        ValueError: if one of them is out of range.
-
     Source:
         Levi et al. 2021, section 4.2.
 
@@ -49,9 +46,6 @@ def match_probabilities(probabilities: Tensor) -> Tensor:
     Between two samples of a class m_s = p^2 + (t - 1) q^2, of two classes m_d = 2 p q + (t - 2) q^2, and
     m_s - m_d = (p - q)^2.
 
-    Raises:
-        ValueError: if `probabilities` is not `(n, t)` with rows of sum 1.
-
     Source:
         Levi et al. 2021, section 4.2; the proof of theorem 2 has p and 1 - p in their place, which is wrong.
     """
@@ -69,9 +63,6 @@ def triplet_weights(probabilities: Tensor, *, self_terms: SelfTerms = "exact") -
         self_terms: what coinciding indices weigh: "exact", the true probabilities (j = i is sure to match, k = i and
             k = j weigh nothing); "excluded", nothing; "independent", as if the same sample came with a fresh label
             each time, which is how the proof of theorem 1 factorises.
-
-    Raises:
-        ValueError: if `probabilities` is not `(n, t)` with rows of sum 1, or `self_terms` is unknown.
 
     Source:
         Levi et al. 2021, section 4.2 and proof of theorem 1.
@@ -104,9 +95,6 @@ def expected_triplet_loss(
     Returns:
         `(...)`. Holds n^3 numbers for each.
 
-    Raises:
-        ValueError: if shapes disagree, the margin is not positive, or `self_terms` is unknown.
-
     Source:
         Levi et al. 2021, section 4.2, E O_trip.
     """
@@ -136,9 +124,6 @@ def expected_margin_loss(
 
     Returns:
         `(...)`.
-
-    Raises:
-        ValueError: if shapes disagree, the margin is not positive, or `self_terms` is unknown.
 
     Source:
         Levi et al. 2021, section 4.2, E O_margin.
@@ -178,9 +163,6 @@ def opposed_hinges(differences: Floats, pull: float, push: float, *, margin: flo
         pull, push: weights >= 0.
         margin: alpha > 0, in the unit of u.
 
-    Raises:
-        ValueError: if a weight is negative or the margin is not positive.
-
     Source:
         Levi et al. 2021, proofs of theorems 1 and 2 and of claims 3 and 4.
     """
@@ -206,9 +188,6 @@ def opposed_hinges_minimum(pull: float, push: float, *, margin: float) -> HingeM
     u = D_ij - D_ik, pull W_ijk and push W_ikj for triplets; with u = D_ij - b_i, pull P(Y_i = Y_j) and push
     P(Y_i != Y_j) for pairs.
 
-    Raises:
-        ValueError: if a weight is negative or the margin is not positive.
-
     Source:
         Levi et al. 2021, proofs of theorems 1 and 2 and of claims 3 and 4.
 
@@ -230,9 +209,6 @@ def triplet_lower_bound(probabilities: Tensor, *, margin: float) -> float:
     The sum is over anchors i and unordered pairs j, k. It is attained iff for one c >= 0 all distances inside classes
     are c and all others c + margin.
 
-    Raises:
-        ValueError: if `probabilities` is not `(n, t)` with rows of sum 1, or the margin is not positive.
-
     Source:
         Levi et al. 2021, theorem 1.
     """
@@ -243,9 +219,6 @@ def triplet_lower_bound(probabilities: Tensor, *, margin: float) -> float:
 
 def margin_lower_bound(probabilities: Tensor, *, margin: float) -> float:
     """A lower bound of `expected_margin_loss`, for any beta: (1 / n^2) sum_{i != j} 2 margin min(P=, P!=).
-
-    Raises:
-        ValueError: if `probabilities` is not `(n, t)` with rows of sum 1, or the margin is not positive.
 
     Source:
         Levi et al. 2021, theorem 2.
@@ -259,9 +232,6 @@ def class_distances(num_classes: int, samples_per_class: int, *, within: float, 
     """D `(n, n)` of samples sorted by class: `within` inside a class, `across` between classes, 0 on the diagonal.
 
     `within` = 0 is the collapsed map.
-
-    Raises:
-        ValueError: if a count is below 1, or a distance is negative or not finite.
     """
     check_count(num_classes, name="num_classes")
     check_count(samples_per_class, name="samples_per_class")
@@ -277,9 +247,6 @@ def affine_dimension(distances: Tensor, *, tolerance: float = 1e-9) -> int:
 
     Args:
         tolerance: eigenvalues of the centred Gram matrix up to this share of the largest count as 0.
-
-    Raises:
-        ValueError: if the shape is not square, or no points have these squared distances.
     """
     if distances.ndim != 2:
         raise ValueError(f"distances must have shape (n, n): got {tuple(distances.shape)}; give one matrix.")
@@ -307,9 +274,6 @@ def collapse_turn_limit(num_classes: int, p: float) -> float:
         num_classes: t >= 2.
         p: in [0, 1], other than 1 / t.
 
-    Raises:
-        ValueError: if an argument is out of range.
-
     Source:
         Levi et al. 2021, theorem 1, which has no such limit.
 
@@ -330,9 +294,6 @@ def margin_noise_limit(num_classes: int) -> float:
 
     (1 + sqrt(1 - t (3 - t) / 2)) / t: 1/2 for two classes, 2/3 for three, towards sqrt(1/2) for many. For two
     classes any p other than 1/2 will do.
-
-    Raises:
-        ValueError: if there are fewer than two classes.
 
     Source:
         Levi et al. 2021, theorem 2, which asks for p > 1/2 whatever t is.
@@ -367,9 +328,6 @@ def search_triplet_minimum(
     generator: torch.Generator | None = None,
 ) -> RiskMinimum:
     """The lowest `expected_triplet_loss` that Adam finds from `starts` random embeddings in R^m.
-
-    Raises:
-        ValueError: as `expected_triplet_loss`, or if a count is below 1.
     """
     weights = triplet_weights(probabilities, self_terms=self_terms)
 
@@ -395,9 +353,6 @@ def search_margin_minimum(
 
     Args:
         beta: one fixed number; None searches for one per anchor together with the embedding.
-
-    Raises:
-        ValueError: as `expected_margin_loss`, or if a count is below 1.
     """
     match, differ = _pair_weights(probabilities, self_terms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Recipe, SeedValue
+from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Factor, Recipe, SeedValue
 from trivet_papers.xuan2020.experiments import pictures, retrieval
 from trivet_papers.xuan2020.experiments.common import (
     CARS_EPOCH,
@@ -42,7 +42,7 @@ def factors(dataset: RetrievalSet, order: str, group: int, step: int) -> Cell:
     On Cars the measurements before the rate falls are at runs that end there: a run whose rate falls cannot be measured
     before it falls, and go on.
     """
-    result = {"set": dataset.name, "order": order, "n": group}
+    result: dict[str, Factor] = {"set": dataset.name, "order": order, "n": group}
     if dataset is CARS_PAPER:
         result["part"] = "whole" if step == STEPS[dataset.name][-1] else "before the rate falls"
     return result
