@@ -7,12 +7,12 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.typing import LineStyleType as Dashes
 
 from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import BLACK, BLUE, GREEN, PINK, RED, SKY
 
-Row = dict[str, float | str]  # of the numbers of a figure: column -> cell
+Dashes = Any  # of matplotlib: "--", or an offset and lengths
+Row = dict[str, Any]  # of the numbers of a figure: column -> cell
 SeedLine = list[tuple[float, list[float]]]  # place -> the values of the seeds
 COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Dashes, ...] = (

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.lines import Line2D
 
 from trivet.reports.figure import (
     BLACK,
@@ -37,6 +36,7 @@ from trivet.runtime.arrays import Floats
 from trivet_papers.le2018 import theory
 from trivet_papers.le2018.claims.pairs import printed_pair_rates
 from trivet_papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual
+from trivet_papers.lines import handle
 
 CLASS_COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, SKY, PINK), ("o", "s", "^", "D", "v", "P")
 SIMULATED = np.linspace(0, 1, 11)  # the noise rates at which pairs are drawn
@@ -147,9 +147,9 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
         legend_above(
             picture,
             [
-                Line2D([], [], color=BLACK, label="exact"),
-                Line2D([], [], color=BLACK, linestyle=(0, (2, 1.5)), linewidth=1.2, label="eq. 8 as printed"),
-                Line2D([], [], color=BLACK, linestyle="none", marker="o", label=f"counted among {draws:,} drawn pairs"),
+                handle("exact", BLACK),
+                handle("eq. 8 as printed", BLACK, (0, (2, 1.5)), linewidth=1.2),
+                handle(f"counted among {draws:,} drawn pairs", BLACK, "", "o"),
             ],
         )
     return Figure(
@@ -329,14 +329,8 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         limit = theory.risk_factors(rates, theory.negative_weight(number, np.inf)).smallest
         paper = theory.risk_factors(rates, 1 / number).smallest
         shared: Columns = {"num_classes": number, "noise_rate": p, "large_classes": limit, "q_of_the_paper": paper}
-        curves += [
-            shared
-            | {
-                "samples_per_class": s,
-                "factor": theory.single_negative_factor(p, num_classes=number, samples_per_class=s),
-            }
-            for s in samples
-        ]
+        factors = {s: theory.single_negative_factor(p, num_classes=number, samples_per_class=s) for s in samples}
+        curves += [shared | {"samples_per_class": s, "factor": factor} for s, factor in factors.items()]
     numbers = tidy(curves)
     rows = -(-len(classes) // 2)
     with style():
@@ -378,14 +372,8 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
         gap_axes.set_ylim(top=1.4 * gap_axes.get_ylim()[1])  # room for the legend above the curves
         gap_axes.legend(
             handles=[
-                *(
-                    Line2D([], [], color=CLASS_COLOURS[i], label=f"$K$ = {number}", linewidth=3)
-                    for i, number in enumerate(classes)
-                ),
-                *(
-                    Line2D([], [], color=BLACK, linestyle=line, label=f"$s$ = {s}")
-                    for s, line in zip(samples, SAMPLE_STYLES, strict=False)
-                ),
+                *(handle(f"$K$ = {number}", CLASS_COLOURS[i], linewidth=3) for i, number in enumerate(classes)),
+                *(handle(f"$s$ = {s}", BLACK, line) for s, line in zip(samples, SAMPLE_STYLES, strict=False)),
             ],
             loc="upper center",
             ncols=4,
@@ -395,11 +383,11 @@ def risk(classes: Sequence[int], samples: Sequence[int], *, grid: int) -> Figure
             picture,
             [
                 *(
-                    Line2D([], [], color=colour, linestyle=line, label=f"exact $c$, $s$ = {s}")
+                    handle(f"exact $c$, $s$ = {s}", colour, line)
                     for s, colour, line in zip(samples, (BLUE, GREEN, ORANGE, SKY), SAMPLE_STYLES, strict=False)
                 ),
-                Line2D([], [], color=BLACK, linewidth=0.9, label="$(1-\\kappa p)^2$"),
-                Line2D([], [], color=RED, linestyle=(0, (1, 1)), linewidth=2, label="$Q$ of the paper"),
+                handle("$(1-\\kappa p)^2$", BLACK, linewidth=0.9),
+                handle("$Q$ of the paper", RED, (0, (1, 1)), linewidth=2),
             ],
         )
     return Figure(

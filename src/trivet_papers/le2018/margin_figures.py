@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from trivet.reports.figure import (
     BLACK,
@@ -25,8 +23,9 @@ from trivet.reports.figure import (
     tidy,
 )
 from trivet_papers.le2018 import theory
+from trivet_papers.lines import Dashes, handle
 
-SAMPLE_STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
+SAMPLE_STYLES: tuple[Dashes, ...] = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 NOISE_RATE = "noise rate $p$ of the labels (%)"
 
 
@@ -84,13 +83,7 @@ def partition(*, grid: int, margin: float, beta: float) -> Figure:
                 xticks=np.arange(0, 2.01, 0.5),
             )
         axes[0, 0].set_ylabel("loss of the pair (in units of the embedding)")
-        legend_above(
-            picture,
-            [
-                Line2D([], [], color=BLUE, label="with its true label"),
-                Line2D([], [], color=RED, linestyle="--", label="with the wrong one"),
-            ],
-        )
+        legend_above(picture, [handle("with its true label", BLUE), handle("with the wrong one", RED, "--")])
     return Figure(
         "partition",
         "Which pairs the margin loss uses, with the right label and with the wrong one",

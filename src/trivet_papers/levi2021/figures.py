@@ -17,7 +17,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Picture
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator
 
@@ -36,18 +35,8 @@ from trivet.reports.figure import (
 )
 from trivet.runtime.arrays import Floats, Integers
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.push_figure import (
-    COLOURS,
-    CORRECT,
-    DARK_GREY,
-    DASHES,
-    GREY,
-    LEVELS,
-    MARKERS,
-    log_y,
-    name_panel,
-    push,
-)
+from trivet_papers.levi2021.push_figure import CORRECT, LEVELS, log_y, name_panel, push
+from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, look
 
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
 LARGEST_RANK = 200
@@ -130,7 +119,7 @@ def collapsed_or_split(
     }
     finite = [size for pair in known.values() for size in pair if size is not None]
     sizes = _sizes(max([64, *(2 * size for size in finite)]), largest, finite)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with style():
         picture, axes = panels(len(classes), 2, height=0.55 + 2.6 * len(classes), sharex=True)
         for t, line in zip(classes, axes, strict=True):
@@ -147,46 +136,28 @@ def collapsed_or_split(
                             )
                         )
                         ratio = split / collapsed
-                        ax.plot(
-                            sizes,
-                            ratio,
-                            color=COLOURS[index],
-                            linestyle=_dash(positives),
-                            marker=MARKERS[index],
-                            markevery=[0, -1],
-                            markersize=4,
-                            clip_on=False,
-                        )
-                        case = {"loss": loss, "classes": t, "p": level, "positives": positives}
+                        styled = look(index, marker=True) | {"linestyle": _dash(positives)}
+                        ax.plot(sizes, ratio, **styled, markevery=[0, -1], markersize=4, clip_on=False)
+                        case: Row = {"loss": loss, "classes": t, "p": level, "positives": positives}
                         easy = positives == "easy"
                         if easy and threshold is not None:
                             case["threshold"] = threshold
                         if easy:
                             marked.append(math.nan if threshold is None else float(ratio[sizes == threshold][0]))
+                        losses = zip(sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True)
                         rows += [
-                            case
-                            | {
-                                "class_size": size,
-                                "collapsed": collapsed_loss,
-                                "split": split_loss,
-                                "ratio": split_loss / collapsed_loss,
-                            }
-                            for size, collapsed_loss, split_loss in zip(
-                                sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True
-                            )
+                            case | {"class_size": size, "collapsed": one, "split": two, "ratio": two / one}
+                            for size, one, two in losses
                         ]
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
                 ax.set_title(f"{loss.capitalize()} loss, {t} classes", loc="left")
         _ratio_axes(axes, rows)
         label_outer(axes, "samples of a class, $s$", "loss in two modes /\nloss on one point")
         handles = [
-            Line2D([], [], color=COLOURS[index], marker=MARKERS[index], markersize=5, label=f"$p$ = {level:g}")
+            handle(f"$p$ = {level:g}", COLOURS[index], marker=MARKERS[index], markersize=5)
             for index, level in enumerate(p)
         ]
-        handles += [
-            Line2D([], [], color=BLACK, linestyle=_dash("easy"), label="easy positives"),
-            Line2D([], [], color=BLACK, linestyle=_dash("all"), label="all positives"),
-        ]
+        handles += [handle("easy positives", BLACK, _dash("easy")), handle("all positives", BLACK, _dash("all"))]
         picture.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)))
     return Figure(
         "collapsed-or-split",
@@ -206,13 +177,13 @@ def _sizes(end: int, largest: int, also: Iterable[int]) -> Integers:
     return np.unique(np.concatenate([spread, np.array([*also], dtype=np.int64)]))
 
 
-def _dash(positives: risk.TheoryPositives) -> Any:
+def _dash(positives: risk.TheoryPositives) -> Dashes:
     return DASHES[get_args(risk.TheoryPositives).index(positives)]
 
 
 def _mark_thresholds(ax: Axes, sizes: Sequence[int | None], ratios: Sequence[float]) -> None:
     """A mark on each line where it falls below 1 for good; the class size below the lowest mark of that size."""
-    ax.axhline(1, color=DARK_GREY, linewidth=0.8, zorder=0)
+    ax.axhline(1, color=DARK, linewidth=0.8, zorder=0)
     lowest: dict[int, float] = {}
     for index, (size, ratio) in enumerate(zip(sizes, ratios, strict=True)):
         if size is not None:
@@ -319,7 +290,7 @@ def _label_sizes(ax: Axes, classes: Sequence[int], values: Floats) -> None:
 def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> Figure:
     """Minima of the expected losses, and where they are not collapsed."""
     t = classes[0]
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with style():
         picture, axes = panels(3, 2, height=8.2)
         _maps(picture, axes[0], rows, t, size, p, margin)
@@ -340,7 +311,7 @@ def theorems(classes: Sequence[int], p: float, *, margin: float, size: int) -> F
     )
 
 
-def _maps(picture: Picture, axes: Any, rows: list[dict[str, Any]], t: int, size: int, p: float, margin: float) -> None:
+def _maps(picture: Picture, axes: Any, rows: list[Row], t: int, size: int, p: float, margin: float) -> None:
     """The triplet loss of all maps with one distance inside classes and one across."""
     steps, gaps = margin * np.linspace(0, 2.25, 46), margin * np.linspace(0, 3.5, 71)
     within = np.tile(steps, (len(gaps), 1))
@@ -359,12 +330,8 @@ def _maps(picture: Picture, axes: Any, rows: list[dict[str, Any]], t: int, size:
             [risk.expected_triplet_loss(piece, labels, margin=margin, self_terms="excluded") for piece in pieces]
         )
         same = {"panel": "ab", "case": case, "classes": t, "class_size": size, "p": level}
-        rows += [
-            same | {"within": within_distance, "across": across_distance, "value": value}
-            for within_distance, across_distance, value in zip(
-                within.ravel().tolist(), across.ravel().tolist(), values.tolist(), strict=True
-            )
-        ]
+        cells = zip(within.ravel().tolist(), across.ravel().tolist(), values.tolist(), strict=True)
+        rows += [same | {"within": inside, "across": between, "value": value} for inside, between, value in cells]
         grids.append(values.reshape(within.shape).numpy())
     end, top = 3.375 * margin, max(float(grid[across <= 3.375 * margin].max()) for grid in grids)
     for ax, grid, title in zip(axes, grids, ("a  No noise: $p$ = 1", f"b  Noise: $p$ = {p:g}"), strict=True):
@@ -387,7 +354,7 @@ def _maps(picture: Picture, axes: Any, rows: list[dict[str, Any]], t: int, size:
     picture.colorbar(image, ax=axes[1], label="expected triplet loss", pad=0.02)
 
 
-def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, margin: float) -> None:
+def _valley(ax: Axes, rows: list[Row], t: int, size: int, p: float, margin: float) -> None:
     """The triplet loss along the line of b, for three ways to count an anchor as its own positive."""
     steps = margin * np.linspace(0, 2, 41)
     labels = risk.label_probabilities(t, size, p)
@@ -400,14 +367,14 @@ def _valley(ax: Axes, rows: list[dict[str, Any]], t: int, size: int, p: float, m
                 {"panel": "c", "case": kind, "classes": t, "class_size": size, "p": p}
                 | {"within": near, "across": near + margin, "value": values[-1]}
             )
-        ax.plot(steps, values, color=COLOURS[index], linestyle=DASHES[index], label=name)
+        ax.plot(steps, values, **look(index), label=name)
     low, high = ax.get_ylim()
     ax.set_ylim(low, low + 1.45 * (high - low))
     ax.legend(title="the anchor as its own positive:", title_fontsize=8.5, loc="upper left", alignment="left")
     name_panel(ax, "c  Along the dashed line of b", "squared distance inside classes, $D$", "expected triplet loss")
 
 
-def _turn(ax: Axes, rows: list[dict[str, Any]], classes: Sequence[int]) -> None:
+def _turn(ax: Axes, rows: list[Row], classes: Sequence[int]) -> None:
     """The class size from which on the collapsed map is a local minimum in few dimensions."""
     for index, t in enumerate(classes):
         levels = [round(0.01 * index, 2) for index in range(math.ceil(100 / t) + 2, 100)]
@@ -416,16 +383,16 @@ def _turn(ax: Axes, rows: list[dict[str, Any]], classes: Sequence[int]) -> None:
             {"panel": "d", "case": "turn", "classes": t, "p": level, "value": limit}
             for level, limit in zip(levels, limits, strict=True)
         ]
-        ax.plot(levels, limits, color=COLOURS[index], linestyle=DASHES[index], label=f"{t} classes")
+        ax.plot(levels, limits, **look(index), label=f"{t} classes")
     log_y(ax)
     ax.set_ylim(2, 500)
-    ax.axvline(0.5, color=DARK_GREY, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
+    ax.axvline(0.5, color=DARK, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
     ax.text(0.98, 0.6, "above the line,\ncollapse is\na local minimum", ha="right", va="top", transform=ax.transAxes)
     ax.legend(loc="upper right", frameon=True, framealpha=1, edgecolor="none", borderpad=0.1)
     name_panel(ax, "d  Classes too small to collapse", CORRECT, "samples of a class, $s$")
 
 
-def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None:
+def _pair(ax: Axes, rows: list[Row], p: float, margin: float) -> None:
     """The expected margin loss of two samples of one class, by their distance."""
     t, low = TOO_NOISY
     cases = (
@@ -445,7 +412,7 @@ def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None
             for near, value in zip(distances.tolist(), values.tolist(), strict=True)
         ]
         name = f"$p$ = {level:g}, $\\beta$ = {beta:g}" + (f", {count} classes" if count > 2 else "")
-        ax.plot(distances, values, color=COLOURS[index], linestyle=DASHES[index], label=name)
+        ax.plot(distances, values, **look(index), label=name)
         if math.isfinite(least.low):
             ax.plot(
                 [beta + least.low], [least.value], MARKERS[index], color=COLOURS[index], markersize=7, clip_on=False
@@ -458,7 +425,7 @@ def _pair(ax: Axes, rows: list[dict[str, Any]], p: float, margin: float) -> None
     )
 
 
-def _limit(ax: Axes, rows: list[dict[str, Any]]) -> None:
+def _limit(ax: Axes, rows: list[Row]) -> None:
     """The p that theorem 2 needs."""
     classes = np.unique(np.round(np.geomspace(2, 1000, 60)).astype(int)).tolist()
     limits = [risk.margin_noise_limit(t) for t in classes]

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from trivet.reports.figure import BLACK, BLUE, GREEN, PINK, RED, SKY, Figure, columns, panels, style
+from trivet.reports.figure import Figure, columns, panels, style
 from trivet_papers.levi2021 import risk
+from trivet_papers.lines import DARK, Row, look
 
-COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
-DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (1, 1.2)),
-    (0, (5, 1.5, 1, 1.5)),
-    (0, (9, 2)),
-    (0, (3, 1, 1, 1, 1, 1)),
-)
 LEVELS = tuple(round(0.01 * step, 2) for step in range(52, 100))  # p along an axis
-GREY, DARK_GREY = "#e4e7eb", "#5b6470"
 RATIO, CORRECT = "pull / push, worst order", "probability of the own label, $p$"
 
 
 def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
     """Pull over push of a sample that is not among the nearest, and from where on the push wins."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     first = rank[0]
     with style():
         picture, axes = panels(2, 2, height=5.6)
@@ -82,8 +72,8 @@ def _counts(start: int, end: int, also: Iterable[int]) -> list[int]:
 
 def _ratios(
     ax: Axes,
-    rows: list[dict[str, Any]],
-    same: dict[str, Any],
+    rows: list[Row],
+    same: Row,
     start: int,
     p: Sequence[float],
     threshold: Callable[[float], int],
@@ -103,28 +93,24 @@ def _ratios(
         ax.plot(
             counts,
             ratios,
-            color=COLOURS[step],
-            linestyle=DASHES[step],
-            marker=MARKERS[step],
+            **look(step, marker=True),
             markevery=[counts.index(least)],
             markeredgecolor="white",
             markersize=7,
             label=f"$p$ = {level:g}, from {least} on",
         )
-    ax.axhline(1, color=DARK_GREY, linewidth=0.8, zorder=0)
+    ax.axhline(1, color=DARK, linewidth=0.8, zorder=0)
     log_y(ax)
     ax.set_ylim(1e-2, 5 * largest)
     ax.legend()
 
 
-def _thresholds(
-    ax: Axes, rows: list[dict[str, Any]], lines: Sequence[tuple[str, dict[str, Any], Callable[[float], int]]]
-) -> None:
+def _thresholds(ax: Axes, rows: list[Row], lines: Sequence[tuple[str, Row, Callable[[float], int]]]) -> None:
     """The thresholds by p, a line for each `(name, columns that its rows share, threshold of a p)`."""
     for step, (name, same, threshold) in enumerate(lines):
         counts = [threshold(level) for level in LEVELS]
         rows += [same | {"p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
-        ax.plot(LEVELS, counts, color=COLOURS[step], linestyle=DASHES[step], drawstyle="steps-mid", label=name)
+        ax.plot(LEVELS, counts, **look(step), drawstyle="steps-mid", label=name)
     log_y(ax)
     ax.legend(loc="upper left")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from trivet.reports.figure import BLUE, GREEN, RED, Figure, columns, panels
-from trivet_papers.experiment import Drawing, Factor, Results
+from trivet.reports.figure import BLUE, GREEN, RED, Figure, columns, direct_label, panels
+from trivet_papers.experiment import Cell, Drawing, Results
+from trivet_papers.lines import SOFT, Row, handle
 
 COLLAPSED = 0.05  # of the mean distance before training; what keeps less has collapsed
 FACTOR = 2.0  # c of equation (17), as the paper has it
-SOFT = "#7d8794"
 LEAST = 1e-4  # where the axes end: smaller values are drawn there
 READING = (
     "Each mark is a trained network: the largest distance among held-out items, or what they keep of their mean "
@@ -30,7 +29,7 @@ class Panel:
 
     title: str
     across: str
-    runs: tuple[tuple[int, Mapping[str, Factor]], ...]
+    runs: tuple[tuple[int, Cell], ...]
 
 
 def collapse_figure(
@@ -50,10 +49,10 @@ def collapse_figure(
         for empty in range(len(drawn_panels) + with_shrinkage, tall * wide):
             axes[divmod(empty, wide)].remove()
         handles = [
-            Line2D([], [], color=GREEN, marker="o", linestyle="", label="trained"),
-            Line2D([], [], color=RED, marker="X", linestyle="", label="collapsed (keeps < 5 %)"),
-            Line2D([], [], color=SOFT, linestyle=":", marker="D", markersize=3, label="untrained"),
-            Line2D([], [], color=BLUE, linestyle="--", label="bound of (17)"),
+            handle("trained", GREEN, "", "o"),
+            handle("collapsed (keeps < 5 %)", RED, "", "X"),
+            handle("untrained", SOFT, ":", "D", markersize=3),
+            handle("bound of (17)", BLUE, "--"),
         ]
         picture.legend(handles=handles, loc="outside upper center", ncols=4, columnspacing=1.2)
         names = ("panel", "across", "seed", "diameter_before", "diameter_after", "bound", "kept", "kept_half_way")
@@ -62,8 +61,8 @@ def collapse_figure(
     return Drawing(draw)
 
 
-def _rows(panel: Panel, results: Results) -> list[dict[str, float | str]]:
-    rows: list[dict[str, float | str]] = []
+def _rows(panel: Panel, results: Results) -> list[Row]:
+    rows: list[Row] = []
     for across, factors in panel.runs:
         half = results.arm(**factors).steps[1]
         for seed in results.seeds:
@@ -85,9 +84,9 @@ def _rows(panel: Panel, results: Results) -> list[dict[str, float | str]]:
     return [row for row in rows if not math.isnan(float(row["kept"]))]
 
 
-def _diameters(axes: Axes, panel: Panel, results: Results) -> list[dict[str, float | str]]:
+def _diameters(axes: Axes, panel: Panel, results: Results) -> list[Row]:
     rows = _rows(panel, results)
-    _marks(axes, panel, rows, "diameter_after", LEAST)
+    _marks(axes, panel, rows, "diameter_after")
     at = sorted({float(row["across"]) for row in rows})
     for key, colour, line, marker in (("diameter_before", SOFT, ":", "D"), ("bound", BLUE, "--", "")):
         heights = [fmean(float(row[key]) for row in rows if row["across"] == x) for x in at]
@@ -99,31 +98,21 @@ def _diameters(axes: Axes, panel: Panel, results: Results) -> list[dict[str, flo
 
 def _shrinkage(axes: Axes, panel: Panel, results: Results) -> None:
     rows = _rows(panel, results)
-    _marks(axes, panel, rows, "kept", LEAST)
+    _marks(axes, panel, rows, "kept")
     at = sorted({float(row["across"]) for row in rows})
     half = [fmean(max(float(row["kept_half_way"]), LEAST) for row in rows if row["across"] == x) for x in at]
     axes.plot(at, half, color=SOFT, linewidth=1)
     axes.axhline(COLLAPSED, color=RED, linewidth=1, linestyle=":")
     if at:
-        axes.annotate(
-            "half way", (at[0], half[0]), color=SOFT, textcoords="offset points", xytext=(2, 5), fontsize="small"
-        )
+        direct_label(axes, at[0], half[0], "half way", SOFT, xytext=(2, 5), fontsize="small")
     axes.set_ylabel("kept of the mean distance")
 
 
-def _marks(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float | str]], key: str, least: float) -> None:
+def _marks(axes: Axes, panel: Panel, rows: Sequence[Row], key: str) -> None:
     for row in rows:
         down = float(row["kept"]) < COLLAPSED
-        axes.plot(
-            *([float(row["across"])], [max(float(row[key]), least)]),
-            marker="X" if down else "o",
-            color=RED if down else GREEN,
-            markersize=5,
-            markeredgewidth=0,
-            linestyle="",
-            alpha=0.75,
-            zorder=3,
-        )
+        mark, colour, height = ("X" if down else "o"), (RED if down else GREEN), max(float(row[key]), LEAST)
+        axes.plot(row["across"], height, mark, color=colour, markersize=5, markeredgewidth=0, alpha=0.75, zorder=3)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ticks = sorted({x for x, _ in panel.runs})

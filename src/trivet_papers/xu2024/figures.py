@@ -6,14 +6,12 @@ Xu et al., "Mathematical justification of hard negative mining via isometric app
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import product
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
@@ -33,14 +31,13 @@ from trivet.reports.figure import (
     style,
 )
 from trivet.runtime.arrays import Floats, Integers
+from trivet_papers.lines import SOFT, Dashes, Row, handle
 from trivet_papers.xu2024 import isometry, nearest_separated, point_sets
 from trivet_papers.xu2024.nearest_separated import DescentReduction
-from trivet_papers.xu2024.scaling_figures import SOFT, UNIT, scaling, training
-
-Line = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
+from trivet_papers.xu2024.scaling_figures import UNIT, scaling, training
 
 PANELS = 4  # random sets in figure "collapse"
-_CLASS: tuple[tuple[str, str, Line], ...] = ((BLUE, "o", "--"), (RED, "s", "-."))
+_CLASS: tuple[tuple[str, str, Dashes], ...] = ((BLUE, "o", "--"), (RED, "s", "-."))
 
 
 def figures(
@@ -104,7 +101,7 @@ def five_points(*, starts: int, margin: float) -> Figure:
     changed = np.abs(cdist(embeddings["f*_iso"], embeddings["f*_iso"]) - cdist(f, f))
     # Several pairs share the largest change, up to what the search leaves.
     i, j = (int(at) for at in np.argwhere(changed >= changed.max() * (1 - 1e-3))[0])
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for what, images in embeddings.items():
         rows += [
             {"what": what, "class": "AB"[c], "item": k + 1, "x": x, "y": y}
@@ -185,13 +182,13 @@ def five_points(*, starts: int, margin: float) -> Figure:
             panel.set_ylim(middle[1] - half, middle[1] + half)
             panel.set_aspect("equal")
         keys = [
-            Line2D([], [], color=colour, marker=marker, linestyle=line, linewidth=1.1, label=f"class {'AB'[c]}, border")
+            handle(f"class {'AB'[c]}, border", colour, line, marker, linewidth=1.1)
             for c, (colour, marker, line) in enumerate(_CLASS)
         ]
         keys += [
-            Line2D([], [], color=BLACK, marker="*", markersize=10, linestyle="", label="images under $f^*$"),
-            Line2D([], [], color=GREEN, linewidth=2.4, label="to the positive"),
-            Line2D([], [], color=PINK, linewidth=2.4, linestyle=(0, (4, 1.5)), label="to the negative"),
+            handle("images under $f^*$", BLACK, "", "*", markersize=10),
+            handle("to the positive", GREEN, linewidth=2.4),
+            handle("to the negative", PINK, (0, (4, 1.5)), linewidth=2.4),
         ]
         picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2, handlelength=2.2)
     return Figure(
@@ -236,7 +233,7 @@ def _number(axes: Axes, item: int, at: Floats, away_from: Floats) -> None:
 def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: float) -> Figure:
     """Random points of two classes with arrows to the nearest separated ones, for several seeds."""
     classes = np.arange(points) % 2
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     drawn = []
     for at in range(seed, seed + PANELS):
         f = point_sets.gaussian(at, points, dimension)
@@ -285,13 +282,12 @@ def collapse(*, seed: int, points: int, dimension: int, starts: int, margin: flo
         kind = "coordinate" if dimension == 2 else "principal axis"
         label_outer(axes, f"first {kind} ({UNIT})", f"second {kind} ({UNIT})")
         keys = [
-            Line2D([], [], color=colour, marker=marker, linestyle="", markersize=5, label=f"class {'AB'[c]}")
-            for c, (colour, marker, _) in enumerate(_CLASS)
+            handle(f"class {'AB'[c]}", colour, "", marker, markersize=5) for c, (colour, marker, _) in enumerate(_CLASS)
         ]
         keys += [
-            Line2D([], [], color=BLACK, marker="*", markersize=9, linestyle="", label="nearest separated"),
-            Line2D([], [], color=SOFT, linestyle=":", label="all points before"),
-            Line2D([], [], color=GREEN, label="all nearest points"),
+            handle("nearest separated", BLACK, "", "*", markersize=9),
+            handle("all points before", SOFT, ":"),
+            handle("all nearest points", GREEN),
         ]
         picture.legend(handles=keys, loc="outside lower center", ncols=5, columnspacing=1.2)
     shrinkages = [values["mean_distance_after"] / values["mean_distance_before"] for _, _, values in drawn]
@@ -335,7 +331,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
     with style():
         picture, axes = panels(1, 3, height=3.2, sharey=True)
         colours = (BLUE, SKY, GREEN, ORANGE, RED, BLACK)
-        styles: tuple[Line, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+        styles: tuple[Dashes, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
         lines = dict(zip(point_sets.DESCENTS, zip(colours, styles, strict=True), strict=True))
         for panel, reduction in zip(axes[0], reductions, strict=False):
             for n, (colour, line) in lines.items():
@@ -367,7 +363,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
         by_size.set_title("by number of points")
         axes[0, 0].set_ylabel("diameter, % of that before")
         axes[0, 0].set_ylim(0, 105)
-        keys = [Line2D([], [], color=colour, linestyle=line, label=f"N = {n}") for n, (colour, line) in lines.items()]
+        keys = [handle(f"N = {n}", colour, line) for n, (colour, line) in lines.items()]
         picture.legend(
             handles=[*keys, *by_size.get_legend_handles_labels()[0]],
             loc="outside lower center",
@@ -394,7 +390,7 @@ def descent(*, seed: int, dimension: int, steps: int, repeats: int, margin: floa
 def ranges(*, seed: int, cases: int) -> Figure:
     """The three ratios of theorems 3.2 and 3.3 on random sets of points."""
     names = ("d_iso_per_loss", "d_haus_per_d_iso", "d_haus_per_loss")
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     measured = {}
     for kind in point_sets.RANGES:
         measured[kind] = [case.ratios for case in point_sets.cases(kind, cases, seed=seed)]
@@ -431,9 +427,9 @@ def ranges(*, seed: int, cases: int) -> Figure:
         axes[0, 0].set_ylabel("points : dimension : classes")
         picture.legend(
             handles=[
-                Line2D([], [], color=SOFT, marker="o", linestyle="", markersize=4, label="a random set"),
-                Line2D([], [], color=BLACK, linewidth=1.8, label="median"),
-                Line2D([], [], color=SOFT, linestyle="--", label="proven lower bound"),
+                handle("a random set", SOFT, "", "o", markersize=4),
+                handle("median", BLACK, linewidth=1.8),
+                handle("proven lower bound", SOFT, "--"),
             ],
             loc="outside lower center",
             ncols=3,

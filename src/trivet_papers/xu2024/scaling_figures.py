@@ -7,17 +7,16 @@ from statistics import fmean
 
 import numpy as np
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from trivet.reports.figure import BLUE, DIVERGING, GREEN, RED, Figure, columns, panels, style
+from trivet_papers.lines import SOFT, handle
 from trivet_papers.xu2024 import point_sets
 from trivet_papers.xu2024.training import train_digits
 
 DIMENSIONS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 TRAINED_BATCHES = ((2, 2), (4, 4), (8, 4), (10, 8))  # classes, samples of each
 TRAINED_DIMENSIONS = (4, 8, 32, 128, 512)
-SOFT = "#7d8794"
 UNIT = "units of the embedding"
 
 
@@ -55,18 +54,8 @@ def scaling(*, seed: int, repeats: int, margin: float) -> Figure:
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.8} if value <= 0 else None
             top.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, bbox=box)
             if value <= 0:
-                top.add_patch(
-                    Rectangle(
-                        (column - 0.5, row - 0.5),
-                        1,
-                        1,
-                        fill=False,
-                        hatch="////",
-                        edgecolor=RED,
-                        linewidth=0,
-                        alpha=0.55,
-                    )
-                )
+                corner = (column - 0.5, row - 0.5)
+                top.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="////", edgecolor=RED, linewidth=0, alpha=0.55))
         top.set_xticks(range(len(DIMENSIONS)), [str(d) for d in DIMENSIONS])
         names = [f"{batch.replace('x', ' × ')} = {n}" for batch, n in point_sets.BATCHES.items()]
         top.set_yticks(range(len(batches)), names)
@@ -137,23 +126,10 @@ def training(*, seed: int, repeats: int) -> Figure:
             for x, runs in groups:
                 for each in runs:
                     down = each.shrinkage < 0.05
-                    panel.plot(
-                        *([x], [each.after.diameter]),
-                        marker="X" if down else "o",
-                        color=RED if down else GREEN,
-                        markersize=7,
-                        linestyle="",
-                        alpha=0.85,
-                        zorder=3,
-                    )
-            panel.plot(
-                across,
-                [fmean(each.before.diameter for each in runs) for _, runs in groups],
-                color=SOFT,
-                linestyle=":",
-                marker="D",
-                markersize=4,
-            )
+                    mark, colour = ("X", RED) if down else ("o", GREEN)
+                    panel.plot(x, each.after.diameter, mark, color=colour, markersize=7, alpha=0.85, zorder=3)
+            before = [fmean(each.before.diameter for each in runs) for _, runs in groups]
+            panel.plot(across, before, color=SOFT, linestyle=":", marker="D", markersize=4)
             bound = [fmean(each.forecast for each in runs) for _, runs in groups]
             panel.plot(across, [value if value > 0 else math.nan for value in bound], color=BLUE, linestyle="--")
             panel.set_xscale("log", base=2)
@@ -167,12 +143,10 @@ def training(*, seed: int, repeats: int) -> Figure:
         axes[0, 0].set_ylabel(f"diameter of the test set\n({UNIT})")
         picture.legend(
             handles=[
-                Line2D([], [], color=GREEN, marker="o", markersize=7, linestyle="", label="trained"),
-                Line2D(
-                    [], [], color=RED, marker="X", markersize=7, linestyle="", label="collapsed (mean distance < 5 %)"
-                ),
-                Line2D([], [], color=SOFT, marker="D", markersize=4, linestyle=":", label="untrained"),
-                Line2D([], [], color=BLUE, linestyle="--", label="bound of (17)"),
+                handle("trained", GREEN, "", "o", markersize=7),
+                handle("collapsed (mean distance < 5 %)", RED, "", "X", markersize=7),
+                handle("untrained", SOFT, ":", "D", markersize=4),
+                handle("bound of (17)", BLUE, "--"),
             ],
             loc="outside lower center",
             ncols=4,

@@ -327,8 +327,7 @@ def search_triplet_minimum(
     steps: int = 1000,
     generator: torch.Generator | None = None,
 ) -> RiskMinimum:
-    """The lowest `expected_triplet_loss` that Adam finds from `starts` random embeddings in R^m.
-    """
+    """The lowest `expected_triplet_loss` that Adam finds from `starts` random embeddings in R^m."""
     weights = triplet_weights(probabilities, self_terms=self_terms)
 
     def objective(distances: Tensor, _: Tensor) -> Tensor:

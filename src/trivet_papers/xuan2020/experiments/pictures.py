@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from trivet.reports.figure import (
     ORANGE,
     RED,
     SKY,
+    Columns,
     Figure,
     in_percent,
     label_outer,
@@ -52,14 +52,14 @@ MARKS: dict[str, tuple[str, dict[str, str]]] = {
 def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
     """Recall@1 against n, and below it how near the nearest negative of the whole training set is."""
     picture, axes = panels(2, len(sets), height=4.8, sharex="col")
-    tables: list[Mapping[str, Any]] = []
+    tables: list[Columns] = []
     for column, dataset in enumerate(sets):
         for row, (name, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", S_AN))):
             panel = axes[row][column]
             for order, colour in COLOURS.items():
                 for mined, dashes in DASHES.items():
                     line = [
-                        (float(n), results.numbers(measure, **factors(dataset, mined, order, n)))
+                        (float(n), results.numbers(measure, None, **factors(dataset, mined, order, n)))
                         for n in dataset.groups
                     ]
                     seed_curve(panel, line, colour, dashes)
@@ -69,7 +69,7 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
                         for n, values in line
                         if values
                     ]
-            start = results.numbers(measure, **before(dataset))
+            start = results.numbers(measure, None, **before(dataset))
             if start:
                 panel.axhline(statistics.fmean(start), color=BLACK, linestyle=":", linewidth=1)
                 tables.append(
@@ -93,7 +93,7 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
         "Recall of unseen classes, and how near the nearest negatives of the training set are, by n",
         SOURCE.format(4),
         f"{READING} Near 1 in the lower row all items lie at one place.",
-        tidy(tables) if tables else {"n": [], "value": []},  # type: ignore[arg-type]  # of two kinds of lists
+        tidy(tables) if tables else {"n": [], "value": []},
         picture,
     )
 
@@ -108,7 +108,7 @@ def over_training(
     """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
     rows = [(order, group) for order in COLOURS for group in groups]
     picture, axes = panels(len(rows), len(steps), height=0.7 + 1.3 * len(rows), sharex=True, sharey=True)
-    records: list[Mapping[str, Any]] = []
+    records: list[Columns] = []
     for row, (order, group) in enumerate(rows):
         for column, step in enumerate(steps):
             panel, known = axes[row][column], factors_at(dataset, order, group, step)
@@ -143,7 +143,7 @@ def moved(results: Results, dataset: RetrievalSet, phases: Mapping[str, int]) ->
     """Triplets before a step by the direction in which it moved them, a row for each order."""
     ways = ("top-left", "top-right", "bottom-left", "bottom-right")
     picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)
-    records: list[Mapping[str, Any]] = []
+    records: list[Columns] = []
     box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5}
     for row, order in enumerate(COLOURS):
         for column, way in enumerate(ways):
