@@ -29,7 +29,7 @@ def test_descent_below_the_forecast() -> None:
     assert end.diameter_after(10**6) == end.diameters[-1] == pytest.approx(diameter(end.points), rel=1e-9)
 
 
-@pytest.mark.parametrize(("place", "n"), enumerate(point_sets.DESCENTS))
+@pytest.mark.parametrize(("place", "n"), list(enumerate(point_sets.DESCENTS)))
 def test_descent_shrinks_as_tabled(place: int, n: int) -> None:
     steps = (50, 1000) if n <= 20 else (50,)  # the rest takes seconds; trivet simulate --check has it
     for reduction in ("sum", "max"):
