@@ -4,45 +4,34 @@ from __future__ import annotations
 
 from trivet_papers.experiment import Experiment, Recipe, Size
 from trivet_papers.xu2024.collapse_figures import collapse_figure
-from trivet_papers.xu2024.experiments.common import (
-    batch_panel,
-    bound_holds,
-    by_batch,
-    collapses,
-    falls_with_batch,
-    grid,
-    items,
-    recipe,
-    survives,
-    table,
-)
+from trivet_papers.xu2024.experiments import common
 
 FULL_GRID = "P in 2, 4, 8, 18 and K in 2, 4, 8, 16, 32"
 
 
 def made(size: Size) -> Recipe:
-    cells = grid(size)
-    return recipe(
+    cells = common.grid(size)
+    return common.recipe(
         size,
         cells,
         (
-            falls_with_batch(cells),
-            collapses([cells[-1]], f"The largest batch, {by_batch(cells[-1])}, collapses."),
-            survives(
-                [cell for cell in cells if items(cell) <= 8],
+            common.falls_with_batch(cells),
+            common.collapses([cells[-1]], f"The largest batch, {common.by_batch(cells[-1])}, collapses."),
+            common.survives(
+                [cell for cell in cells if common.items(cell) <= 8],
                 "Batches of 4 and 8 items do not collapse.",
             ),
-            bound_holds(cells, "at each batch size"),
+            common.bound_holds(cells, "at each batch size"),
         ),
         (
             collapse_figure(
                 "batches",
                 "Diameter of held-out embeddings by the batch",
                 "Xu et al. (2024), figure 5, left",
-                [batch_panel("d = 128, margin 0", cells)],
+                [common.batch_panel("d = 128, margin 0", cells)],
                 with_shrinkage=True,
             ),
-            table("Held-out embeddings before and after training, by the batch P x K", cells, by_batch),
+            common.table("Held-out embeddings before and after training, by the batch P x K", cells, common.by_batch),
         ),
     )
 

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from trivet_papers.experiment import Cell, Experiment, Recipe, Size
 from trivet_papers.xu2024.collapse_figures import collapse_figure
-from trivet_papers.xu2024.experiments.common import (
-    DIMENSION,
-    DIMENSIONS,
-    batch_panel,
-    by_batch,
-    collapses,
-    dimension_panel,
-    falls_with_batch,
-    grows_with_dimension,
-    recipe,
-    survives,
-    table,
-)
+from trivet_papers.xu2024.experiments import common
 
 SIZES = {
     **dict.fromkeys(("Omniglot",), (4, 16, 64, 144, 360)),
@@ -30,7 +18,7 @@ FAIR_D = (
 )
 
 
-def shuffled(data: str, n: int, d: int = DIMENSION) -> Cell:
+def shuffled(data: str, n: int, d: int = common.DIMENSION) -> Cell:
     """The factors of a run with N items as they come."""
     return {"data": data, "N": n, "d": d}
 
@@ -39,19 +27,21 @@ def made(size: Size) -> Recipe:
     many, *few = ("Omniglot", "CUB-50", "Fashion-MNIST") if size == "here" else ("SOP", "CUB", "Cars196")
     batches = {data: [shuffled(data, n) for n in SIZES[data]] for data in (many, *few)}
     largest = {data: SIZES[data][-1] for data in (many, *few)}
-    wide = DIMENSIONS if size == "paper" else (4, 16, 64, 256, 1024)
+    wide = common.DIMENSIONS if size == "paper" else (4, 16, 64, 256, 1024)
     dimensions = [shuffled(many, largest[many], d) for d in wide]
     ends = {data: [shuffled(data, n, d) for n in (4, largest[data]) for d in (4, 1024)] for data in few}
-    claims = [falls_with_batch(cells, f"{data}: ") for data, cells in batches.items()]
-    claims.append(grows_with_dimension(dimensions, f"{many}, batches of {largest[many]}: "))
+    claims = [common.falls_with_batch(cells, f"{data}: ") for data, cells in batches.items()]
+    claims.append(common.grows_with_dimension(dimensions, f"{many}, batches of {largest[many]}: "))
     for data in few:
         low, high = ends[data][:2], ends[data][2:]
         claims += [
-            survives(low, f"{data}: with batches of 4 it does not collapse, at 4 or at 1,024 dimensions."),
-            collapses(high, f"{data}: with batches of {largest[data]} it collapses at 4 and at 1,024 dimensions."),
+            common.survives(low, f"{data}: with batches of 4 it does not collapse, at 4 or at 1,024 dimensions."),
+            common.collapses(
+                high, f"{data}: with batches of {largest[data]} it collapses at 4 and at 1,024 dimensions."
+            ),
         ]
     cells = [cell for group in (*batches.values(), dimensions, *ends.values()) for cell in group]
-    return recipe(
+    return common.recipe(
         size,
         cells,
         tuple(claims),
@@ -61,18 +51,20 @@ def made(size: Size) -> Recipe:
                 "Diameter by the batch, of items as they come",
                 "Xu et al. (2024), figures 8 and 9",
                 [
-                    *(batch_panel(f"{data}, d = 128", batches[data]) for data in batches),
-                    dimension_panel(f"{many}, N = {largest[many]}", dimensions),
+                    *(common.batch_panel(f"{data}, d = 128", batches[data]) for data in batches),
+                    common.dimension_panel(f"{many}, N = {largest[many]}", dimensions),
                 ],
             ),
             *(
-                table(
-                    f"{data}: held-out embeddings before and after training, by the items of a batch", cells, by_batch
+                common.table(
+                    f"{data}: held-out embeddings before and after training, by the items of a batch",
+                    cells,
+                    common.by_batch,
                 )
                 for data, cells in batches.items()
             ),
             *(
-                table(
+                common.table(
                     f"{data}: few and many dimensions in small and large batches",
                     cells,
                     lambda cell: f"N = {cell['N']}, d = {cell['d']}",

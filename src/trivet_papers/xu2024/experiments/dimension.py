@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from trivet_papers.experiment import Experiment, Recipe, Size
 from trivet_papers.xu2024.collapse_figures import collapse_figure
-from trivet_papers.xu2024.experiments.common import (
-    bound_holds,
-    by_dimension,
-    collapses,
-    dimension_panel,
-    grows_with_dimension,
-    recipe,
-    survives,
-    swept,
-    table,
-)
+from trivet_papers.xu2024.experiments import common
 
 
 def made(size: Size) -> Recipe:
-    cells = swept(size)
-    return recipe(
+    cells = common.swept(size)
+    return common.recipe(
         size,
         cells,
         (
-            grows_with_dimension(cells),
-            collapses([cells[0]], "At 4 dimensions, the fewest, the embedding collapses."),
-            survives(cells[-3:], "From 256 dimensions on it does not collapse."),
-            bound_holds(cells, "at each dimension"),
+            common.grows_with_dimension(cells),
+            common.collapses([cells[0]], "At 4 dimensions, the fewest, the embedding collapses."),
+            common.survives(cells[-3:], "From 256 dimensions on it does not collapse."),
+            common.bound_holds(cells, "at each dimension"),
         ),
         (
             collapse_figure(
                 "dimensions",
                 "Diameter of held-out embeddings by the dimension",
                 "Xu et al. (2024), figure 5, right",
-                [dimension_panel("8 x 4 = 32, margin 0", cells)],
+                [common.dimension_panel("8 x 4 = 32, margin 0", cells)],
                 with_shrinkage=True,
             ),
-            table("Held-out embeddings before and after training, by the dimension", cells, by_dimension),
+            common.table("Held-out embeddings before and after training, by the dimension", cells, common.by_dimension),
         ),
         seeds=5,
     )

@@ -9,20 +9,7 @@ import numpy as np
 
 from trivet_papers.experiment import Cell, Claim, Experiment, Recipe, SeedValue, Size
 from trivet_papers.xu2024.collapse_figures import COLLAPSED, collapse_figure
-from trivet_papers.xu2024.experiments.common import (
-    DIMENSION,
-    FLOOR,
-    MARGINS,
-    batch_panel,
-    dimension_panel,
-    falls_with_batch,
-    grid,
-    grows_with_dimension,
-    items,
-    recipe,
-    shrinkage,
-    swept,
-)
+from trivet_papers.xu2024.experiments import common
 
 
 def threshold(of: SeedValue, cells: Sequence[Cell]) -> float:
@@ -30,8 +17,8 @@ def threshold(of: SeedValue, cells: Sequence[Cell]) -> float:
 
     NaN where it crosses none that is between the smallest and the largest batch: then no batch is that from which on.
     """
-    x = [math.log2(items(cell)) for cell in cells]
-    y = [math.log2(shrinkage(of, cell)) for cell in cells]
+    x = [math.log2(common.items(cell)) for cell in cells]
+    y = [math.log2(common.shrinkage(of, cell)) for cell in cells]
     if not np.isfinite(y).all():
         return math.nan
     rise, start = np.polyfit(x, y, 1)
@@ -40,17 +27,17 @@ def threshold(of: SeedValue, cells: Sequence[Cell]) -> float:
 
 
 def made(size: Size) -> Recipe:
-    batches = {margin: grid(size, margin=margin) for margin in (0.0, *MARGINS)}
-    dimensions = {margin: swept(size, margin=margin) for margin in MARGINS}
+    batches = {margin: common.grid(size, margin=margin) for margin in (0.0, *common.MARGINS)}
+    dimensions = {margin: common.swept(size, margin=margin) for margin in common.MARGINS}
 
     def of_batch_and_margin(of: SeedValue) -> dict[str, float]:
         """The gap between the smallest and the largest batch, less what a margin changes at a batch, either way."""
-        none = {items(cell): math.log2(shrinkage(of, cell)) for cell in batches[0.0]}
+        none = {common.items(cell): math.log2(common.shrinkage(of, cell)) for cell in batches[0.0]}
         difference = none[min(none)] - none[max(none)]
         return {
-            f"margin {margin:g}, N = {items(cell)}, {way}": difference
-            - sign * (math.log2(shrinkage(of, cell)) - none[items(cell)])
-            for margin in MARGINS
+            f"margin {margin:g}, N = {common.items(cell)}, {way}": difference
+            - sign * (math.log2(common.shrinkage(of, cell)) - none[common.items(cell)])
+            for margin in common.MARGINS
             for cell in batches[margin]
             for way, sign in (("more kept", 1), ("less kept", -1))
         }
@@ -59,16 +46,16 @@ def made(size: Size) -> Recipe:
         at = {margin: threshold(of, cells) for margin, cells in batches.items()}
         return {
             f"margin {margin:g}, {way}": 1 - sign * (at[margin] - at[0.0])
-            for margin in MARGINS
+            for margin in common.MARGINS
             for way, sign in (("larger batch", 1), ("smaller batch", -1))
         }
 
     def larger(of: SeedValue) -> float:
-        low, high = ([of("diameter", **cell) for cell in batches[margin]] for margin in MARGINS)
-        return float(np.mean(np.log2(np.maximum(high, FLOOR)) - np.log2(np.maximum(low, FLOOR))))
+        low, high = ([of("diameter", **cell) for cell in batches[margin]] for margin in common.MARGINS)
+        return float(np.mean(np.log2(np.maximum(high, common.FLOOR)) - np.log2(np.maximum(low, common.FLOOR))))
 
-    claims = [falls_with_batch(batches[margin], f"Margin {margin:g}: ") for margin in MARGINS]
-    claims += [grows_with_dimension(dimensions[margin], f"Margin {margin:g}: ") for margin in MARGINS]
+    claims = [common.falls_with_batch(batches[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
+    claims += [common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
     claims += [
         Claim(
             "The margin matters less for collapse than the batch does.",
@@ -89,9 +76,9 @@ def made(size: Size) -> Recipe:
             unit="",
         ),
     ]
-    cells = [cell for margin in (0.0, *MARGINS) for cell in batches[margin]]
-    cells += [cell for margin in MARGINS for cell in dimensions[margin] if cell["d"] != DIMENSION]
-    return recipe(
+    cells = [cell for margin in (0.0, *common.MARGINS) for cell in batches[margin]]
+    cells += [cell for margin in common.MARGINS for cell in dimensions[margin] if cell["d"] != common.DIMENSION]
+    return common.recipe(
         size,
         cells,
         tuple(claims),
@@ -100,13 +87,16 @@ def made(size: Size) -> Recipe:
                 "margin-batches",
                 "Diameter by the batch, with a margin",
                 "Xu et al. (2024), figure 6",
-                [batch_panel(f"d = 128, margin {margin:g}", batches[margin]) for margin in MARGINS],
+                [common.batch_panel(f"d = 128, margin {margin:g}", batches[margin]) for margin in common.MARGINS],
             ),
             collapse_figure(
                 "margin-dimensions",
                 "Diameter by the dimension, with a margin",
                 "Xu et al. (2024), figure 7",
-                [dimension_panel(f"8 x 4 = 32, margin {margin:g}", dimensions[margin]) for margin in MARGINS],
+                [
+                    common.dimension_panel(f"8 x 4 = 32, margin {margin:g}", dimensions[margin])
+                    for margin in common.MARGINS
+                ],
             ),
         ),
     )

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from trivet_papers.experiment import Claim, Experiment, Recipe, Size
 from trivet_papers.xu2024.collapse_figures import collapse_figure
-from trivet_papers.xu2024.experiments.common import (
-    DIMENSION,
-    batch_panel,
-    by_batch,
-    cell,
-    collapses,
-    dimension_panel,
-    falls_with_batch,
-    grid,
-    grows_with_dimension,
-    recipe,
-    swept,
-    table,
-)
+from trivet_papers.xu2024.experiments import common
 
 FAIR_E = (
     " ResNet-50 and GoogLeNet are too slow here: conv3 and an mlp stand for them. The network of two convolutions is "
@@ -29,29 +16,29 @@ def made(size: Size) -> Recipe:
     names = ("two convolutions", "conv3", "mlp") if size == "here" else ("ResNet-50", "GoogLeNet", "two convolutions")
     if size == "here":
         shapes = [(2, 2), (4, 4), (8, 4), (8, 8), (18, 8), (18, 20)]
-        batches = {name: [cell(size, shape, network=name) for shape in shapes] for name in names}
-        dimensions = {name: swept(size, (4, 16, 64, 128, 256, 1024), network=name) for name in names}
+        batches = {name: [common.cell(size, shape, network=name) for shape in shapes] for name in names}
+        dimensions = {name: common.swept(size, (4, 16, 64, 128, 256, 1024), network=name) for name in names}
     else:
-        batches = {name: grid(size, network=name) for name in names}
-        dimensions = {name: swept(size, network=name) for name in names}
+        batches = {name: common.grid(size, network=name) for name in names}
+        dimensions = {name: common.swept(size, network=name) for name in names}
     claims: list[Claim] = []
     for name in names:
         claims += [
-            falls_with_batch(batches[name], f"{name}: "),
-            collapses(batches[name][-1:], f"{name}: the largest batch collapses."),
-            grows_with_dimension(dimensions[name], f"{name}: "),
+            common.falls_with_batch(batches[name], f"{name}: "),
+            common.collapses(batches[name][-1:], f"{name}: the largest batch collapses."),
+            common.grows_with_dimension(dimensions[name], f"{name}: "),
         ]
     cells = [item for name in names for item in batches[name]]
-    cells += [item for name in names for item in dimensions[name] if item["d"] != DIMENSION]
+    cells += [item for name in names for item in dimensions[name] if item["d"] != common.DIMENSION]
     panels = [
         panel
         for name in names
         for panel in (
-            batch_panel(f"{name}, d = 128", batches[name]),
-            dimension_panel(f"{name}, 8 x 4", dimensions[name]),
+            common.batch_panel(f"{name}, d = 128", batches[name]),
+            common.dimension_panel(f"{name}, 8 x 4", dimensions[name]),
         )
     ]
-    return recipe(
+    return common.recipe(
         size,
         cells,
         tuple(claims),
@@ -63,7 +50,11 @@ def made(size: Size) -> Recipe:
                 panels,
             ),
             *(
-                table(f"{name}: held-out embeddings before and after training, by the batch", batches[name], by_batch)
+                common.table(
+                    f"{name}: held-out embeddings before and after training, by the batch",
+                    batches[name],
+                    common.by_batch,
+                )
                 for name in names
             ),
         ),

@@ -6,19 +6,7 @@ from collections.abc import Callable
 
 from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
-from trivet_papers.xuan2020.experiments import pictures, retrieval
-from trivet_papers.xuan2020.experiments.common import (
-    CARS_PAPER,
-    CUB_HERE,
-    EPHN,
-    FIRST,
-    OMNIGLOT_HERE,
-    ORDERS,
-    PAPER_SEEDS,
-    SECOND,
-    RetrievalSet,
-    mean,
-)
+from trivet_papers.xuan2020.experiments import common, pictures, retrieval
 from trivet_papers.xuan2020.experiments.pictures import INITIAL, LATE
 
 SEEDS = 5
@@ -26,39 +14,43 @@ TOP_RIGHT, BOTTOM_RIGHT, BOTTOM_LEFT, TOP_LEFT = DIRECTIONS
 STRATEGIES = ("HPHN", "EPEN")
 OTHER = "HPHN of another batch"
 HARDLY, SEVERAL = 0.05, 0.1  # shares, our bounds for "none" and for one of several directions
-GROUPS = {OMNIGLOT_HERE.name: 16, CUB_HERE.name: 8, CARS_PAPER.name: 16}  # in the training between the two phases
-SETS = (OMNIGLOT_HERE, CUB_HERE)
+GROUPS = {
+    common.OMNIGLOT_HERE.name: 16,
+    common.CUB_HERE.name: 8,
+    common.CARS_PAPER.name: 16,
+}  # in the training between the two phases
+SETS = (common.OMNIGLOT_HERE, common.CUB_HERE)
 
 
-def phases(dataset: RetrievalSet) -> dict[str, int]:
+def phases(dataset: common.RetrievalSet) -> dict[str, int]:
     """The steps of the two phases."""
     return {INITIAL: 0, LATE: dataset.base["training"]["steps"]}
 
 
-def factors(dataset: RetrievalSet, order: str) -> Cell:
+def factors(dataset: common.RetrievalSet, order: str) -> Cell:
     """Those of an arm."""
     return {"set": dataset.name, "order": order}
 
 
-def _arms(dataset: RetrievalSet, measure: str) -> tuple[Arm, ...]:
+def _arms(dataset: common.RetrievalSet, measure: str) -> tuple[Arm, ...]:
     return tuple(
         Arm(
             factors(dataset, order),
-            dataset.settings(EPHN, order, GROUPS[dataset.name]),
+            dataset.settings(common.EPHN, order, GROUPS[dataset.name]),
             (measure,),
             tuple(phases(dataset).values()),
         )
-        for order in ORDERS
+        for order in common.ORDERS
     )
 
 
-def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
+def claims(dataset: common.RetrievalSet) -> tuple[Claim, ...]:
     """The claims of the paper about its figure, on a data set."""
     at = phases(dataset)
 
     def share(of: SeedValue, order: str, phase: str, way: str, *mined: str) -> float:
         """The mean share of strategies, each with as many triplets."""
-        return mean([of(f"{name}/{way}", at[phase], **factors(dataset, order)) for name in mined])
+        return common.mean([of(f"{name}/{way}", at[phase], **factors(dataset, order)) for name in mined])
 
     def most(order: str, phase: str, way: str, *mined: str) -> Callable[[SeedValue], dict[str, float]]:
         """The share of a direction less each of the others."""
@@ -72,18 +64,18 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
     def hardly(of: SeedValue) -> dict[str, float]:
         return {
             f"{name}, {order}, {phase}": HARDLY - share(of, order, phase, TOP_LEFT, name)
-            for order in ORDERS
+            for order in common.ORDERS
             for phase in at
             for name in STRATEGIES
         }
 
     def more(of: SeedValue) -> float:
-        first, second = (share(of, order, INITIAL, TOP_RIGHT, "HPHN") for order in (FIRST, SECOND))
+        first, second = (share(of, order, INITIAL, TOP_RIGHT, "HPHN") for order in (common.FIRST, common.SECOND))
         return first - second
 
     def mixed(of: SeedValue) -> dict[str, float]:
         ways = (BOTTOM_RIGHT, BOTTOM_LEFT, TOP_RIGHT)
-        return {way: share(of, SECOND, LATE, way, *STRATEGIES) - SEVERAL for way in ways}
+        return {way: share(of, common.SECOND, LATE, way, *STRATEGIES) - SEVERAL for way in ways}
 
     return (
         Claim(
@@ -93,12 +85,12 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
         ),
         Claim(
             f"On {dataset.name} first order at the start moves most hard triplets to the top right.",
-            most(FIRST, INITIAL, TOP_RIGHT, "HPHN"),
+            most(common.FIRST, INITIAL, TOP_RIGHT, "HPHN"),
             "share of HPHN to the top right less each other",
         ),
         Claim(
             f"On {dataset.name} second order at the start moves most hard triplets to the bottom right.",
-            most(SECOND, INITIAL, BOTTOM_RIGHT, "HPHN"),
+            most(common.SECOND, INITIAL, BOTTOM_RIGHT, "HPHN"),
             "share of HPHN to the bottom right less each other",
         ),
         Claim(
@@ -108,7 +100,7 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
         ),
         Claim(
             f"On {dataset.name} first order late moves most triplets to the bottom right.",
-            most(FIRST, LATE, BOTTOM_RIGHT, *STRATEGIES),
+            most(common.FIRST, LATE, BOTTOM_RIGHT, *STRATEGIES),
             "share to the bottom right less each other, mean of HPHN and EPEN",
         ),
         Claim(
@@ -120,12 +112,12 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
     )
 
 
-def _table(dataset: RetrievalSet) -> tuple[ResultTable, ...]:
+def _table(dataset: common.RetrievalSet) -> tuple[ResultTable, ...]:
     """The shares of each direction, a table for each phase."""
     return tuple(
         ResultTable(
             f"{dataset.name}, {phase}: the share of triplets that move each way",
-            rows=tuple((order, factors(dataset, order)) for order in ORDERS),
+            rows=tuple((order, factors(dataset, order)) for order in common.ORDERS),
             columns=tuple(
                 ResultColumn(f"{name}, {way}", f"{name}/{way}", step)
                 for name in (*STRATEGIES, OTHER)
@@ -136,7 +128,7 @@ def _table(dataset: RetrievalSet) -> tuple[ResultTable, ...]:
     )
 
 
-def _drawing(dataset: RetrievalSet) -> Drawing:
+def _drawing(dataset: common.RetrievalSet) -> Drawing:
     return Drawing(lambda results: pictures.moved(results, dataset, phases(dataset)))
 
 
@@ -171,10 +163,10 @@ FIG3 = Experiment(
         data="Cars196: the first 98 classes, on which the network is trained.",
         setting=f"{retrieval.PAPER_SETTING} EPHN with n = 16. Before it and after it 2 epochs of 73 steps are "
         "followed, rate 0.00001, n = 16, disjoint triplets.",
-        arms=_arms(CARS_PAPER, "movement-published"),
-        seeds=PAPER_SEEDS,
-        claims=claims(CARS_PAPER),
-        shows=(*_table(CARS_PAPER), _drawing(CARS_PAPER)),
+        arms=_arms(common.CARS_PAPER, "movement-published"),
+        seeds=common.PAPER_SEEDS,
+        claims=claims(common.CARS_PAPER),
+        shows=(*_table(common.CARS_PAPER), _drawing(common.CARS_PAPER)),
         chosen=f"{retrieval.PAPER_CHOSEN} Which network the figure is of is not said, nor when the late phase is: it "
         "is that of table 1, after 40 epochs. The steps that are followed are made in float64 and with images as they "
         "are.",

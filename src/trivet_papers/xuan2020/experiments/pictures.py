@@ -25,22 +25,13 @@ from trivet.reports.figure import (
 from trivet_papers.experiment import Cell, Results
 from trivet_papers.lines import Dashes, handle, seed_curve
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
-from trivet_papers.xuan2020.experiments.common import (
-    EPHN,
-    EPSHN,
-    FIRST,
-    S_AN,
-    S_AP,
-    SECOND,
-    RetrievalSet,
-    before,
-    factors,
-)
+from trivet_papers.xuan2020.experiments import common
+from trivet_papers.xuan2020.experiments.common import factors
 
 SOURCE = "Xuan et al. 2020, figure {}"
 READING = "Lines: mean over the seeds; bands: 95 % intervals; dots: the seeds."
-COLOURS = {FIRST: ORANGE, SECOND: BLUE}
-DASHES: dict[str, Dashes] = {EPHN: "-", EPSHN: "--"}
+COLOURS = {common.FIRST: ORANGE, common.SECOND: BLUE}
+DASHES: dict[str, Dashes] = {common.EPHN: "-", common.EPSHN: "--"}
 POINTS, MOST_POINTS = "train/points", 400
 INITIAL, LATE = "initial", "late"
 MARKS: dict[str, tuple[str, dict[str, str]]] = {
@@ -49,12 +40,12 @@ MARKS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
+def by_group(results: Results, sets: Sequence[common.RetrievalSet]) -> Figure:
     """Recall@1 against n, and below it how near the nearest negative of the whole training set is."""
     picture, axes = panels(2, len(sets), height=4.8, sharex="col")
     tables: list[Columns] = []
     for column, dataset in enumerate(sets):
-        for row, (name, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", S_AN))):
+        for row, (name, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", common.S_AN))):
             panel = axes[row][column]
             for order, colour in COLOURS.items():
                 for mined, dashes in DASHES.items():
@@ -69,7 +60,7 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
                         for n, values in line
                         if values
                     ]
-            start = results.numbers(measure, None, **before(dataset))
+            start = results.numbers(measure, None, **common.before(dataset))
             if start:
                 panel.axhline(statistics.fmean(start), color=BLACK, linestyle=":", linewidth=1)
                 tables.append(
@@ -100,10 +91,10 @@ def by_group(results: Results, sets: Sequence[RetrievalSet]) -> Figure:
 
 def over_training(
     results: Results,
-    dataset: RetrievalSet,
+    dataset: common.RetrievalSet,
     groups: Sequence[int],
     steps: Sequence[int],
-    factors_at: Callable[[RetrievalSet, str, int, int], Cell],
+    factors_at: Callable[[common.RetrievalSet, str, int, int], Cell],
 ) -> Figure:
     """Nearest positive and nearest negative of training items, a row for each order and n, a column for each look."""
     rows = [(order, group) for order in COLOURS for group in groups]
@@ -120,7 +111,7 @@ def over_training(
                 s_ap, s_an = points
                 panel.plot(s_ap, s_an, ".", color=COLOURS[order], markersize=2.5, alpha=0.5, markeredgewidth=0)
                 records.append({"order": order, "n": group, "step": step, "s_ap": s_ap, "s_an": s_an})
-            means = [results.numbers(measure, step, **known) for measure in (S_AP, S_AN)]
+            means = [results.numbers(measure, step, **known) for measure in (common.S_AP, common.S_AN)]
             if all(means):
                 panel.plot(*map(statistics.fmean, means), "+", color=BLACK, markersize=7)
             panel.set(xlim=(-0.2, 1.04), ylim=(-0.2, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -139,7 +130,7 @@ def over_training(
     )
 
 
-def moved(results: Results, dataset: RetrievalSet, phases: Mapping[str, int]) -> Figure:
+def moved(results: Results, dataset: common.RetrievalSet, phases: Mapping[str, int]) -> Figure:
     """Triplets before a step by the direction in which it moved them, a row for each order."""
     ways = ("top-left", "top-right", "bottom-left", "bottom-right")
     picture, axes = panels(len(COLOURS), len(ways), height=3.9, sharex=True, sharey=True)

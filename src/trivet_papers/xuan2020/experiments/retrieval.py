@@ -7,26 +7,6 @@ from collections.abc import Callable
 
 from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.experiments import common, pictures
-from trivet_papers.xuan2020.experiments.common import (
-    CARS_PAPER,
-    CUB_HERE,
-    CUB_PAPER,
-    EPHN,
-    EPSHN,
-    FALLEN,
-    FIRST,
-    HERE,
-    OMNIGLOT_HERE,
-    PAPER,
-    S_AN,
-    SECOND,
-    SIMILARITIES,
-    SOP_PAPER,
-    RetrievalSet,
-    factors,
-    gap,
-    mean,
-)
 
 SEEDS = 5
 
@@ -92,7 +72,7 @@ OTHERS = {"CUB": ("DREML", 0.639), "SOP": ("FastAP", 0.764)}  # the best printed
 ROWS = ("EPHN, first order", "EPHN, second order")
 
 
-def table1(dataset: RetrievalSet, ks: tuple[int, ...], *, printed: bool) -> ResultTable:
+def table1(dataset: common.RetrievalSet, ks: tuple[int, ...], *, printed: bool) -> ResultTable:
     """The rows of a data set."""
     heads = [f"R@{k}" for k in ks]
     numbers = {
@@ -103,8 +83,8 @@ def table1(dataset: RetrievalSet, ks: tuple[int, ...], *, printed: bool) -> Resu
         f"{dataset.name}, n = {dataset.best}",
         rows=(
             *(
-                (row, factors(dataset, EPHN, order, dataset.best))
-                for row, order in zip(ROWS, (FIRST, SECOND), strict=True)
+                (row, common.factors(dataset, common.EPHN, order, dataset.best))
+                for row, order in zip(ROWS, (common.FIRST, common.SECOND), strict=True)
             ),
             ("before training", common.before(dataset)),
         ),
@@ -113,30 +93,32 @@ def table1(dataset: RetrievalSet, ks: tuple[int, ...], *, printed: bool) -> Resu
     )
 
 
-def table1_claims(sets: tuple[RetrievalSet, ...]) -> tuple[Claim, ...]:
+def table1_claims(sets: tuple[common.RetrievalSet, ...]) -> tuple[Claim, ...]:
     """The claims of table 1, for each set and over all of them."""
     each = tuple(
         Claim(
             f"On {dataset.name}, with the n that suits it, easy positives and hard negatives retrieve better with the "
             "second-order loss.",
-            gap(dataset, dataset.best),
+            common.gap(dataset, dataset.best),
             f"second less first order, recall@1, n = {dataset.best}",
         )
         for dataset in sets
     )
     mean_claim = Claim(
         "So they do over all sets together.",
-        lambda of: mean([gap(dataset, dataset.best)(of) for dataset in sets]),
+        lambda of: common.mean([common.gap(dataset, dataset.best)(of) for dataset in sets]),
         "second less first order, recall@1, mean of the sets",
     )
     return (*each, mean_claim)
 
 
-def _best_yet(dataset: RetrievalSet) -> Claim:
+def _best_yet(dataset: common.RetrievalSet) -> Claim:
     name, best = OTHERS[dataset.name]
     return Claim(
         f"On {dataset.name} the second-order loss retrieves better than any method that the paper prints.",
-        lambda of: of(dataset.recall.format(1), **factors(dataset, EPHN, SECOND, dataset.best)) - best,
+        lambda of: (
+            of(dataset.recall.format(1), **common.factors(dataset, common.EPHN, common.SECOND, dataset.best)) - best
+        ),
         f"recall@1 less the {100 * best:.1f} % of {name}",
     )
 
@@ -157,12 +139,12 @@ TABLE1 = Experiment(
         setting=HERE_SETTING,
         arms=tuple(
             arm
-            for dataset in HERE
-            for arm in (*common.trained(dataset, (dataset.best,), (EPHN,)), common.untrained(dataset))
+            for dataset in common.HERE
+            for arm in (*common.trained(dataset, (dataset.best,), (common.EPHN,)), common.untrained(dataset))
         ),
         seeds=SEEDS,
         claims=(
-            *table1_claims(HERE),
+            *table1_claims(common.HERE),
             Claim(
                 "On CUB and SOP the second-order loss retrieves better than any method that the paper prints.",
                 _nothing,
@@ -170,7 +152,7 @@ TABLE1 = Experiment(
                 not_comparable="recall on other data cannot be set beside printed numbers",
             ),
         ),
-        shows=tuple(table1(dataset, (1, 2, 4), printed=False) for dataset in HERE),
+        shows=tuple(table1(dataset, (1, 2, 4), printed=False) for dataset in common.HERE),
         chosen=HERE_CHOSEN,
         fair=HERE_FAIR,
     ),
@@ -179,12 +161,15 @@ TABLE1 = Experiment(
         setting=PAPER_SETTING,
         arms=tuple(
             arm
-            for dataset in PAPER
-            for arm in (*common.trained(dataset, (dataset.best,), (EPHN,)), common.untrained(dataset))
+            for dataset in common.PAPER
+            for arm in (*common.trained(dataset, (dataset.best,), (common.EPHN,)), common.untrained(dataset))
         ),
         seeds=common.PAPER_SEEDS,
-        claims=(*table1_claims(PAPER), *(_best_yet(dataset) for dataset in (CUB_PAPER, SOP_PAPER))),
-        shows=tuple(table1(dataset, tuple(dataset.base["evaluation"]["k"]), printed=True) for dataset in PAPER),
+        claims=(
+            *table1_claims(common.PAPER),
+            *(_best_yet(dataset) for dataset in (common.CUB_PAPER, common.SOP_PAPER)),
+        ),
+        shows=tuple(table1(dataset, tuple(dataset.base["evaluation"]["k"]), printed=True) for dataset in common.PAPER),
         chosen=PAPER_CHOSEN,
     ),
 )
@@ -192,68 +177,69 @@ TABLE1 = Experiment(
 # Figure 4
 
 
-def _fallen(dataset: RetrievalSet, order: str, group: int) -> Callable[[SeedValue], dict[str, float]]:
+def _fallen(dataset: common.RetrievalSet, order: str, group: int) -> Callable[[SeedValue], dict[str, float]]:
     """By how much the nearest positive and the nearest negative of the training set are beyond `FALLEN`."""
     return lambda of: {
-        name: of(measure, **factors(dataset, EPHN, order, group)) - FALLEN for name, measure in SIMILARITIES.items()
+        name: of(measure, **common.factors(dataset, common.EPHN, order, group)) - common.FALLEN
+        for name, measure in common.SIMILARITIES.items()
     }
 
 
-def _standing(dataset: RetrievalSet, order: str, group: int) -> Callable[[SeedValue], float]:
+def _standing(dataset: common.RetrievalSet, order: str, group: int) -> Callable[[SeedValue], float]:
     """By how much the nearest negative of the training set is below it."""
-    return lambda of: FALLEN - of(S_AN, **factors(dataset, EPHN, order, group))
+    return lambda of: common.FALLEN - of(common.S_AN, **common.factors(dataset, common.EPHN, order, group))
 
 
-FALL_SAYS = f"mean similarity of the whole training set, less {FALLEN}"
-STAND_SAYS = f"{FALLEN} less mean S_an of the whole training set"
+FALL_SAYS = f"mean similarity of the whole training set, less {common.FALLEN}"
+STAND_SAYS = f"{common.FALLEN} less mean S_an of the whole training set"
 
 
-def falls(dataset: RetrievalSet, group: int) -> tuple[Claim, ...]:
+def falls(dataset: common.RetrievalSet, group: int) -> tuple[Claim, ...]:
     """That first order fails with a small n, and second order does not."""
     return (
         Claim(
             f"On {dataset.name} with n = {group} first order brings all items to one place, (1, 1) of the diagram.",
-            _fallen(dataset, FIRST, group),
+            _fallen(dataset, common.FIRST, group),
             FALL_SAYS,
             unit="",
         ),
         Claim(
             f"On {dataset.name} with n = {group} second order does not.",
-            _standing(dataset, SECOND, group),
+            _standing(dataset, common.SECOND, group),
             STAND_SAYS,
             unit="",
         ),
         Claim(
             f"On {dataset.name} with n = {group} second order retrieves better.",
-            gap(dataset, group),
+            common.gap(dataset, group),
             "second less first order, EPHN, recall@1",
         ),
     )
 
 
-def _stands(dataset: RetrievalSet, group: int) -> Claim:
+def _stands(dataset: common.RetrievalSet, group: int) -> Claim:
     return Claim(
         f"On {dataset.name} with n = {group} first order does not fall to one place.",
-        _standing(dataset, FIRST, group),
+        _standing(dataset, common.FIRST, group),
         STAND_SAYS,
         unit="",
     )
 
 
-def gaps(sets: tuple[RetrievalSet, ...]) -> tuple[Claim, ...]:
+def gaps(sets: tuple[common.RetrievalSet, ...]) -> tuple[Claim, ...]:
     """Second over first order, and EPHN over EPSHN, over all n."""
 
-    def orders(dataset: RetrievalSet) -> Callable[[SeedValue], float]:
-        return lambda of: mean([gap(dataset, group)(of) for group in dataset.groups])
+    def orders(dataset: common.RetrievalSet) -> Callable[[SeedValue], float]:
+        return lambda of: common.mean([common.gap(dataset, group)(of) for group in dataset.groups])
 
-    def rules(dataset: RetrievalSet) -> Callable[[SeedValue], float]:
+    def rules(dataset: common.RetrievalSet) -> Callable[[SeedValue], float]:
         def value(of: SeedValue) -> float:
             measure = dataset.recall.format(1)
             hard, semi = (
-                [of(measure, **factors(dataset, rule, SECOND, group)) for group in dataset.groups]
-                for rule in (EPHN, EPSHN)
+                [of(measure, **common.factors(dataset, rule, common.SECOND, group)) for group in dataset.groups]
+                for rule in (common.EPHN, common.EPSHN)
             )
-            return mean(hard) - mean(semi)
+            return common.mean(hard) - common.mean(semi)
 
         return value
 
@@ -288,17 +274,19 @@ FIG4 = Experiment(
         data=HERE_DATA,
         setting=HERE_SETTING,
         arms=tuple(
-            arm for dataset in HERE for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
+            arm
+            for dataset in common.HERE
+            for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
         ),
         seeds=SEEDS,
         claims=(
-            *falls(OMNIGLOT_HERE, 2),
-            *falls(OMNIGLOT_HERE, 4),
-            *falls(CUB_HERE, 2),
-            _stands(CUB_HERE, 4),
-            *gaps(HERE),
+            *falls(common.OMNIGLOT_HERE, 2),
+            *falls(common.OMNIGLOT_HERE, 4),
+            *falls(common.CUB_HERE, 2),
+            _stands(common.CUB_HERE, 4),
+            *gaps(common.HERE),
         ),
-        shows=(Drawing(lambda results: pictures.by_group(results, HERE)),),
+        shows=(Drawing(lambda results: pictures.by_group(results, common.HERE)),),
         chosen=HERE_CHOSEN,
         fair=f"{HERE_FAIR} In figure 4 Omniglot stands for Cars, where first order fails with n = 2 and 4, and CUB for "
         "itself.",
@@ -307,17 +295,19 @@ FIG4 = Experiment(
         data=PAPER_DATA,
         setting=PAPER_SETTING,
         arms=tuple(
-            arm for dataset in PAPER for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
+            arm
+            for dataset in common.PAPER
+            for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
         ),
         seeds=common.PAPER_SEEDS,
         claims=(
-            *falls(CUB_PAPER, 2),
-            *falls(CARS_PAPER, 2),
-            *falls(CARS_PAPER, 4),
-            _stands(CUB_PAPER, 4),
-            *gaps(tuple(dataset for dataset in PAPER if dataset is not SOP_PAPER)),
+            *falls(common.CUB_PAPER, 2),
+            *falls(common.CARS_PAPER, 2),
+            *falls(common.CARS_PAPER, 4),
+            _stands(common.CUB_PAPER, 4),
+            *gaps(tuple(dataset for dataset in common.PAPER if dataset is not common.SOP_PAPER)),
         ),
-        shows=(Drawing(lambda results: pictures.by_group(results, PAPER)),),
+        shows=(Drawing(lambda results: pictures.by_group(results, common.PAPER)),),
         chosen=FIG4_CHOSEN,
     ),
 )

@@ -6,74 +6,58 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trivet_papers.experiment import Arm, Cell, Claim, Drawing, Experiment, Factor, Recipe, SeedValue
-from trivet_papers.xuan2020.experiments import pictures, retrieval
-from trivet_papers.xuan2020.experiments.common import (
-    CARS_EPOCH,
-    CARS_PAPER,
-    CUB_HERE,
-    EPHN,
-    EPOCHS,
-    FALLEN,
-    FIRST,
-    OMNIGLOT_HERE,
-    ORDERS,
-    PAPER_SEEDS,
-    S_AN,
-    SECOND,
-    SIMILARITIES,
-    RetrievalSet,
-)
+from trivet_papers.xuan2020.experiments import common, pictures, retrieval
 
 SEEDS = 5
 GROUPS = (2, 8)
-SETS = (OMNIGLOT_HERE, CUB_HERE)
-PAPER_EPOCHS = (0, 5, 10, 15, EPOCHS)
+SETS = (common.OMNIGLOT_HERE, common.CUB_HERE)
+PAPER_EPOCHS = (0, 5, 10, 15, common.EPOCHS)
 BEFORE_FALLS = 4  # of these, before the rate falls
 STEPS: dict[str, tuple[int, ...]] = {
-    OMNIGLOT_HERE.name: (0, 10, 50, 100, 400),
-    CUB_HERE.name: (0, 10, 30, 75, 150),
-    CARS_PAPER.name: tuple(epoch * CARS_EPOCH for epoch in PAPER_EPOCHS),
+    common.OMNIGLOT_HERE.name: (0, 10, 50, 100, 400),
+    common.CUB_HERE.name: (0, 10, 30, 75, 150),
+    common.CARS_PAPER.name: tuple(epoch * common.CARS_EPOCH for epoch in PAPER_EPOCHS),
 }
 
 
-def factors(dataset: RetrievalSet, order: str, group: int, step: int) -> Cell:
+def factors(dataset: common.RetrievalSet, order: str, group: int, step: int) -> Cell:
     """Those of the arm that is measured at a step.
 
     On Cars the measurements before the rate falls are at runs that end there: a run whose rate falls cannot be measured
     before it falls, and go on.
     """
     result: dict[str, Factor] = {"set": dataset.name, "order": order, "n": group}
-    if dataset is CARS_PAPER:
+    if dataset is common.CARS_PAPER:
         result["part"] = "whole" if step == STEPS[dataset.name][-1] else "before the rate falls"
     return result
 
 
-def _arms(dataset: RetrievalSet, steps: tuple[int, ...]) -> tuple[Arm, ...]:
+def _arms(dataset: common.RetrievalSet, steps: tuple[int, ...]) -> tuple[Arm, ...]:
     """Arms of both orders that are measured at these steps."""
     return tuple(
         Arm(
             factors(dataset, order, group, steps[-1]),
-            dataset.settings(EPHN, order, group),
+            dataset.settings(common.EPHN, order, group),
             ("whole-set-points",),
             steps,
         )
-        for order in ORDERS
+        for order in common.ORDERS
         for group in GROUPS
     )
 
 
 def _paper_arms() -> tuple[Arm, ...]:
-    steps, known = STEPS[CARS_PAPER.name], CARS_PAPER.base["training"]
+    steps, known = STEPS[common.CARS_PAPER.name], common.CARS_PAPER.base["training"]
     training = {"optimizer": known["optimizer"], "learning_rate": known["learning_rate"]}
-    short = {**CARS_PAPER.base, "training": training | {"steps": steps[BEFORE_FALLS - 1]}}
+    short = {**common.CARS_PAPER.base, "training": training | {"steps": steps[BEFORE_FALLS - 1]}}
     first = [
         replace(arm, settings={**arm.settings, **short, **{key: arm.settings[key] for key in ("batch", "loss")}})
-        for arm in _arms(CARS_PAPER, steps[:BEFORE_FALLS])
+        for arm in _arms(common.CARS_PAPER, steps[:BEFORE_FALLS])
     ]
-    return (*first, *_arms(CARS_PAPER, steps[-1:]))
+    return (*first, *_arms(common.CARS_PAPER, steps[-1:]))
 
 
-def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
+def claims(dataset: common.RetrievalSet) -> tuple[Claim, ...]:
     """The claims of the paper about its figure, on a data set."""
     steps = STEPS[dataset.name]
     start, early, last = steps[0], steps[1], steps[-1]
@@ -82,28 +66,31 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
         return of(measure, step, **factors(dataset, order, group, step))
 
     def fallen(of: SeedValue) -> dict[str, float]:
-        return {name: position(of, measure, FIRST, 2, last) - FALLEN for name, measure in SIMILARITIES.items()}
+        return {
+            name: position(of, measure, common.FIRST, 2, last) - common.FALLEN
+            for name, measure in common.SIMILARITIES.items()
+        }
 
     def never(of: SeedValue) -> dict[str, float]:
         return {
-            f"n = {group}, step {step}": FALLEN - position(of, S_AN, SECOND, group, step)
+            f"n = {group}, step {step}": common.FALLEN - position(of, common.S_AN, common.SECOND, group, step)
             for group in GROUPS
             for step in steps[1:]
         }
 
     def pushed(of: SeedValue) -> dict[str, float]:
         return {
-            f"{name}, n = {group}": position(of, measure, FIRST, group, early)
-            - position(of, measure, FIRST, group, start)
-            for name, measure in SIMILARITIES.items()
+            f"{name}, n = {group}": position(of, measure, common.FIRST, group, early)
+            - position(of, measure, common.FIRST, group, start)
+            for name, measure in common.SIMILARITIES.items()
             for group in GROUPS
         }
 
     def recovers(of: SeedValue) -> dict[str, float]:
-        highest = max(position(of, S_AN, FIRST, 8, step) for step in steps[1:-1])
-        begun = position(of, S_AN, FIRST, 8, start)
+        highest = max(position(of, common.S_AN, common.FIRST, 8, step) for step in steps[1:-1])
+        begun = position(of, common.S_AN, common.FIRST, 8, start)
         half = (begun + highest) / 2
-        return {"rise": highest - begun, "return": half - position(of, S_AN, FIRST, 8, last)}
+        return {"rise": highest - begun, "return": half - position(of, common.S_AN, common.FIRST, 8, last)}
 
     def plain(sentence: str, value: Callable[[SeedValue], float | dict[str, float]], says: str) -> Claim:
         return Claim(f"On {dataset.name} {sentence}", value, says, unit="")
@@ -112,12 +99,12 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
         plain(
             "first order with n = 2 brings all triplets to the corner (1, 1).",
             fallen,
-            f"mean similarity at the end, less {FALLEN}",
+            f"mean similarity at the end, less {common.FALLEN}",
         ),
         plain(
             "second order never does, with n = 2 or 8.",
             never,
-            f"{FALLEN} less mean S_an",
+            f"{common.FALLEN} less mean S_an",
         ),
         plain(
             "first order pushes all triplets towards (1, 1) at first, with n = 2 and 8.",
@@ -132,7 +119,7 @@ def claims(dataset: RetrievalSet) -> tuple[Claim, ...]:
     )
 
 
-def _drawing(dataset: RetrievalSet) -> Drawing:
+def _drawing(dataset: common.RetrievalSet) -> Drawing:
     return Drawing(lambda results: pictures.over_training(results, dataset, GROUPS, STEPS[dataset.name], factors))
 
 
@@ -172,9 +159,9 @@ FIG6 = Experiment(
         data="Cars196: the first 98 classes, on which the network is trained.",
         setting=retrieval.PAPER_SETTING,
         arms=_paper_arms(),
-        seeds=PAPER_SEEDS,
-        claims=claims(CARS_PAPER),
-        shows=(_drawing(CARS_PAPER),),
+        seeds=common.PAPER_SEEDS,
+        claims=claims(common.CARS_PAPER),
+        shows=(_drawing(common.CARS_PAPER),),
         chosen=f"{retrieval.PAPER_CHOSEN} The network of the figure is not said: it is that of table 1. At most 6,000 "
         "of the training images are drawn from. The looks before the rate falls are at runs of 15 epochs.",
     ),
