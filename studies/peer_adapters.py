@@ -143,6 +143,13 @@ def only_cosine(distance: Any) -> None:
         raise NoCounterpartError(f"distance={type(distance).__name__}")
 
 
+def cosine_reducer(*, distance: Any = None, reducer: Any = None, **rest: Any) -> Any:
+    """The reducer of a loss for which Trivet has the cosine similarity alone, and no other option."""
+    none_for(**rest)
+    only_cosine(distance)
+    return reducer
+
+
 def reduction(reducer: Any, names: dict[type, str], default: type) -> str:
     """The reduction that stands for a reducer."""
     kind = default if reducer is None else type(reducer)
@@ -165,14 +172,14 @@ class Loss(nn.Module):
     ours: trivet.EmbeddingLoss
     why_not: str | None = None
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
         try:
-            self.ours = self.build(**options)
+            self.ours = self.build(*arguments, **options)
         except NoCounterpartError as error:
             self.why_not = str(error)
 
-    def build(self, **options: Any) -> trivet.EmbeddingLoss:
+    def build(self, *arguments: Any, **options: Any) -> trivet.EmbeddingLoss:
         raise NotImplementedError  # each adapter has its own
 
     def forward(
@@ -226,13 +233,10 @@ def pairs_of(indices: Sequence[Tensor] | None) -> Sequence[Tensor] | None:
 
 
 class TripletMarginLoss(Loss):
-    def __init__(self, margin: float = 0.05, **options: Any) -> None:
-        super().__init__(margin=margin, **options)
-
     def build(
         self,
+        margin: float = 0.05,
         *,
-        margin: float,
         swap: bool = False,
         smooth_loss: bool = False,
         triplets_per_anchor: Any = "all",
@@ -250,11 +254,8 @@ class TripletMarginLoss(Loss):
 
 
 class ContrastiveLoss(Loss):
-    def __init__(self, pos_margin: float = 0, neg_margin: float = 1, **options: Any) -> None:
-        super().__init__(pos_margin=pos_margin, neg_margin=neg_margin, **options)
-
     def build(
-        self, *, pos_margin: float, neg_margin: float, distance: Any = None, reducer: Any = None, **rest: Any
+        self, pos_margin: float = 0, neg_margin: float = 1, *, distance: Any = None, reducer: Any = None, **rest: Any
     ) -> trivet.EmbeddingLoss:
         none_for(**rest)
         metric = geometry(distance, LpDistance())
@@ -277,15 +278,12 @@ class ContrastiveLoss(Loss):
 
 
 class MarginLoss(Loss):
-    def __init__(self, margin: float = 0.2, nu: float = 0, beta: float = 1.2, **options: Any) -> None:
-        super().__init__(margin=margin, nu=nu, beta=beta, **options)
-
     def build(
         self,
+        margin: float = 0.2,
+        nu: float = 0,
+        beta: float = 1.2,
         *,
-        margin: float,
-        nu: float,
-        beta: float,
         triplets_per_anchor: Any = "all",
         learn_beta: bool = False,
         num_classes: int | None = None,
@@ -319,14 +317,8 @@ class _OfSets(Loss):
 
 
 class MultiSimilarityLoss(_OfSets):
-    def __init__(self, alpha: float = 2, beta: float = 50, base: float = 0.5, **options: Any) -> None:
-        super().__init__(alpha=alpha, beta=beta, base=base, **options)
-
-    def build(
-        self, *, alpha: float, beta: float, base: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
+    def build(self, alpha: float = 2, beta: float = 50, base: float = 0.5, **options: Any) -> trivet.EmbeddingLoss:
+        reducer = cosine_reducer(**options)
         every = reduction(reducer, {MeanReducer: "anchors", SumReducer: "sum"}, MeanReducer)
         return trivet.MultiSimilarityLoss(
             positive_scale=alpha, negative_scale=beta, threshold=base, reduction=every, **EVERYONE
@@ -334,40 +326,22 @@ class MultiSimilarityLoss(_OfSets):
 
 
 class NTXentLoss(_OfSets):
-    def __init__(self, temperature: float = 0.07, **options: Any) -> None:
-        super().__init__(temperature=temperature, **options)
-
-    def build(
-        self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
+    def build(self, temperature: float = 0.07, **options: Any) -> trivet.EmbeddingLoss:
+        reducer = cosine_reducer(**options)
         every = reduction(reducer, {MeanReducer: "mean", SumReducer: "sum"}, MeanReducer)
         return trivet.NPairLoss(temperature=temperature, normalize=True, positives="all", reduction=every)
 
 
 class SupConLoss(_OfSets):
-    def __init__(self, temperature: float = 0.1, **options: Any) -> None:
-        super().__init__(temperature=temperature, **options)
-
-    def build(
-        self, *, temperature: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
+    def build(self, temperature: float = 0.1, **options: Any) -> trivet.EmbeddingLoss:
+        reducer = cosine_reducer(**options)
         every = reduction(reducer, {AvgNonZeroReducer: "mean", SumReducer: "sum"}, AvgNonZeroReducer)
         return trivet.SupConLoss(temperature=temperature, reduction=every)
 
 
 class CircleLoss(_OfSets):
-    def __init__(self, m: float = 0.4, gamma: float = 80, **options: Any) -> None:
-        super().__init__(m=m, gamma=gamma, **options)
-
-    def build(
-        self, *, m: float, gamma: float, distance: Any = None, reducer: Any = None, **rest: Any
-    ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
+    def build(self, m: float = 0.4, gamma: float = 80, **options: Any) -> trivet.EmbeddingLoss:
+        reducer = cosine_reducer(**options)
         every = reduction(reducer, {AvgNonZeroReducer: "mean", SumReducer: "sum"}, AvgNonZeroReducer)
         return trivet.CircleLoss(margin=m, scale=gamma, reduction=every)
 
@@ -400,9 +374,6 @@ class NPairsLoss(Loss):
 
 class _OfProxies(Loss):
     """A loss with proxies, which are the columns of `W` or the rows of `proxies`."""
-
-    def __init__(self, num_classes: int, embedding_size: int, **options: Any) -> None:
-        super().__init__(num_classes=num_classes, embedding_size=embedding_size, **options)
 
     def value(self, embeddings: Tensor, labels: Tensor, indices: Sequence[Tensor] | None, **references: Any) -> Tensor:
         if indices is not None or references.get("references") is not None:
@@ -437,17 +408,9 @@ OF_PROXIES = {MeanReducer: "mean", SumReducer: "sum"}
 
 class ProxyAnchorLoss(_OfProxies):
     def build(
-        self,
-        *,
-        num_classes: int,
-        embedding_size: int,
-        margin: float = 0.1,
-        alpha: float = 32,
-        distance: Any = None,
-        **rest: Any,
+        self, num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32, **options: Any
     ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
+        none_for(reducer=cosine_reducer(**options))
         return trivet.ProxyAnchorLoss(num_classes, embedding_size, margin=margin, scale=alpha)
 
 
@@ -456,9 +419,9 @@ class ProxyNCALoss(_OfProxies):
 
     def build(
         self,
-        *,
         num_classes: int,
         embedding_size: int,
+        *,
         softmax_scale: float = 1,
         distance: Any = None,
         reducer: Any = None,
@@ -474,9 +437,9 @@ class ProxyNCALoss(_OfProxies):
 class NormalizedSoftmaxLoss(_OfProxies):
     def build(
         self,
-        *,
         num_classes: int,
         embedding_size: int,
+        *,
         temperature: float = 0.05,
         distance: Any = None,
         reducer: Any = None,
@@ -492,38 +455,24 @@ class NormalizedSoftmaxLoss(_OfProxies):
 
 class CosFaceLoss(_OfProxies):
     def build(
-        self,
-        *,
-        num_classes: int,
-        embedding_size: int,
-        margin: float = 0.35,
-        scale: float = 64,
-        distance: Any = None,
-        reducer: Any = None,
-        **rest: Any,
+        self, num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64, **options: Any
     ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
-        every = reduction(reducer, OF_PROXIES, MeanReducer)
+        every = reduction(cosine_reducer(**options), OF_PROXIES, MeanReducer)
         return trivet.CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale, reduction=every)
 
 
 class ArcFaceLoss(_OfProxies):
     def build(
         self,
-        *,
         num_classes: int,
         embedding_size: int,
+        *,
         margin: float = 28.6,
         scale: float = 64,
         sub_centers: int = 1,
-        distance: Any = None,
-        reducer: Any = None,
-        **rest: Any,
+        **options: Any,
     ) -> trivet.EmbeddingLoss:
-        none_for(**rest)
-        only_cosine(distance)
-        every = reduction(reducer, OF_PROXIES, MeanReducer)
+        every = reduction(cosine_reducer(**options), OF_PROXIES, MeanReducer)
         angle = math.radians(margin)
         return trivet.ArcFaceLoss(
             num_classes, embedding_size, margin=angle, scale=scale, sub_centers=sub_centers, reduction=every
@@ -531,8 +480,8 @@ class ArcFaceLoss(_OfProxies):
 
 
 class SubCenterArcFaceLoss(ArcFaceLoss):
-    def __init__(self, *, sub_centers: int = 3, **options: Any) -> None:
-        super().__init__(sub_centers=sub_centers, **options)
+    def __init__(self, *arguments: Any, sub_centers: int = 3, **options: Any) -> None:
+        super().__init__(*arguments, sub_centers=sub_centers, **options)
 
 
 class CrossBatchMemory(nn.Module):
@@ -630,14 +579,14 @@ class Miner(nn.Module):
 
     why_not: str | None = None
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
         try:
-            self.build(**options)
+            self.build(*arguments, **options)
         except NoCounterpartError as error:
             self.why_not = str(error)
 
-    def build(self, **options: Any) -> None:
+    def build(self, *arguments: Any, **options: Any) -> None:
         raise NotImplementedError  # each adapter has its own
 
     def forward(
@@ -707,10 +656,7 @@ class BatchEasyHardMiner(Miner):
 
 
 class TripletMarginMiner(Miner):
-    def __init__(self, margin: float = 0.2, type_of_triplets: str = "all", **options: Any) -> None:
-        super().__init__(margin=margin, type_of_triplets=type_of_triplets, **options)
-
-    def build(self, *, margin: float, type_of_triplets: str, distance: Any = None, **rest: Any) -> None:
+    def build(self, margin: float = 0.2, type_of_triplets: str = "all", *, distance: Any = None, **rest: Any) -> None:
         none_for(**rest)
         if margin < 0:
             raise NoCounterpartError("a margin below 0")
@@ -731,11 +677,8 @@ class TripletMarginMiner(Miner):
 
 
 class DistanceWeightedMiner(Miner):
-    def __init__(self, cutoff: float = 0.5, nonzero_loss_cutoff: float = 1.4, **options: Any) -> None:
-        super().__init__(cutoff=cutoff, nonzero_loss_cutoff=nonzero_loss_cutoff, **options)
-
-    def build(self, *, cutoff: float, nonzero_loss_cutoff: float, distance: Any = None, **rest: Any) -> None:
-        none_for(distance=distance, **rest)
+    def build(self, cutoff: float = 0.5, nonzero_loss_cutoff: float = 1.4, **options: Any) -> None:
+        none_for(**options)
         if nonzero_loss_cutoff <= 0:
             raise NoCounterpartError("no distance that may be chosen")
         negatives = trivet.DistanceWeighted(
@@ -747,12 +690,8 @@ class DistanceWeightedMiner(Miner):
 class MultiSimilarityMiner(Miner):
     columns = 4
 
-    def __init__(self, epsilon: float = 0.1, **options: Any) -> None:
-        super().__init__(epsilon=epsilon, **options)
-
-    def build(self, *, epsilon: float, distance: Any = None, **rest: Any) -> None:
-        none_for(**rest)
-        only_cosine(distance)
+    def build(self, epsilon: float = 0.1, **options: Any) -> None:
+        none_for(reducer=cosine_reducer(**options))
         self.options = {
             "positives": trivet.MultiSimilarityPositives(epsilon),
             "negatives": trivet.MultiSimilarityNegatives(epsilon),
