@@ -330,7 +330,7 @@ class DrawnRecord(Record):
 
     @classmethod
     def of(cls, figure: Figure, picture: bytes) -> DrawnRecord:
-        """Of a figure and its picture as png."""
+        """The record of a figure and its picture as png."""
         texts = {"name": figure.name, "title": figure.title, "source": figure.source, "reading": figure.reading}
         return cls(**texts, picture=f"data:image/png;base64,{b64encode(picture).decode()}")
 

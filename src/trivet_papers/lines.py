@@ -1,4 +1,4 @@
-"""Lines of the papers' figures: their looks, their names in legends, and lines over seeds."""
+"""Lines of the papers' figures: their style, their names in legends, and lines over seeds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DASHES: tuple[Dashes, ...] = (
 SOFT, DARK, GREY = "#7d8794", "#5b6470", "#e4e7eb"
 
 
-def look(index: int, *, marker: bool = False) -> dict[str, Any]:
+def line_style(index: int, *, marker: bool = False) -> dict[str, Any]:
     """The colour and dashes of a line of a list, with its mark."""
-    looks = {"color": COLOURS[index], "linestyle": DASHES[index]}
-    return looks | ({"marker": MARKERS[index]} if marker else {})
+    style = {"color": COLOURS[index], "linestyle": DASHES[index]}
+    return style | ({"marker": MARKERS[index]} if marker else {})
 
 
 def handle(label: str, colour: str, dashes: Dashes = "-", marker: str = "", **more: Any) -> Line2D:

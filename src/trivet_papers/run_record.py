@@ -8,7 +8,7 @@ from trivet.runtime.record import Number, Record
 
 
 class Hardware(Record):
-    """What a run was made on."""
+    """The machine of a run."""
 
     device: str
     cores: int | None
@@ -20,7 +20,7 @@ class Hardware(Record):
 
 
 class Progress(Record):
-    """What has been measured of a run so far: step -> measure -> value, and the step and kind of each event."""
+    """Measured values of a run so far: step -> measure -> value, and the step and kind of each event."""
 
     values: dict[str, dict[str, Any]] = {}
     events: list[list[int | str]] = []

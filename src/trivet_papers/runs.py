@@ -332,7 +332,7 @@ class Runner:
         )
 
     def _stage(self, run: ArmRun, step: int, folder: Path, done: Progress) -> Measured:
-        """What is measured at a step, after training up to it."""
+        """Measure at a step, after training up to it."""
         config = run.config(self._models, step)
         splits = self._splits(config)
         if step == 0:

@@ -36,7 +36,7 @@ from trivet.reports.figure import (
 from trivet.runtime.arrays import Floats, Integers
 from trivet_papers.levi2021 import risk
 from trivet_papers.levi2021.push_figure import CORRECT, LEVELS, log_y, name_panel, push
-from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, look
+from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, line_style
 
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
 LARGEST_RANK = 200
@@ -136,7 +136,7 @@ def collapsed_or_split(
                             )
                         )
                         ratio = split / collapsed
-                        styled = look(index, marker=True) | {"linestyle": _dash(positives)}
+                        styled = line_style(index, marker=True) | {"linestyle": _dash(positives)}
                         ax.plot(sizes, ratio, **styled, markevery=[0, -1], markersize=4, clip_on=False)
                         case: Row = {"loss": loss, "classes": t, "p": level, "positives": positives}
                         easy = positives == "easy"
@@ -367,7 +367,7 @@ def _valley(ax: Axes, rows: list[Row], t: int, size: int, p: float, margin: floa
                 {"panel": "c", "case": kind, "classes": t, "class_size": size, "p": p}
                 | {"within": near, "across": near + margin, "value": values[-1]}
             )
-        ax.plot(steps, values, **look(index), label=name)
+        ax.plot(steps, values, **line_style(index), label=name)
     low, high = ax.get_ylim()
     ax.set_ylim(low, low + 1.45 * (high - low))
     ax.legend(title="the anchor as its own positive:", title_fontsize=8.5, loc="upper left", alignment="left")
@@ -383,7 +383,7 @@ def _turn(ax: Axes, rows: list[Row], classes: Sequence[int]) -> None:
             {"panel": "d", "case": "turn", "classes": t, "p": level, "value": limit}
             for level, limit in zip(levels, limits, strict=True)
         ]
-        ax.plot(levels, limits, **look(index), label=f"{t} classes")
+        ax.plot(levels, limits, **line_style(index), label=f"{t} classes")
     log_y(ax)
     ax.set_ylim(2, 500)
     ax.axvline(0.5, color=DARK, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
@@ -412,7 +412,7 @@ def _pair(ax: Axes, rows: list[Row], p: float, margin: float) -> None:
             for near, value in zip(distances.tolist(), values.tolist(), strict=True)
         ]
         name = f"$p$ = {level:g}, $\\beta$ = {beta:g}" + (f", {count} classes" if count > 2 else "")
-        ax.plot(distances, values, **look(index), label=name)
+        ax.plot(distances, values, **line_style(index), label=name)
         if math.isfinite(least.low):
             ax.plot(
                 [beta + least.low], [least.value], MARKERS[index], color=COLOURS[index], markersize=7, clip_on=False

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from trivet.reports.figure import Figure, columns, panels, style
 from trivet_papers.levi2021 import risk
-from trivet_papers.lines import DARK, Row, look
+from trivet_papers.lines import DARK, Row, line_style
 
 LEVELS = tuple(round(0.01 * step, 2) for step in range(52, 100))  # p along an axis
 RATIO, CORRECT = "pull / push, worst order", "probability of the own label, $p$"
@@ -93,7 +93,7 @@ def _ratios(
         ax.plot(
             counts,
             ratios,
-            **look(step, marker=True),
+            **line_style(step, marker=True),
             markevery=[counts.index(least)],
             markeredgecolor="white",
             markersize=7,
@@ -110,7 +110,7 @@ def _thresholds(ax: Axes, rows: list[Row], lines: Sequence[tuple[str, Row, Calla
     for step, (name, same, threshold) in enumerate(lines):
         counts = [threshold(level) for level in LEVELS]
         rows += [same | {"p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
-        ax.plot(LEVELS, counts, **look(step), drawstyle="steps-mid", label=name)
+        ax.plot(LEVELS, counts, **line_style(step), drawstyle="steps-mid", label=name)
     log_y(ax)
     ax.legend(loc="upper left")
 

@@ -32,7 +32,7 @@ class TableRecord(Record):
 
     @property
     def printed(self) -> bool:
-        """Whether the paper prints some of it."""
+        """True if the paper prints some of it."""
         return any(cell.printed for row in self.rows for cell in row.cells)
 
 
