@@ -224,7 +224,9 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     by_seed = [_value(claim, results, seed) for seed in results.seeds]
     rows = [value.numbers for value in by_seed if value.numbers]
     names = list(rows[0]) if rows else []
-    outcomes = sorted((_outcome(name, [row[name] for row in rows]) for name in names), key=lambda one: one.lowest)
+    outcomes = sorted(
+        (_outcome(name, [row[name] for row in rows]) for name in names), key=lambda outcome: outcome.lowest
+    )
     undefined, failed = (sum(getattr(value, what) for value in by_seed) for what in ("undefined", "failed"))
 
     def judged(verdict: Verdict, why: str = "") -> JudgedClaim:

@@ -146,8 +146,8 @@ def collapsed_or_split(
                             marked.append(math.nan if threshold is None else float(ratio[sizes == threshold][0]))
                         losses = zip(sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True)
                         rows += [
-                            case | {"class_size": size, "collapsed": one, "split": two, "ratio": two / one}
-                            for size, one, two in losses
+                            case | {"class_size": size, "collapsed": before, "split": after, "ratio": after / before}
+                            for size, before, after in losses
                         ]
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
                 ax.set_title(f"{loss.capitalize()} loss, {t} classes", loc="left")
