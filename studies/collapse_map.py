@@ -40,6 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from trivet.collapse import CollapseMonitor, Event, Forecast, diagnose
+from trivet.collapse.json_numbers import as_json
 from trivet.commands.forecast.run import bound_of, pooled
 from trivet.datasets import Splits, load
 from trivet.models import Embedder
@@ -170,7 +171,7 @@ def run(cell: Cell, micro: int) -> dict[str, Any]:
         "date": date.today().isoformat(),
         "torch": torch.__version__,
         "seconds": round(seconds, 2),
-        "forecast": None if foretold is None else foretold.as_json(),
+        "forecast": as_json(foretold),
         "bound": {key: value for key, value in bound_of(first).items() if key != "sentence"},
         "alarm": next((event.step for event in monitor.events if event.kind == "network-collapse"), None),
         "loss": None if failed else task.value,

@@ -44,6 +44,7 @@ import pages
 from pages import share, table
 from readers import cifar_archive, cub_archive, write_file
 from trivet.collapse.alarms import SERIES, Judge
+from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult, measure_probe
 from trivet.collapse.significance import compare, recall_by_chance
@@ -553,19 +554,20 @@ def judged_items(splits: Splits) -> Dataset:
     return dataset.subset(np.sort(draw.permutation(rows)[:JUDGED]))
 
 
-def _classes(dataset: Dataset, level: str) -> tuple[np.ndarray, np.ndarray | None]:
+def _classes(dataset: Dataset, level: str) -> list[np.ndarray]:
+    """Class numbers at the level, and at the finest one where that is another."""
     numbers = [as_classes(labels, count=len(dataset)).numpy() for labels in dataset.labels.values()]
     at = list(dataset.labels).index(level)
-    return numbers[at], numbers[-1] if at < len(numbers) - 1 else None
+    return [numbers[at], *numbers[-1:][: len(numbers) - 1 - at]]
 
 
 class Both:
     """Two monitors of one training: one of the batches alone, one that asks a probe, as each look does for replays."""
 
-    def __init__(self, classes: np.ndarray, fine: np.ndarray | None, steps: int) -> None:
+    def __init__(self, levels: list[np.ndarray], steps: int) -> None:
         self.alone, self.probed = CollapseMonitor(steps=steps), CollapseMonitor(steps=steps)
         self.checks: dict[int, ProbeResult] = {}
-        self._classes, self._fine = classes, fine
+        self._levels = levels
 
     def begin(self, probe: Probe, *, step: int) -> None:
         self.probed.begin(probe, step=step)
@@ -577,7 +579,7 @@ class Both:
         if probe is not None and len(self.probed.series["step"]) > before:
             step = others["step"]
             start = self.probed.probing.reference if not self.checks else None  # before a pass moved batch norm
-            self.checks[step] = start or measure_probe(step, probe()[0], self._classes, self._fine)
+            self.checks[step] = start or measure_probe(step, probe()[0], self._levels)
         return []
 
 
@@ -588,20 +590,20 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     parts = Components(config, splits)
     assert parts.probe_items is not None, f"{run.task.name} has too few items for a probe"
     items = judged_items(splits)
-    classes, fine = _classes(items, splits.level)
+    levels = _classes(items, splits.level)
     steps = config.training.num_steps
     looks_at = {0, 1, 2, 4, 7, 10, 15, 20, 25, *range(30, steps, 10 if steps <= 150 else 20), steps}
     checks: list[ProbeResult] = []
 
     def judge(step: int) -> None:
         if step in looks_at:
-            checks.append(measure_probe(step, embed(parts.state.learner.model, items.inputs), classes, fine))
+            checks.append(measure_probe(step, embed(parts.state.learner.model, items.inputs), levels))
 
     began = time.process_time()
     judge(0)
     task = parts.state.learner
     task.after_step = lambda: judge(task.step)
-    both = Both(*_classes(parts.probe_items.items, splits.level), steps)
+    both = Both(_classes(parts.probe_items.items, splits.level), steps)
     task.monitor = both  # type: ignore[assignment]  # it has the two methods that a step calls
     finite = True
     try:
@@ -618,15 +620,14 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
         "steps": steps,
         "batch": config.batch.batch_size,
         "coarse": run.task.coarse,
-        "classes": [classes.tolist(), None if fine is None else fine.tolist()],
+        "classes": as_json(levels),
         "finite": finite,
-        "checks": [one.as_json() for one in checks],
+        "checks": as_json(checks),
         "alone": both.alone.as_json(),
         "probed": both.probed.as_json(),
         "probe": {
-            "classes": both.probed.probing.state_dict()["classes"],
-            "fine": both.probed.probing.state_dict()["fine"],
-            "checks": [one.as_json() for one in both.checks.values()],
+            "classes": as_json(both.probed.probing.levels),
+            "checks": as_json([*both.checks.values()]),
         },
         "seconds": time.process_time() - began,
     }
@@ -653,11 +654,12 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
         return "network-collapse" if lost else "harmless"
     if traced["coarse"] and lost and own - end.score >= LOST and end.within_between < TIGHT:
         return "class-collapse"
-    coarse, fine = (None if one is None else np.array(one) for one in traced["classes"])
-    assert coarse is not None
-    hits = [(end.hits, start.hits, coarse)] + ([] if fine is None else [(end.fine_hits, start.fine_hits, fine)])
-    worse = [compare(now, then, labels, reference="start", level="").worse for now, then, labels in hits]
-    _, high = recall_by_chance(end.nearest, np.arange(len(end.nearest)), coarse)
+    levels = [np.array(one) for one in traced["classes"]]
+    worse = [
+        compare(now.hits, then.hits, labels, reference="start", level="").worse
+        for now, then, labels in zip(end.scores, start.scores, levels, strict=True)
+    ]
+    _, high = recall_by_chance(end.nearest, np.arange(len(end.nearest)), levels[0])
     return "harm" if any(worse) or end.recall <= high else "healthy"
 
 
@@ -680,7 +682,7 @@ class Replay(Judge):
         super().__init__(steps)
         self._checks = checks
 
-    def ask(self, probe: Probe, step: int) -> None:
+    def measure_probe(self, probe: Probe, step: int) -> None:
         self.probing.record(self._checks[step])
 
 
@@ -691,10 +693,9 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
         for name, values in traced["probed"]["series"].items()
     }
     checks = {one["step"]: ProbeResult.from_json(one) for one in traced["probe"]["checks"]}
-    classes, fine = traced["probe"]["classes"], traced["probe"]["fine"]
     judge = Replay(checks, int(series["step"][-1]) + 1)
     probing = judge.probing
-    probing._classes, probing._fine = np.array(classes), None if fine is None else np.array(fine)
+    probing.levels = [np.array(one) for one in traced["probe"]["classes"]]
     probing.record(next(iter(checks.values())))
     done = 0
     for *row, _ in zip(*(series[name] for name in SERIES), strict=True):
@@ -706,7 +707,7 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
         judge.record(row)
         finite = np.isfinite([judge.series[name][-1] for name in ("norm", "loss")]).all()
         judge.judge(step, not_finite=not finite, probe=tuple)
-    return [event.as_json() for event in judge.events]
+    return as_json(judge.events)
 
 
 def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

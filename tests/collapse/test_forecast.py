@@ -93,10 +93,10 @@ def test_the_learned_weights_tell_a_contraction_from_learning() -> None:
 
 def test_the_learned_weights_have_their_shape() -> None:
     model = coefficients()
-    assert model["features"] == list(FEATURES)
-    assert len(model["weights"]) == len(FEATURES) + 1
-    assert [len(line) for line in model["covariance"]] == [len(FEATURES) + 1] * (len(FEATURES) + 1)
-    assert all(model["covariance"][i][i] > 0 for i in range(len(FEATURES) + 1))
+    assert model.features == list(FEATURES)
+    assert len(model.weights) == len(FEATURES) + 1
+    assert [len(line) for line in model.covariance] == [len(FEATURES) + 1] * (len(FEATURES) + 1)
+    assert all(model.covariance[i][i] > 0 for i in range(len(FEATURES) + 1))
 
 
 def test_settled_is_the_median_of_the_last_three_known_values() -> None:

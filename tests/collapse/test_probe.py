@@ -103,17 +103,19 @@ def test_a_look_equals_the_definition(apart: float) -> None:
     points[:6] = points[6:12]  # equally near
     labels[20:30] = (labels[20:30] + 1) % 3
     labels[39] = 3  # alone
-    found = measure_probe(3, points, labels.numpy(), None)
-    for name, value in definition(points.tolist(), labels.tolist()).items():
+    found = measure_probe(3, points, [labels.numpy()])
+    wanted = definition(points.tolist(), labels.tolist())
+    assert found.scores[0].precisions == pytest.approx(wanted.pop("precisions"), rel=1e-9)
+    for name, value in wanted.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
     assert math.isnan(found.fine_recall)
 
 
 def test_items_at_one_point_are_found_by_chance_and_what_is_not_finite_has_no_spread() -> None:
     labels = np.arange(40) % 4
-    found = measure_probe(0, torch.ones(40, 3), labels, labels)
+    found = measure_probe(0, torch.ones(40, 3), [labels, labels])
     assert (found.recall, found.relative_spread, found.within_between) == (pytest.approx(9 / 39), 0, 1)
-    assert measure_probe(0, torch.full((40, 3), math.nan), labels, None).recall == found.recall
+    assert measure_probe(0, torch.full((40, 3), math.nan), [labels]).recall == found.recall
 
 
 @pytest.mark.parametrize("suspicious", [True, False])

@@ -69,7 +69,8 @@ def small_and_large_classes_at_several_levels(crew: Crew) -> None:
 def standing_blocks(points: np.ndarray, labels: dict[str, np.ndarray]) -> list[Any]:
     from trivet.metrics.protocols import retrieval_task
 
-    return retrieval_task(points, labels, None, None, None, None, None, None, None, "euclidean").search().blocks()
+    task = retrieval_task(points, labels, None, None, None, None, None, None, None, "euclidean")
+    return positive_ranks.ExactSearch(task).blocks()
 
 
 @check

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from trivet.metrics import positive_ranks, retrieve
 from trivet.metrics.points import Points, twins
-from trivet.metrics.positive_ranks import ExactSearch, LevelClasses, PositiveRanks
+from trivet.metrics.positive_ranks import ExactSearch, PositiveRanks
+from trivet.metrics.protocols import LevelClasses, RetrievalTask
 from trivet.metrics.tie_expectations import chance_of, measures_of
 
 NAMES = (
@@ -183,7 +184,7 @@ def test_counts_equal_their_definition_in_exact_arithmetic(
 def counts(points: np.ndarray, labels: Sequence[int]) -> list[list[tuple[int, ...]]]:
     """For each query, and each positive from near to far: nearer, tied, positives nearer, positives tied."""
     rows, classes = Points(points), torch.tensor(labels)
-    search = ExactSearch(rows, rows, [LevelClasses(classes, classes)], self_rows=torch.arange(len(points)))
+    search = ExactSearch(RetrievalTask(rows, rows, [LevelClasses(classes, classes)], torch.arange(len(points))))
     found: list[list[tuple[int, ...]]] = [[] for _ in labels]
     for block in search.blocks():
         (block_standing,) = search.rank(block)
@@ -226,7 +227,7 @@ def test_neither_tiles_nor_other_levels_matter(
     both = [LevelClasses(*[torch.from_numpy(one.astype(np.int64))] * 2) for one in labels]
     for tile in ((13, 5), (7, 22), (64, 64), (1024, 4096)):
         monkeypatch.setattr(positive_ranks, "TILE", tile)
-        search = ExactSearch(rows, rows, both, self_rows=torch.arange(120))
+        search = ExactSearch(RetrievalTask(rows, rows, both, torch.arange(120)))
         for block in search.blocks():
             for level, found in enumerate(search.rank(block)):
                 np.testing.assert_allclose(measures_of(found, NAMES), alone[level][block.numpy()], rtol=0, atol=1e-12)

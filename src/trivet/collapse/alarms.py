@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
-from trivet.collapse.json_numbers import finite, with_nan
+from trivet.collapse.json_numbers import as_json, with_nan
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.significance import FLOOR
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
@@ -74,11 +73,6 @@ class Event:
     forecast: float | None
     healthy: int
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields; None where a number is not finite."""
-        values: dict[str, Any] = finite(dataclasses.asdict(self))
-        return values
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Event:
         """Read what `as_json` gave."""
@@ -103,10 +97,14 @@ class Judge:
     def __init__(self, steps: int | None = None, *, warn: Callable[[str], None] = warnings.warn) -> None:
         self.steps, self._warn = steps, warn
         self.events: list[Event] = []
-        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
-        self.updates = 0
+        self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
         self.faulty = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin the series anew."""
+        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
         self._best = (0.0, 0.0, 0.0)  # the best fine recall so far, its standard error, and its step
         self._top = 0.0  # the best recall of the batches so far
 
@@ -116,30 +114,18 @@ class Judge:
             self.series[name].append(value)
         self.series["risk"].append(risk(self.series))
 
-    def forget(self) -> None:
-        """Begin the series anew."""
-        self.series = {name: [] for name in SERIES}
-        self._best, self._top = (0.0, 0.0, 0.0), 0.0
-
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        return {
-            "updates": self.updates,
-            "best": list(self._best),
-            "top": self._top,
-            "probing": self.probing.state_dict(),
-            "faulty": self.faulty,
-            "series": finite(self.series),
-            "events": [event.as_json() for event in self.events],
-        }
+        state: dict[str, Any] = as_json(
+            {name: getattr(self, name) for name in ("updates", "_best", "_top", "faulty", "series", "events")}
+        )
+        return state | {"probing": self.probing.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self.updates = state["updates"]
-        self._best = (state["best"][0], state["best"][1], state["best"][2])
-        self._top, self.faulty = state["top"], state["faulty"]
+        self.updates, self._best, self._top = state["updates"], tuple(state["_best"]), state["_top"]
+        self.faulty, self.series = state["faulty"], with_nan(state["series"])
         self.probing.load_state_dict(state["probing"])
-        self.series = with_nan(state["series"])
         self.events = [Event.from_json(event) for event in state["events"]]
 
     def judge(self, step: int, *, not_finite: bool, probe: Probe | None = None) -> None:
@@ -150,10 +136,9 @@ class Judge:
             not_finite: whether the loss or an embedding was no finite number since the check before.
             probe: asked where there is a suspicion; without one the batches alone are judged.
         """
-        checks = len(self.series["step"])
+        self._step = step
         if not_finite:
             self._report(
-                step,
                 "not-finite",
                 {name: self.series[name][-1] for name in ("loss", "norm")},
                 "the loss or an embedding is not a finite number",
@@ -164,12 +149,11 @@ class Judge:
                 ),
             )
             return
-        norm, norm_tail = (settled(self.series[name], checks - 1) for name in ("norm", "norm_tail"))
-        if (rule := exploding_norm(norm, norm_tail)) is not None:
+        norms = self._now("norm", "norm_tail")
+        if (rule := exploding_norm(**norms)) is not None:
             self._report(
-                step,
                 "exploding-norm",
-                {"norm": norm, "norm_tail": norm_tail},
+                norms,
                 rule,
                 (
                     "Normalise the embeddings.",
@@ -181,26 +165,30 @@ class Judge:
             return
         inside, suspicious = self._lost_inside(), self._suspicious()
         if probe is None:
-            self._judge_network(step)
+            self._judge_network()
             if inside is not None and not self._reported("network-collapse"):
-                self._judge_classes(step, *inside)
+                self._judge_classes(*inside)
         elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
             self.measure_probe(probe, step)
             if not self.faulty and not self._reported("network-collapse", "class-collapse", "harm"):
-                self._judge_probe(step, doubted=inside is not None)
-        self._judge_sampler(step)
+                self._judge_probe(doubted=inside is not None)
+        self._judge_sampler()
+
+    def _now(self, *names: str) -> dict[str, float]:
+        """Medians of the last checks."""
+        return {name: settled(self.series[name], len(self.series["step"]) - 1) for name in names}
 
     def _suspicious(self) -> bool:
         """Return whether batches shrink, or lose the recall that they had."""
-        recall = settled(self.series["recall"], len(self.series["step"]) - 1)
+        recall = self._now("recall")["recall"]
         if recall > self._top:
             self._top = recall
         return self.series["risk"][-1] >= ALARMS["healthy"].value or self._top - recall >= ALARMS["fall"].value
 
     def _accused(self) -> bool:
         """Return whether the batches alone say that the network is about to collapse."""
-        risks, limit = self.series["risk"], ALARMS["risk"].value
-        return len(risks) > 1 and risks[-1] >= limit and risks[-2] >= limit
+        risks = self.series["risk"][-2:]
+        return len(risks) > 1 and all(value >= ALARMS["risk"].value for value in risks)
 
     def measure_probe(self, probe: Probe, step: int) -> None:
         """Ask the probe; one that fails is not asked again, and batches alone are judged from then on."""
@@ -210,25 +198,23 @@ class Judge:
             self.faulty = True
             self._warn(f"the probe could not be used: {type(error).__name__} at step {step}: {error}")
 
-    def _judge_network(self, step: int) -> None:
+    def _judge_network(self) -> None:
         """By the batches alone: is the network about to collapse?"""
-        risks, limit = self.series["risk"], ALARMS["risk"].value
         if not self._accused():
             return
         ahead = forecast(self.series)
         assert ahead is not None
         self._report(
-            step,
             "network-collapse",
             ahead.evidence,
-            f"forecast of {100 * risks[-1]:.0f} %, at least {100 * limit:.0f} % at two consecutive checks: items "
-            f"are {ahead.evidence['relative_spread']:.2g} times as far from their centre as from 0, and items of "
-            "the same class "
-            f"{ahead.evidence['within_between']:.2f} times as far apart as items of different classes",
+            f"forecast of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
+            f"consecutive checks: items are {ahead.evidence['relative_spread']:.2g} times as far from their centre as "
+            f"from 0, and items of the same class {ahead.evidence['within_between']:.2f} times as far apart as items "
+            "of different classes",
             network_advice(None)[1],
         )
 
-    def _judge_probe(self, step: int, *, doubted: bool) -> None:
+    def _judge_probe(self, *, doubted: bool) -> None:
         """By the probe, which was just asked, beside the start and the best of the run.
 
         Args:
@@ -239,21 +225,15 @@ class Judge:
         assert now is not None
         assert start is not None
         assert best is not None
-        accused = self._accused()
-        narrow = _narrow(now, start)
-        stuck = self._stuck(now, start)
-        best_comparisons = probing.compare(best, "the best step")
-        lost = [comparison for comparison in probing.compare(start, "the start") if comparison.worse]
+        accused, narrow, stuck = self._accused(), _narrow(now, start), self._stuck(now, start)
+        fallen = [comparison.level for comparison in probing.compare(best, "the best step") if comparison.worse]
+        lost = any(comparison.worse for comparison in probing.compare(start, "the start"))
         stays = probing.stays_below(start)
-        fallen = [comparison for comparison in best_comparisons if comparison.worse]
-        inside = any(comparison.level == FINER for comparison in fallen) or any(
-            comparison.comparison.level == FINER for comparison in probing.stays_below(best)
-        )
+        inside = FINER in fallen or FINER in (drop.comparison.level for drop in probing.stays_below(best))
         tight = now.within_between < ALARMS["tight"].value
         items_text = f"of {probing.items} held-out items"
         if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
             self._report(
-                step,
                 "network-collapse",
                 _evidence(now, start),
                 f"{items_text}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
@@ -261,9 +241,8 @@ class Judge:
                 network_advice(None)[1],
                 healthy=start.step if _narrow(best, start) else best.step,
             )
-        elif tight and ((inside and doubted) or any(comparison.comparison.level == FINER for comparison in stays)):
+        elif tight and ((inside and doubted) or FINER in (drop.comparison.level for drop in stays)):
             self._report(
-                step,
                 "class-collapse",
                 _evidence(now, best) | {"within_between": now.within_between},
                 f"{items_text} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
@@ -279,15 +258,23 @@ class Judge:
                 for measure, comparison in stays
             )
             self._report(
-                step,
                 "harm",
                 _evidence(now, start),
                 f"{items_text} fewer find their class than at the start, at two calls of the probe in a row: {named}",
                 harm_advice(),
                 healthy=best.step,
             )
-        else:
-            self._judge_chance(step, now, best)
+        elif self.updates >= ALARMS["unlearned"].value and len(probing.series["step"]) >= 4:
+            high = probing.by_chance()
+            if high is not None and best.recall <= high:
+                self._report(
+                    "harm",
+                    {"recall": now.recall, "chance_high": high},
+                    f"{items_text} recall@1 is {100 * now.recall:.1f} %, no better than chance, which reaches "
+                    f"{100 * high:.1f} %, and at no call of the probe was it better",
+                    harm_advice(),
+                    healthy=best.step,
+                )
 
     def _stuck(self, now: ProbeResult, start: ProbeResult) -> bool:
         """Return whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
@@ -298,22 +285,6 @@ class Judge:
             return now.relative_spread < 2 * before.relative_spread
         halfway = self.probing.chance + THRESHOLDS["halfway"].value * (1 - self.probing.chance)
         return _narrow(now, start) and _narrow(before, start) and now.recall < halfway
-
-    def _judge_chance(self, step: int, now: ProbeResult, best: ProbeResult) -> None:
-        """Return whether the probe has never been better than chance, and does not become so."""
-        if self.updates < ALARMS["unlearned"].value or len(self.probing.series["step"]) < 4:
-            return
-        high = self.probing.by_chance()
-        if high is not None and best.recall <= high:
-            self._report(
-                step,
-                "harm",
-                {"recall": now.recall, "chance_high": high},
-                f"of {self.probing.items} held-out items recall@1 is {100 * now.recall:.1f} %, no better than chance, "
-                f"which reaches {100 * high:.1f} %, and at no call of the probe was it better",
-                harm_advice(),
-                healthy=best.step,
-            )
 
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""
@@ -327,41 +298,39 @@ class Judge:
         if recall - error > self._best[0] - self._best[1]:
             self._best = (recall, error, self.series["step"][-1])
         best, before, _ = self._best
-        within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
+        now = self._now("within", "between")
         # An embedding that shrinks to a point loses fine recall too, but its classes do not come apart.
-        if not within < ALARMS["tight"].value * between:
+        if not now["within"] < ALARMS["tight"].value * now["between"]:
             return None
         both = math.hypot(error, before)
         if best - recall <= max(ALARMS["doubt"].value, DOUBTS * both):
             return None
         return recall, best, best - recall > max(ALARMS["lost"].value, ERRORS * both)
 
-    def _judge_classes(self, step: int, recall: float, best: float, certain: bool) -> None:
+    def _judge_classes(self, recall: float, best: float, certain: bool) -> None:
         """By the batches alone: have classes lost what is inside them?"""
         if not certain:
             return
-        within, between = (settled(self.series[name], len(self.series["step"]) - 1) for name in ("within", "between"))
+        now = self._now("within", "between")
+        ratio = now["within"] / now["between"]
         self._report(
-            step,
             "class-collapse",
-            {"fine_recall": recall, "best_fine_recall": best, "within_between": within / between},
+            {"fine_recall": recall, "best_fine_recall": best, "within_between": ratio},
             f"the nearest positive has the same finer class for {100 * recall:.1f} % of the items, down from "
             f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
-            f"{within / between:.2f} times as far apart as items of different classes",
+            f"{ratio:.2f} times as far apart as items of different classes",
             class_advice(None)[1],
             healthy=int(self._best[2]),
         )
 
-    def _judge_sampler(self, step: int) -> None:
+    def _judge_sampler(self) -> None:
         checks = int(ALARMS["dead"].value)
-        recent = self.series["active"][-checks:]
+        recent, recall = self.series["active"][-checks:], self.series["recall"][-1]
         if len(recent) < checks or not all(value < THRESHOLDS["active"].value for value in recent):
             return
-        recall = self.series["recall"][-1]
         if not recall < THRESHOLDS["learned"].value:
             return
         self._report(
-            step,
             "dead-sampler",
             {"active": recent[-1], "recall": recall},
             f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {checks} checks, "
@@ -372,9 +341,8 @@ class Judge:
 
     def _report(
         self,
-        step: int,
         kind: EventKind,
-        evidence: Mapping[str, float],
+        evidence: dict[str, float],
         rule: str,
         changes: tuple[str, ...],
         *,
@@ -387,17 +355,8 @@ class Judge:
         if healthy is None:
             checks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
             healthy = max((int(then) for then, chance in checks if not chance >= ALARMS["healthy"].value), default=0)
-        self.events.append(
-            Event(
-                step,
-                kind,
-                dict(evidence),
-                rule,
-                changes,
-                None if ahead is None else ahead.probability,
-                healthy,
-            )
-        )
+        probability = None if ahead is None else ahead.probability
+        self.events.append(Event(self._step, kind, evidence, rule, changes, probability, healthy))
 
     def _reported(self, *kinds: EventKind) -> bool:
         return any(event.kind in kinds for event in self.events)

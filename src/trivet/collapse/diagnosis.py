@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from trivet.collapse.healthy import (
     parted_alike,
     ranked_lower,
 )
-from trivet.collapse.json_numbers import finite
+from trivet.collapse.json_numbers import as_json
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
@@ -65,13 +64,8 @@ class Diagnosis:
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
-        measures = {
-            field.name: getattr(self.measures, field.name)
-            for field in dataclasses.fields(self.measures)
-            if field.name not in ("per_class", "sampling", "fine", "comparisons", "lost", "rankings")
-        }
-        measures["comparisons"] = list(map(comparison_json, self.measures.comparisons))
-        measures["lost"] = list(map(dataclasses.asdict, self.measures.lost))
+        measures = {name: value for name, value in vars(self.measures).items() if name != "per_class"}
+        measures["comparisons"] = [comparison_json(comparison) for comparison in self.measures.comparisons]
         measures["rankings"] = [comparison_json(ranking, "map_at_r") for ranking in self.measures.rankings]
         measures["fine"] = {
             level: {
@@ -83,13 +77,8 @@ class Diagnosis:
             }
             for level, finer in self.measures.fine.items()
         }
-        sampled = self.measures.sampling
-        measures["sampling"] = None if sampled is None else dataclasses.asdict(sampled)
-        return {
-            "verdicts": [finite(dataclasses.asdict(verdict)) for verdict in self.verdicts],
-            "measures": finite(measures),
-            "notes": list(self.notes),
-        }
+        values: dict[str, Any] = as_json({"verdicts": self.verdicts, "measures": measures, "notes": self.notes})
+        return values
 
 
 def diagnose(

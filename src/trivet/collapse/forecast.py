@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from bisect import bisect_right
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import NamedTuple
 
 FEATURES = ("contraction", "trend", "within_between", "hard", "negatives_approach")
 """What the forecast weighs, in this order; see `features`."""
@@ -36,10 +35,6 @@ class Forecast:
     step: int
     evidence: dict[str, float]
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields."""
-        return dataclasses.asdict(self) | {"interval": list(self.interval)}
-
 
 def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
     """The probability that a run ends with a collapsed network, from the checks of a monitor so far.
@@ -59,7 +54,7 @@ def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
     row, score = _scored(values)
     variance = sum(
         a * cell * b
-        for a, line in zip(row, coefficients()["covariance"], strict=True)
+        for a, line in zip(row, coefficients().covariance, strict=True)
         for cell, b in zip(line, row, strict=True)
     )
     reach = NORMAL_95 * math.sqrt(max(0.0, variance))
@@ -124,17 +119,25 @@ def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
     return some[half] if len(some) % 2 else (some[half - 1] + some[half]) / 2
 
 
+class Coefficients(NamedTuple):
+    """Weights of 1 and of each of `FEATURES`, their covariance, and where they come from."""
+
+    origin: str
+    features: list[str]
+    weights: list[float]
+    covariance: list[list[float]]
+
+
 @cache
-def coefficients() -> dict[str, Any]:
-    """{"weights": of 1 and of each of `FEATURES`, "covariance": of the weights, "origin": where they come from}."""
-    fitted: dict[str, Any] = json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8"))
-    return fitted
+def coefficients() -> Coefficients:
+    """The model that the package comes with."""
+    return Coefficients(**json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8")))
 
 
 def _scored(values: Mapping[str, float]) -> tuple[list[float], float]:
     """1 and the features, and the sum of them times their weights."""
     row = [1.0, *(values[name] for name in FEATURES)]
-    return row, sum(weight * value for weight, value in zip(coefficients()["weights"], row, strict=True))
+    return row, sum(weight * value for weight, value in zip(coefficients().weights, row, strict=True))
 
 
 def _logistic(score: float) -> float:

@@ -1,22 +1,29 @@
-"""Numbers as JSON has them: None where one is not finite."""
+"""Values as JSON has them: None where a number is not finite."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 
-def finite(value: Any) -> Any:
-    """The value with None for each number that is not finite, also inside dicts and lists; tuples become lists."""
+
+def as_json(value: Any) -> Any:
+    """The value with None for each number that is not finite, dataclasses as dicts, arrays and tuples as lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return as_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [as_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def with_nan(value: Any) -> Any:
-    """Read numbers that `finite` wrote: NaN for each None, also inside dicts and lists."""
+    """Read numbers that `as_json` wrote: NaN for each None, also inside dicts and lists."""
     if isinstance(value, dict):
         return {key: with_nan(item) for key, item in value.items()}
     if isinstance(value, list):

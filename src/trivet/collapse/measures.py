@@ -17,7 +17,7 @@ from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
-from trivet.collapse.spread import class_members, class_spread, fine_coarse_index
+from trivet.collapse.spread import class_members, class_spread, fine_coarse_index, stranger_share
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
@@ -356,16 +356,9 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     points, classes = points[order], classes[torch.from_numpy(order)]
     queries = _sample(len(points), seed)
     queries = np.arange(len(points)) if queries is None else queries
-    near = _nearest(points, queries, k)
     labels_of = classes.numpy()
-    around = labels_of[near]
-    same = (around == labels_of[queries, None]).mean(axis=1)
-    foreign = np.where(around == labels_of[queries, None], -1, around)
-    ordered = np.sort(foreign, axis=1)
-    commonest = np.max(
-        [(ordered == ordered[:, [column]]).mean(axis=1) * (ordered[:, column] >= 0) for column in range(k)], axis=0
-    )
-    return float(((same <= STRANGE) & (commonest >= FOREIGN)).mean())
+    around = labels_of[_nearest(points, queries, k)]
+    return stranger_share(around, labels_of[queries], same=STRANGE * k, other=FOREIGN * k)
 
 
 def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int = 0) -> float | None:

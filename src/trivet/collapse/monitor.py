@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
-from trivet.collapse.json_numbers import finite
+from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.losses.engine.step_stats import StepStats
@@ -182,13 +182,9 @@ class CollapseMonitor:
 
     def as_json(self) -> dict[str, Any]:
         """{"series", "events", "forecast", "probe"} for a record; None where a number is not finite."""
-        ahead = self.forecast()
-        return {
-            "series": finite(self.series),
-            "events": [event.as_json() for event in self.events],
-            "forecast": None if ahead is None else ahead.as_json(),
-            "probe": self.probing.as_json(),
-        }
+        names: dict[str, Any] = {"series": self.series, "events": self.events, "forecast": self.forecast()}
+        section: dict[str, Any] = as_json(names | {"probe": self.probing.as_json()})
+        return section
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, of plain numbers, texts, lists and dicts that JSON can hold."""

@@ -23,7 +23,7 @@ from trivet.collapse.batch_measures import (
     pair_distances,
     sum_measures,
 )
-from trivet.collapse.json_numbers import finite, with_nan
+from trivet.collapse.json_numbers import as_json, with_nan
 from trivet.distances.device import without_autocast
 
 SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
@@ -145,11 +145,8 @@ class MonitorBuffer:
         for batch_sum, count in self._sums:
             self._measured += sum_measures(BatchSums(*_read(batch_sum)), count)
         self._sums = []
-        return {
-            "losses": finite([*map(float, self._losses)]),
-            "totals": finite([*map(float, self._totals)]),
-            "measured": finite(self._measured),
-        }
+        losses, totals = ([*map(float, values)] for values in (self._losses, self._totals))
+        return {"losses": as_json(losses), "totals": as_json(totals), "measured": as_json(self._measured)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""

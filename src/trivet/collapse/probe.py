@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ import numpy as np
 import torch
 
 from trivet.collapse.distances import centred
-from trivet.collapse.json_numbers import finite, with_nan
+from trivet.collapse.json_numbers import as_json, with_nan
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
+from trivet.collapse.spread import stranger_share
 from trivet.distances import Array, as_classes
 from trivet.runtime.arrays import Floats, Integers
 
@@ -32,7 +32,25 @@ SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among th
 CHOOSING = 0.95  # confidence of the intervals by which two results are compared where nothing is accused
 SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
 TWICE = 0.99  # confidence of the intervals by which two results in a row accuse
-ITEM, FINER = "the labels", "the finer classes"  # the levels in a sentence
+LEVELS = ITEM, FINER = "the labels", "the finer classes"  # in a sentence
+RESULTS = ("reference", "best", "before", "last")
+
+
+class ItemScores(NamedTuple):
+    """Scores of each item of a probe at one level of classes, `(M,)`.
+
+    Attributes:
+        hits: what it adds to recall@1.
+        precisions: its R-precision: which share of its R nearest others is of its class, which has R others; 0 for one
+            alone in its class.
+
+    Source:
+        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.2: R-precision weighs all of a
+        class, so fewer items tell as much as by recall@1.
+    """
+
+    hits: Floats
+    precisions: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +64,8 @@ class ProbeResult:
         relative_spread: deviation from the centre over the norm, in [0, 1].
         within_between: mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0.
         strangers: share of items with at most one of their ten nearest of their class and six or more of one other.
-        hits, fine_hits: `(M,)` what each item adds to the recalls; no fine ones without a finer level.
-        precisions, fine_precisions: `(M,)` the R-precision of each item: which share of its R nearest others is of its
-            class, which has R others; 0 for one alone in its class.
+        scores: of the items, at each level.
         nearest: `(M,)` the row of the nearest other item.
-
-    Source:
-        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.2: R-precision weighs all of a
-        class, so fewer items tell as much as by recall@1.
     """
 
     step: int
@@ -62,10 +74,7 @@ class ProbeResult:
     relative_spread: float
     within_between: float
     strangers: float
-    hits: Floats
-    fine_hits: Floats
-    precisions: Floats
-    fine_precisions: Floats
+    scores: tuple[ItemScores, ...]
     nearest: Integers
 
     @property
@@ -73,38 +82,26 @@ class ProbeResult:
         """The recall that counts: at the finer level where there is one."""
         return self.recall if math.isnan(self.fine_recall) else self.fine_recall
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields; None where a number is not finite."""
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else finite(value)
-            for name, value in ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
-        }
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ProbeResult:
         """Read what `as_json` gave."""
-        floats = ("hits", "fine_hits", "precisions", "fine_precisions")
-        kinds = dict.fromkeys(floats, np.float64) | {"nearest": np.int64}
-        made: dict[str, Any] = {
-            name: np.array(value, dtype=kinds[name]) if name in kinds else with_nan(value)
-            for name, value in values.items()
-        }
-        return cls(**made)
+        scores = tuple(ItemScores(*(np.array(column) for column in columns)) for columns in values["scores"])
+        nearest = np.array(values["nearest"], dtype=np.int64)
+        return cls(**{name: with_nan(values[name]) for name in SERIES}, scores=scores, nearest=nearest)
 
     def values(self) -> list[float]:
         """The numbers, in the order of `SERIES`."""
         return [float(getattr(self, name)) for name in SERIES]
 
 
-def measure_probe(step: int, embeddings: Array, labels: Integers, fine: Integers | None) -> ProbeResult:
+def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> ProbeResult:
     """Measure a probe in O(M^2 d); embeddings that are not finite have lost everything.
 
     Args:
         embeddings: `(M, d)`.
-        labels, fine: `(M,)` class numbers from 0; the second None without a finer level.
+        levels: class numbers `(M,)` from 0: of the labels, and perhaps of the finer classes.
     """
     points = torch.as_tensor(embeddings).detach().cpu().double()
-    classes = torch.as_tensor(labels)
     if not bool(points.isfinite().all()):
         points = torch.zeros_like(points)
     rows = centred(points)
@@ -112,27 +109,22 @@ def measure_probe(step: int, embeddings: Array, labels: Integers, fine: Integers
     squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
     squared.fill_diagonal_(torch.inf)
     ordered = squared.sort(dim=1).values
-    same = classes[:, None] == classes
-    hits, precisions = _hits(squared, ordered, same), _precisions(squared, ordered, same)
-    fine_hits = fine_precisions = np.zeros(0)
-    if fine is not None:
-        alike = torch.as_tensor(fine)[:, None] == torch.as_tensor(fine)
-        fine_hits, fine_precisions = _hits(squared, ordered, alike), _precisions(squared, ordered, alike)
+    alike = [torch.from_numpy(classes[:, None] == classes) for classes in levels]
+    scores = tuple(ItemScores(_hits(squared, ordered, same), _precisions(squared, ordered, same)) for same in alike)
+    recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
     total = points.square().sum()
-    distances = squared.sqrt()
-    off_diagonal = ~torch.eye(len(points), dtype=torch.bool)
-    within, between = distances[same & off_diagonal].mean(), distances[~same].mean()
+    distances, same = squared.sqrt(), alike[0]
+    within = distances[same & ~torch.eye(len(points), dtype=torch.bool)].mean()
+    between = distances[~same].mean()
+    around = squared.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
     return ProbeResult(
         step=step,
-        recall=float(hits.mean()),
-        fine_recall=float(fine_hits.mean()) if fine is not None else math.nan,
+        recall=recall,
+        fine_recall=fine_recall,
         relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
         within_between=float(within / between) if between > 0 else 1.0,
-        strangers=_strangers(squared, classes),
-        hits=hits,
-        fine_hits=fine_hits,
-        precisions=precisions,
-        fine_precisions=fine_precisions,
+        strangers=stranger_share(levels[0][around], levels[0], same=SAME_CLASS, other=OTHER),
+        scores=scores,
         nearest=squared.argmin(dim=1).numpy(),
     )
 
@@ -153,15 +145,6 @@ def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor
     shares: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
     shares[others.numpy() == 0] = 0.0
     return shares
-
-
-def _strangers(squared: torch.Tensor, classes: torch.Tensor) -> float:
-    count = min(NEIGHBOURS, len(classes) - 1)
-    near = classes[squared.topk(count, largest=False).indices]  # (M, k)
-    votes = torch.zeros(len(classes), int(classes.max()) + 1).scatter_add_(1, near, torch.ones(near.shape))
-    same_class = votes.gather(1, classes[:, None]).squeeze(1)
-    votes.scatter_(1, classes[:, None], 0)
-    return float(((same_class <= SAME_CLASS) & (votes.amax(dim=1) >= OTHER)).double().mean())
 
 
 class MeasureDrop(NamedTuple):
@@ -187,7 +170,7 @@ class ProbeTracker:
         best: that with the highest recall, at the finer level where there is one; the reference at first.
         last: the last one after the reference.
         before: the one before the last.
-        items: of the probe; 0 before it was asked.
+        levels: class numbers `(M,)` of the items: of the labels, and perhaps of the finer classes.
     """
 
     def __init__(self) -> None:
@@ -196,18 +179,18 @@ class ProbeTracker:
         self.best: ProbeResult | None = None
         self.last: ProbeResult | None = None
         self.before: ProbeResult | None = None
-        self._classes = np.zeros(0, dtype=np.int64)
-        self._fine: Integers | None = None
+        self.levels: list[Integers] = []
         self._updates, self._called, self._spent, self._trained = 0, 0, 0, 0
 
     @property
     def items(self) -> int:
-        return len(self._classes)
+        """Items of the probe; 0 before it was asked."""
+        return len(self.levels[0]) if self.levels else 0
 
     @property
     def chance(self) -> float:
         """Recall@1 of items that are all equal."""
-        sizes = np.bincount(self._classes)
+        sizes = np.bincount(self.levels[0])
         return float((sizes * (sizes - 1)).sum() / (self.items * (self.items - 1)))
 
     @property
@@ -228,10 +211,9 @@ class ProbeTracker:
         """
         if self.reference is None:
             return True
-        if steps is not None and self._updates >= max(FIRST, self._called + steps / CHUNKS):
-            return True
         factor, share = (SUSPICIOUS, SHARE) if suspicious else (CALM, SHARE / 2)
-        if self._updates >= max(FIRST, factor * self._called):
+        chunk = math.inf if steps is None else self._called + steps / CHUNKS
+        if self._updates >= max(FIRST, min(chunk, factor * self._called)):
             return True
         return self._spent + self.items <= share * STEP_COST * self._trained
 
@@ -246,21 +228,20 @@ class ProbeTracker:
             raise ValueError(
                 f"a probe must give (embeddings, labels) or (embeddings, labels, fine): got {len(output)}."
             )
-        embeddings, *levels = output
+        embeddings, *labels = output
         if embeddings.ndim != 2 or len(embeddings) < 2:
             raise ValueError(
                 f"a probe must give embeddings (M, d) of two items or more: got shape {tuple(embeddings.shape)}."
             )
-        numbers = [as_classes(labels, count=len(embeddings)).cpu().numpy() for labels in levels]
-        fine = numbers[1] if len(numbers) > 1 else None
+        levels = [as_classes(values, count=len(embeddings)).cpu().numpy() for values in labels]
         if self.reference is None:
-            self._classes, self._fine = numbers[0], fine
-        elif not (np.array_equal(numbers[0], self._classes) and (fine is None) == (self._fine is None)):
+            self.levels = levels
+        elif not (np.array_equal(levels[0], self.levels[0]) and len(levels) == len(self.levels)):
             raise ValueError(
-                f"a probe must give the same items in the same order each time: got {len(numbers[0])}, with other "
-                f"labels than the {len(self._classes)} of the first call."
+                f"a probe must give the same items in the same order each time: got {len(levels[0])}, with other "
+                f"labels than the {self.items} of the first call."
             )
-        return self.record(measure_probe(step, embeddings, self._classes, self._fine))
+        return self.record(measure_probe(step, embeddings, self.levels))
 
     def record(self, result: ProbeResult) -> ProbeResult:
         """Note what the probe showed, and return it; the first is the reference."""
@@ -278,20 +259,13 @@ class ProbeTracker:
 
     def compare(self, other: ProbeResult | None, name: str) -> list[Comparison]:
         """The last result beside another, at the level of the labels and at the finer one; nothing without both."""
-        return self._compare(self.last, other, name)
-
-    def _compare(
-        self, result: ProbeResult | None, other: ProbeResult | None, name: str, **levels: float
-    ) -> list[Comparison]:
-        if result is None or other is None:
+        if self.last is None or other is None:
             return []
-        levels = {"decisive": math.inf, **levels}  # a monitor accuses in small batches, and checks again
-        comparisons = [compare(result.hits, other.hits, self._classes, reference=name, level=ITEM, **levels)]
-        if self._fine is not None:
-            comparisons.append(
-                compare(result.fine_hits, other.fine_hits, self._fine, reference=name, level=FINER, **levels)
-            )
-        return comparisons
+        # A monitor accuses in small batches, and checks again: no difference is decisive.
+        return [
+            compare(now.hits, then.hits, classes, reference=name, level=level, decisive=math.inf)
+            for level, classes, now, then in zip(LEVELS, self.levels, self.last.scores, other.scores, strict=False)
+        ]
 
     def behind(self, other: ProbeResult) -> bool:
         """Return whether the last result is worse than another by a point or more, and by more than chance at 95 %.
@@ -308,11 +282,10 @@ class ProbeTracker:
         """The interval of 95 % of what was gained since another result; around 0 where that is below a point."""
         if self.last is None:
             return -1.0, 1.0
-        name, classes = ("hits", self._classes) if self._fine is None else ("fine_hits", self._fine)
-        gains = getattr(self.last, name) - getattr(other, name)
+        gains = self.last.scores[-1].hits - other.scores[-1].hits
         if abs(float(gains.mean())) < FLOOR:
             return -1.0, 1.0
-        return difference_ends(gains, classes, over_queries=CHOOSING, over_classes=CHOOSING)
+        return difference_ends(gains, self.levels[-1], over_queries=CHOOSING, over_classes=CHOOSING)
 
     @property
     def fell(self) -> bool:
@@ -342,19 +315,19 @@ class ProbeTracker:
         some = [result for result in results if result is not None]
         if other is None or len(some) < len(results):
             return []
-        levels = [(ITEM, self._classes, "hits", "precisions")]
-        if self._fine is not None:
-            levels.append((FINER, self._fine, "fine_hits", "fine_precisions"))
         drops = []
-        for level, classes, *names in levels:
+        for number, (level, classes) in enumerate(zip(LEVELS, self.levels, strict=False)):
             drawn = classes if len(np.unique(classes)) >= SEVERAL else np.zeros_like(classes)
-            recalls = [float(getattr(result, names[0]).mean()) for result in (*some, other)]
+            recalls = [float(result.scores[number].hits.mean()) for result in (*some, other)]
             if max(recalls[:-1]) > recalls[-1] - FLOOR or recalls[-2] >= recalls[0] + FLOOR:
                 continue
+            now = [
+                np.mean(columns, axis=0) for columns in zip(*(result.scores[number] for result in some), strict=True)
+            ]
             recall, precision = (
                 compare(
-                    np.mean([getattr(result, name) for result in some], axis=0),
-                    getattr(other, name),
+                    mean,
+                    then,
                     drawn,
                     reference=f"step {other.step}",
                     level=level,
@@ -362,13 +335,19 @@ class ProbeTracker:
                     over_classes=CHOOSING,
                     decisive=math.inf,
                 )
-                for name in names
+                for mean, then in zip(now, other.scores[number], strict=True)
             )
             if recall.worse:
                 drops.append(MeasureDrop("recall@1", recall))
-            elif precision.worse and (not by_recall or _lower(some, other, names[0])):
+            elif precision.worse and not (by_recall and self._may_be_as_high(now[0] - other.scores[number].hits)):
                 drops.append(MeasureDrop("R-precision", precision))
         return drops
+
+    @staticmethod
+    def _may_be_as_high(gains: Floats) -> bool:
+        """Return whether the interval of 95 % over items `(M,)` reaches 0."""
+        single_class = np.zeros(len(gains), dtype=np.int64)
+        return difference_ends(gains, single_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] >= 0
 
     def by_chance(self) -> float | None:
         """Up to where recall@1 of the last result comes by chance, if it is not above that; else None."""
@@ -377,45 +356,32 @@ class ProbeTracker:
             return None
         if now.recall > 2 * self.chance + FLOOR:  # far above: not worth 2,000 permutations
             return None
-        _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self._classes)
+        _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self.levels[0])
         return high if now.recall <= high else None
 
     def as_json(self) -> dict[str, Any] | None:
-        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first call.
-
-        Numbers that are not finite are None.
-        """
+        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first call."""
         if self.reference is None:
             return None
         start = dict(zip(SERIES, self.reference.values(), strict=True))
-        return {"items": self.items, "cost": self.cost, "start": finite(start), "series": finite(self.series)}
+        return {"items": self.items, "cost": self.cost, "start": start, "series": self.series}
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        results = {"reference": self.reference, "best": self.best, "before": self.before, "last": self.last}
-        return {
-            "series": finite(self.series),
-            "classes": self._classes.tolist(),
-            "fine": None if self._fine is None else self._fine.tolist(),
-            "counts": [self._updates, self._called, self._spent, self._trained],
-            "results": {name: None if result is None else result.as_json() for name, result in results.items()},
-        }
+        state: dict[str, Any] = as_json(
+            {
+                "series": self.series,
+                "levels": self.levels,
+                "counts": [self._updates, self._called, self._spent, self._trained],
+                "results": {name: getattr(self, name) for name in RESULTS},
+            }
+        )
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self.series = with_nan(state["series"])
-        self._classes = np.array(state["classes"], dtype=np.int64)
-        self._fine = None if state["fine"] is None else np.array(state["fine"], dtype=np.int64)
+        self.levels = [np.array(classes, dtype=np.int64) for classes in state["levels"]]
         self._updates, self._called, self._spent, self._trained = state["counts"]
-        results = {
-            name: None if result is None else ProbeResult.from_json(result) for name, result in state["results"].items()
-        }
-        self.reference, self.best, self.last = results["reference"], results["best"], results["last"]
-        self.before = results["before"]
-
-
-def _lower(results: Sequence[ProbeResult], other: ProbeResult, name: str) -> bool:
-    """Return whether the mean over some results of a measure of each item is below another's, by 95 % over items."""
-    gains = np.mean([getattr(result, name) for result in results], axis=0) - getattr(other, name)
-    single_class = np.zeros(len(gains), dtype=np.int64)
-    return difference_ends(gains, single_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] < 0
+        for name, result in state["results"].items():
+            setattr(self, name, None if result is None else ProbeResult.from_json(result))

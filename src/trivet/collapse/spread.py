@@ -112,6 +112,14 @@ def class_members(classes: Integers) -> list[Integers]:
     return np.split(order, np.cumsum(np.bincount(classes))[:-1]) if len(classes) else []
 
 
+def stranger_share(around: Integers, labels: Integers, *, same: float, other: float) -> float:
+    """Share of items whose neighbours `around (Q, k)` hold at most `same` of their label `(Q,)`, and `other` or more of
+    one other label."""
+    alike = around == labels[:, None]
+    counts = (around[:, :, None] == around[:, None]).sum(axis=2)
+    return float(((alike.sum(axis=1) <= same) & (np.where(alike, 0, counts).max(axis=1) >= other)).mean())
+
+
 def _centroids(points: Tensor, classes: Tensor) -> Tensor:
     sums = points.new_zeros(int(classes.max()) + 1, points.shape[1]).index_add_(0, classes, points)
     return sums / torch.bincount(classes)[:, None]

@@ -12,8 +12,8 @@ from torch import Tensor
 from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
 from trivet.metrics.points import Metric, spans
-from trivet.metrics.positive_ranks import PositiveRanks, SameClass, may_retrieve
-from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.metrics.positive_ranks import PositiveRanks
+from trivet.metrics.protocols import LevelClasses, RetrievalTask, retrieval_task
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING, check_measures, measures_of
 from trivet.runtime.progress import steps
@@ -72,9 +72,8 @@ def retrieve_approximately(
     task = retrieval_task(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
-    same = [SameClass(level) for level in task.levels]
     most = [int(k) for _, _, k in (name.partition("@") for name in names) if k.isdigit()]
-    largest = max(int(level_classes.counts.max()) for level_classes in same)
+    largest = max(int(level_classes.counts.max()) for level_classes in task.levels)
     if {"r-precision", "map@r"} & {*names}:
         most.append(largest)
     listed = min(max(most) + (1 if task.groups is None else largest), len(task.gallery))
@@ -90,8 +89,8 @@ def retrieve_approximately(
         block = torch.arange(start, stop)
         without = None if task.self_rows is None else task.self_rows[block].numpy()
         listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
-        for number, level_classes in enumerate(same):
-            hits, positives, left_out = _hits(task, number, level_classes, block, torch.from_numpy(listed_rows))
+        for number, level_classes in enumerate(task.levels):
+            hits, positives, left_out = _hits(task, level_classes, block, torch.from_numpy(listed_rows))
             retrievable = len(task.gallery) - left_out
             values[number, block] = measures_of(_ranks(hits, positives, retrievable), names)
             counts[0, number, block], counts[1, number, block] = positives, retrievable
@@ -102,22 +101,20 @@ def retrieve_approximately(
     return ApproximateRetrieval(levels, index.info, listed)
 
 
-def _hits(
-    task: RetrievalTask, level: int, same: SameClass, block: Tensor, nearest: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _hits(task: RetrievalTask, level: LevelClasses, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mark the positives among the nearest `(B, k)`, those that may not be retrieved moved behind; and count `(B,)`.
 
     The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
     """
-    classes = task.levels[level].queries[block]
-    sizes = same.counts[classes]
+    classes = level.queries[block]
+    sizes = level.counts[classes]
     rows = torch.arange(len(block)).repeat_interleave(sizes)
-    members = same.members(classes, sizes)
-    allowed = may_retrieve(task.self_rows, task.groups, block[rows], members)
+    members = level.members(classes, sizes)
+    allowed = task.allows(block[rows], members)
     positives = torch.bincount(rows[allowed], minlength=len(block))
     there = nearest >= 0
-    relevant = there & (task.levels[level].gallery[nearest.clamp_min(0)] == classes[:, None])
-    valid = there & ~(relevant & ~may_retrieve(task.self_rows, task.groups, block[:, None], nearest.clamp_min(0)))
+    relevant = there & (level.gallery[nearest.clamp_min(0)] == classes[:, None])
+    valid = there & ~(relevant & ~task.allows(block[:, None], nearest.clamp_min(0)))
     order = torch.argsort((~valid).byte(), dim=1, stable=True)
     return (relevant & valid).gather(1, order), positives, sizes - positives
 

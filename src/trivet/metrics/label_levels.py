@@ -13,7 +13,7 @@ import torch
 from trivet.distances import Array, as_classes
 from trivet.metrics.clustering import ITERATIONS, Information, ami, cluster, nmi
 from trivet.metrics.intervals import Interval, Over, bootstrap, clipped
-from trivet.metrics.points import Metric, as_points
+from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
 from trivet.metrics.verification import Verification, verify
@@ -290,14 +290,9 @@ def evaluate(
             if any(name in names for name in VERIFICATION)
             else None,
             missing=missing,
-            labels=_labels(labels[level]),
+            labels=np.unique(as_numpy(labels[level])),
         )
     return results
-
-
-def _labels(values: Array) -> npt.NDArray[Any]:
-    """The labels that occur, in the order of the class numbers."""
-    return np.unique(values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values))
 
 
 class _Clusters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.points import Metric, as_points, spans
-from trivet.metrics.positive_ranks import DIFFERENCES, TIE
+from trivet.metrics.positive_ranks import DIFFERENCES, TIE, rounding_error
 from trivet.runtime.arrays import Floats, Integers
 
 ROWS = 256  # of a block
@@ -62,22 +62,21 @@ def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] 
             f"sample must hold different row numbers from 0 to {len(points) - 1}, rising: got {queries.dtype} of shape "
             f"{queries.shape}; sort them with numpy.unique."
         )
-    rows = _Rows(points)
-    order = _along(points)
+    order = along(points)
     wanted = torch.zeros(len(points), dtype=torch.bool)
     wanted[torch.from_numpy(queries.astype(np.int64))] = True
-    # Written in place: small results kept from each block would pin the freed blocks between them.
+
+    def sides(rows: Tensor) -> tuple[Tensor, Tensor]:
+        same = classes[rows, None] == classes[order]
+        return same & (rows[:, None] != order), ~same
+
+    left = order[wanted[order]]
+    distances, numbers = nearest_allowed(points, left, order, sides, 2)
     neighbours = torch.empty(2, len(points), dtype=torch.int64)
     similarities = torch.empty(2, len(points), dtype=torch.float64)
-    for block, squares, squared in rows.blocks(order, wanted[order].nonzero()[:, 0]):
-        same = classes[block, None] == classes[order]
-        for side, others in enumerate((same, ~same)):
-            distance, first = rows.nearest(block, order, squares, torch.where(others, squared, torch.inf))
-            paired = distance.isfinite()
-            # Between unit rows D = 2 - 2 S, and D keeps the digits of near-duplicates.
-            similarity = (1 - distance.square() / 2).clamp(-1, 1)
-            neighbours[side, block] = torch.where(paired, first, -1)
-            similarities[side, block] = torch.where(paired, similarity, torch.nan)
+    neighbours[:, left] = numbers
+    # Between unit rows D = 2 - 2 S, and D keeps the digits of near-duplicates.
+    similarities[:, left] = (1 - distances.square() / 2).clamp(-1, 1).masked_fill(numbers < 0, torch.nan)
     positive, negative = neighbours.numpy()[:, queries]
     s_ap, s_an = similarities.numpy()[:, queries]
     return NearestPairs(positive=positive, negative=negative, s_ap=s_ap, s_an=s_an)
@@ -125,86 +124,75 @@ def neighbours(
     return Neighbours(indices=indices, distances=np.sqrt(values) if distance == "euclidean" else values / 2)
 
 
-class _Rows:
-    """Rows `(N, d)` float64 to compare: fast by products of centred rows, and by differences where that is too close.
+def nearest_allowed(
+    points: Tensor,
+    left: Tensor,
+    right: Tensor,
+    allowed: Callable[[Tensor], tuple[Tensor, ...]],
+    sides: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """Distance from some rows to the nearest of others, exact for near-duplicates, and which row that is.
 
-    Of D = |x|^2 + |y|^2 - 2xy the products lose what is small beside |x|^2, and differences lose nothing. Centred on
-    rows near them, as those of one block are in the order `along`, the products tell apart what is small beside all.
+    Products of centred rows find what may be nearest, and differences of these decide: of
+    D = |x|^2 + |y|^2 - 2xy the products lose what is small beside |x|^2, and differences lose nothing. Centred on rows
+    near them, as those of one block are in the order `along`, the products tell apart what is small beside all.
+
+    Args:
+        points: `(N, d)` float64.
+        left, right: row numbers `(Q,)` and `(M,)`.
+        allowed: gives, for rows `(B,)` of `left`, for each side the pairs `(B, M)` that count.
+
+    Returns:
+        Distances and row numbers `(sides, Q)`: of a tie the lowest number; infinite and -1 without a pair.
     """
-
-    def __init__(self, points: Tensor) -> None:
-        self.points = points
-        # One row for all that equal it, so that many equal rows are compared once.
-        distinct, group = torch.unique(points, dim=0, return_inverse=True)
-        self.twins = group.new_zeros(len(distinct)).scatter_(0, group, torch.arange(len(points)).to(group))[group]
-
-    def slack(self, squares: Tensor, squared: Tensor) -> Tensor:
-        """A bound of the rounding error of the squared distances up to `squared` from rows of norm^2 `squares`.
-
-        An xy of d products is wrong by at most (d + 8) / 2 eps |x| |y|, D by (d + 8) / 2 eps (|x| + |y|)^2, and
-        (|x| + |y|)^2 <= 8 (|x|^2 + D). Twice the width of a tie is added.
-        """
-        width = self.points.shape[1]
-        return (4 * (width + 8) * torch.finfo(torch.float64).eps + 4 * TIE) * (squares + squared)
-
-    def blocks(self, members: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Blocks of some of the members, by their places `(Q,)` among them.
-
-        Rows `(B,)`, their norm^2 `(B,)` and squared distances to all members `(B, M)`, own infinite.
-        """
-        points = self.points[members]
-        for start, stop in spans(len(positions), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(members))))):
-            rows = positions[start:stop]
-            centred = points - points[rows].mean(dim=0)
-            squares = centred.square().sum(dim=1)
-            squared = torch.addmm(squares, centred[rows], centred.T, alpha=-2)
-            squares = squares[rows]
-            squared.add_(squares[:, None])
-            squared[torch.arange(len(rows)), rows] = torch.inf
-            yield members[rows], squares, squared
-
-    def nearest(self, left: Tensor, right: Tensor, squares: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance `(B,)` from rows `left` to the nearest of rows `right`, and which it is: of a tie the lowest number.
-
-        Infinite, and N, where all of `squared (B, M)`, their squared distances by products, are infinite.
-        """
-        least = squared.amin(dim=1)
-        limit = torch.where(least.isfinite(), least + 2 * self.slack(squares, least.clamp_min(0)), -torch.inf)
-        close = squared <= limit[:, None]
-        smallest, first = torch.full_like(least, torch.inf), torch.full_like(left, len(self.points))
-        some, others = _nonempty(close)
-        if len(some):
-            close, others = _submask(close, some, others), right[others]
-            distances = self.distances(left[some], others, close).masked_fill_(~close, torch.inf)
-            smallest[some] = distances.amin(dim=1)
-            tied = distances <= smallest[some, None] * (1 + TIE)
-            first[some] = torch.where(tied, others, len(self.points)).amin(dim=1)
-        return smallest, first
-
-    def distances(self, left: Tensor, right: Tensor, wanted: Tensor) -> Tensor:
-        """Distances `(B, M)` by differences from rows `left` to rows `right`, right at least where `wanted (B, M)`."""
-        rows, row = self.twins[left].unique(return_inverse=True)
-        columns, column = self.twins[right].unique(return_inverse=True)
-        if 4 * int(_count(wanted).sum()) > len(rows) * len(columns):
-            distances = torch.cdist(self.points[rows], self.points[columns], compute_mode=DIFFERENCES)
-            return distances.index_select(1, column).index_select(0, row)
-        distances = torch.full(wanted.shape, torch.inf, dtype=torch.float64)
-        row, column = wanted.nonzero(as_tuple=True)
-        for start, stop in spans(len(row), max(1, PAIR_ENTRIES // self.points.shape[1])):
-            some, others = row[start:stop], column[start:stop]
-            differences = self.points.index_select(0, left[some]) - self.points.index_select(0, right[others])
-            distances[some, others] = torch.linalg.vector_norm(differences, dim=1)
-        return distances
+    # One row for all that equal it, so that many equal rows are compared once.
+    distinct, group = torch.unique(points, dim=0, return_inverse=True)
+    twins = group.new_zeros(len(distinct)).scatter_(0, group, torch.arange(len(points)).to(group))[group]
+    others = points[right]
+    # Written in place: small results kept from each block would pin the freed blocks between them.
+    distances = torch.full((sides, len(left)), torch.inf, dtype=torch.float64)
+    numbers = torch.full((sides, len(left)), -1, dtype=torch.int64)
+    for start, stop in spans(len(left), max(1, min(ROWS, BLOCK_ENTRIES // max(1, len(right))))):
+        rows = left[start:stop]
+        centre = points[rows].mean(dim=0)
+        centred, from_centre = others - centre, points[rows] - centre
+        squares = from_centre.square().sum(dim=1)
+        squared = torch.addmm(centred.square().sum(dim=1), from_centre, centred.T, alpha=-2).add_(squares[:, None])
+        for side, mask in enumerate(allowed(rows)):
+            masked = torch.where(mask, squared, torch.inf)
+            least = masked.amin(dim=1)
+            slack = rounding_error(points.shape[1], squares, least.clamp_min(0))
+            close = masked <= torch.where(least.isfinite(), least + 2 * slack, -torch.inf)[:, None]
+            some, columns = _nonempty(close)
+            if len(some):
+                close, columns = close.index_select(0, some).index_select(1, columns), right[columns]
+                exact = _distances(points, twins, rows[some], columns, close).masked_fill_(~close, torch.inf)
+                smallest = exact.amin(dim=1)
+                tied = exact <= smallest[:, None] * (1 + TIE)
+                distances[side, start + some] = smallest
+                numbers[side, start + some] = torch.where(tied, columns, len(points)).amin(dim=1)
+    return distances, numbers
 
 
-def _along(points: Tensor) -> Tensor:
+def _distances(points: Tensor, twins: Tensor, left: Tensor, right: Tensor, wanted: Tensor) -> Tensor:
+    """Distances `(B, M)` by differences from rows `left` to rows `right`, right at least where `wanted (B, M)`."""
+    rows, row = torch.unique(twins[left], return_inverse=True)
+    columns, column = torch.unique(twins[right], return_inverse=True)
+    if 4 * int(wanted.count_nonzero()) > len(rows) * len(columns):
+        distances = torch.cdist(points[rows], points[columns], compute_mode=DIFFERENCES)
+        return distances.index_select(1, column).index_select(0, row)
+    distances = torch.full(wanted.shape, torch.inf, dtype=torch.float64)
+    row, column = wanted.nonzero(as_tuple=True)
+    for start, stop in spans(len(row), max(1, PAIR_ENTRIES // points.shape[1])):
+        some, others = row[start:stop], column[start:stop]
+        differences = points.index_select(0, left[some]) - points.index_select(0, right[others])
+        distances[some, others] = torch.linalg.vector_norm(differences, dim=1)
+    return distances
+
+
+def along(points: Tensor) -> Tensor:
     """Row numbers in the order of the coordinate that varies most, so that the rows of a cluster come together."""
     return torch.argsort(points[:, points.var(dim=0, correction=0).argmax()], stable=True)
-
-
-def _count(mask: Tensor) -> Tensor:
-    # Summing a bool tensor as such is ten times slower on a CPU.
-    return mask.view(torch.uint8).sum(dim=1, dtype=torch.int32).long()
 
 
 def _nonempty(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +200,3 @@ def _nonempty(mask: Tensor) -> tuple[Tensor, Tensor]:
     columns = mask.view(torch.uint8).amax(dim=0).nonzero()[:, 0]
     rows = mask.index_select(1, columns).any(dim=1).nonzero()[:, 0]
     return rows, columns
-
-
-def _submask(mask: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    return mask.index_select(0, rows).index_select(1, columns)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -109,6 +110,10 @@ class Points:
             raise ValueError(
                 f"{self.name} must be finite: {rows_hold(broken, what)} ({len(broken)} of {len(self)}); {todo}."
             )
+
+
+def as_numpy(values: Array) -> npt.NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:

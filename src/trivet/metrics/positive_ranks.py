@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trivet.distances.threads import share
 from trivet.metrics.points import Points, distances_of_pairs, spans, twins
+from trivet.metrics.protocols import LevelClasses, RetrievalTask
 from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_entries
 from trivet.runtime.lazy import lazy
 
@@ -54,41 +55,20 @@ class PositiveRanks:
     retrievable: Tensor  # (Q,) items each query may retrieve
 
 
-@dataclass(frozen=True)
-class LevelClasses:
-    """Classes of queries and gallery at one label level, numbered alike."""
-
-    queries: Tensor  # (Q,) int64, 0 .. C - 1
-    gallery: Tensor  # (M,)
-
-
 class ExactSearch:
-    """Queries, a gallery, and what a query may not retrieve.
+    """Exact standings of the positives of a task.
 
     Args:
-        self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none.
-        groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
         first: whether the standing of the nearest positive is enough.
     """
 
-    def __init__(
-        self,
-        queries: Points,
-        gallery: Points,
-        levels: Sequence[LevelClasses],
-        *,
-        self_rows: Tensor | None = None,
-        groups: tuple[Tensor, Tensor] | None = None,
-        first: bool = False,
-    ) -> None:
-        self.queries, self.gallery, self.levels, self.first = queries, gallery, list(levels), first
-        self.self_rows, self.groups = self_rows, groups
-        self.same = [SameClass(level) for level in self.levels]
-        self.prepared = _Gallery(gallery, queries)
-        self.query_twins = twins(queries)
-        self.gallery_twins = self.query_twins if gallery is queries else twins(gallery)
+    def __init__(self, task: RetrievalTask, *, first: bool = False) -> None:
+        self.task, self.queries, self.gallery, self.first = task, task.queries, task.gallery, first
+        self.prepared = _Gallery(self.gallery, self.queries)
+        self.query_twins = twins(self.queries)
+        self.gallery_twins = self.query_twins if self.gallery is self.queries else twins(self.gallery)
         self._scratch = threading.local()
-        self.has_twins = bool((self.gallery_twins != torch.arange(len(gallery))).any())
+        self.has_twins = bool((self.gallery_twins != torch.arange(len(self.gallery))).any())
 
     def scratch(self, name: str, dtype: torch.dtype, rows: int, columns: int) -> Tensor:
         """Memory `(rows, columns)` that each tile uses anew: fresh memory costs more than what is done with it."""
@@ -114,10 +94,11 @@ class ExactSearch:
     def blocks(self) -> list[Tensor]:
         """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
         order = torch.arange(len(self.queries))
-        for same in self.same:  # the last key is the first to decide
-            order = order[torch.argsort(same.of_query[order], stable=True)]
-            order = order[torch.argsort(same.counts[same.of_query[order]], stable=True)]
-        most = torch.stack([same.counts[same.of_query[order]] for same in self.same]).amax(dim=0).clamp_min(1)
+        sizes = [level.counts[level.queries] for level in self.task.levels]
+        for level, size in zip(self.task.levels, sizes, strict=True):  # the last key is the first to decide
+            order = order[torch.argsort(level.queries[order], stable=True)]
+            order = order[torch.argsort(size[order], stable=True)]
+        most = torch.stack(sizes).amax(dim=0)[order].clamp_min(1)
         tall = TILE[0] if self.first else _queries(len(self.gallery), int(most.max()))
         blocks, start = [], 0
         while start < len(order):
@@ -131,7 +112,7 @@ class ExactSearch:
     def rank(self, block: Tensor) -> list[PositiveRanks]:
         """The standing of the positives of some queries, at each level."""
         queries = _Queries(self, block)
-        wanted = [self._wanted(same, block, queries.rows) for same in self.same]
+        wanted = [self._wanted(level, block, queries.rows) for level in self.task.levels]
         most = max(level.width for level in wanted)
         wide = most > FEW  # then its sorted products serve all levels
         for start, stop in spans(len(self.gallery), _columns(len(block), most)):
@@ -141,61 +122,30 @@ class ExactSearch:
                     tile.count(level, sort=wide)
         return [level.ranks(len(self.gallery)) for level in wanted]
 
-    def _wanted(self, same: SameClass, block: Tensor, queries: Tensor) -> _Wanted:
-        classes = same.of_query[block]
-        sizes = same.counts[classes]
+    def _wanted(self, level: LevelClasses, block: Tensor, queries: Tensor) -> _Wanted:
+        classes = level.queries[block]
+        sizes = level.counts[classes]
         rows = torch.arange(len(block)).repeat_interleave(sizes)
-        columns = same.members(classes, sizes)
+        columns = level.members(classes, sizes)
         distances = torch.full(columns.shape, torch.inf, dtype=torch.float64)
-        some = may_retrieve(self.self_rows, self.groups, block[rows], columns)
+        some = self.task.allows(block[rows], columns)
         some[(sizes > MANY)[rows]] = False
         distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
         starts = sizes.cumsum(0) - sizes
         for number in torch.unique(classes[sizes > MANY]).tolist():
             of_class = (classes == number).nonzero()[:, 0]
-            positions = starts[of_class, None] + torch.arange(int(same.counts[number]))
+            positions = starts[of_class, None] + torch.arange(int(level.counts[number]))
             members = columns[positions[0]]
             to_members = _distances_between(queries[of_class], self.gallery, members)
-            allowed = may_retrieve(self.self_rows, self.groups, block[of_class, None], members)
+            allowed = self.task.allows(block[of_class, None], members)
             distances[positions] = to_members.masked_fill_(~allowed, torch.inf)
-        if self.self_rows is not None:  # the query itself, where the gallery gives it another class
-            self_rows = self.self_rows[block]
-            other = ((self_rows >= 0) & (same.of_item[self_rows] != classes)).nonzero()[:, 0]
+        left_out = sizes
+        if self.task.self_rows is not None:  # the query itself, where the gallery gives it another class
+            self_rows = self.task.self_rows[block]
+            other = ((self_rows >= 0) & (level.gallery[self_rows] != classes)).nonzero()[:, 0]
             rows, columns = torch.cat([rows, other]), torch.cat([columns, self_rows[other]])
-            left_out = torch.bincount(other, minlength=len(block))
-        else:
-            left_out = torch.zeros_like(sizes)
+            left_out = sizes + torch.bincount(other, minlength=len(block))
         return _Wanted(sizes, left_out, distances, rows, columns, first=self.first)
-
-
-def may_retrieve(
-    self_rows: Tensor | None, groups: tuple[Tensor, Tensor] | None, queries: Tensor, items: Tensor
-) -> Tensor:
-    """Return which pairs of a query and a gallery row of its class count: not itself, and none of its own group."""
-    allowed = torch.ones((queries + items).shape, dtype=torch.bool)
-    if self_rows is not None:
-        allowed &= self_rows[queries] != items
-    if groups is not None:
-        allowed &= groups[0][queries] != groups[1][items]
-    return allowed
-
-
-class SameClass:
-    """The gallery rows of each class."""
-
-    def __init__(self, level: LevelClasses) -> None:
-        self.of_query, self.of_item = level.queries, level.gallery
-        classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (level.queries, level.gallery))
-        self.counts = torch.bincount(level.gallery, minlength=classes)
-        self._order = torch.argsort(level.gallery, stable=True)
-        self._ends = self.counts.cumsum(0)
-
-    def members(self, classes: Tensor, sizes: Tensor) -> Tensor:
-        """Gallery rows of each of some classes, one after the other; `sizes` are their counts."""
-        starts = (self._ends - self.counts)[classes]
-        return self._order[
-            (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
-        ]
 
 
 class _Wanted:
@@ -203,18 +153,18 @@ class _Wanted:
 
     Args:
         members: `(Q,)` gallery rows of the class of each query.
-        others: `(Q,)` rows of other classes that it may not retrieve either.
+        left_out: `(Q,)` these, and rows of other classes that it may not retrieve either.
         distances: to the members, query by query, infinite for a pair that is left out.
         rows, columns: of all these pairs, the members first, the place in the block and the gallery row.
         first: keep the nearest positive only.
     """
 
     def __init__(
-        self, members: Tensor, others: Tensor, distances: Tensor, rows: Tensor, columns: Tensor, *, first: bool
+        self, members: Tensor, left_out: Tensor, distances: Tensor, rows: Tensor, columns: Tensor, *, first: bool
     ) -> None:
         self._rows, self._columns = rows, columns
         self.sizes = torch.bincount(rows[: len(distances)][distances.isfinite()], minlength=len(members))
-        self.left_out = members + others - self.sizes
+        self.left_out = left_out - self.sizes
         # Set into a rectangle: row by row, as they come.
         positions = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
         positions[torch.arange(positions.shape[1]) < members[:, None]] = distances
@@ -393,7 +343,7 @@ class _Tile:
         """By float64 products and sorting, for any number of positives; False, and nothing counted, if in doubt."""
         keys, squares = self._doubles
         squared = wanted.distances.square()
-        slack = _slack(self.queries.rows.shape[1], squares[:, None], squared) / 2
+        slack = rounding_error(self.queries.rows.shape[1], squares[:, None], squared) / 2
         middle = (squared - squares[:, None]) / 2
         absent = middle.isinf()
         largest = torch.finfo(torch.float64).max  # a positive that is not there: surely farther than any
@@ -507,7 +457,7 @@ def _distances_between(rows: Tensor, points: Points, numbers: Tensor) -> Tensor:
     return distances
 
 
-def _slack(width: int, squares: Tensor, squared: Tensor) -> Tensor:
+def rounding_error(width: int, squares: Tensor, squared: Tensor) -> Tensor:
     """A bound of the rounding error of squared distances near `squared` from rows of norm^2 `squares`, in float64.
 
     An xy of d products is wrong by at most (d + 8) / 2 eps |x| |y|, D by (d + 8) / 2 eps (|x| + |y|)^2, and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,27 +12,53 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.points import Metric, Points
-from trivet.metrics.positive_ranks import ExactSearch, LevelClasses
+from trivet.metrics.points import Metric, Points, as_numpy
 from trivet.runtime.arrays import Booleans, Integers
+
+
+class LevelClasses:
+    """Classes of Q queries and M gallery rows at one label level, 0 .. C - 1, and the gallery rows of each class."""
+
+    def __init__(self, queries: Tensor, gallery: Tensor) -> None:
+        self.queries, self.gallery = queries, gallery
+        classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (queries, gallery))
+        self.counts = torch.bincount(gallery, minlength=classes)
+        self._order = torch.argsort(gallery, stable=True)
+        self._ends = self.counts.cumsum(0)
+
+    def members(self, classes: Tensor, sizes: Tensor) -> Tensor:
+        """Gallery rows of each of some classes, one after the other; `sizes` are their counts."""
+        starts = (self._ends - self.counts)[classes]
+        return self._order[
+            (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
+        ]
 
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, a gallery, their classes at each level, and what a query may not retrieve; see `ExactSearch`."""
+    """Queries, a gallery, their classes at each level, and what a query may not retrieve.
+
+    Attributes:
+        self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none.
+        groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
+        labels: per level the classes `(Q,)` of the queries and their labels.
+    """
 
     queries: Points
     gallery: Points
     levels: list[LevelClasses]
-    self_rows: Tensor | None
-    groups: tuple[Tensor, Tensor] | None
-    labels: list[tuple[Integers, npt.NDArray[Any]]]  # per level the classes (Q,) of the queries and their labels
+    self_rows: Tensor | None = None
+    groups: tuple[Tensor, Tensor] | None = None
+    labels: list[tuple[Integers, npt.NDArray[Any]]] = field(default_factory=list)
 
-    def search(self, *, first: bool = False) -> ExactSearch:
-        """The exact search; see `ExactSearch`."""
-        return ExactSearch(
-            self.queries, self.gallery, self.levels, self_rows=self.self_rows, groups=self.groups, first=first
-        )
+    def allows(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Return which pairs of a query and a gallery row of its class count: not itself, and none of its group."""
+        allowed = torch.ones((queries + items).shape, dtype=torch.bool)
+        if self.self_rows is not None:
+            allowed &= self.self_rows[queries] != items
+        if self.groups is not None:
+            allowed &= self.groups[0][queries] != self.groups[1][items]
+        return allowed
 
 
 def retrieval_task(
@@ -59,13 +85,13 @@ def retrieval_task(
         points = Points(embeddings, distance=distance)
         if len(points) < 2:
             raise ValueError(f"retrieval needs at least two items: got {len(points)}.")
-        rows = torch.arange(len(points)) if sample is None else _rows(sample, len(points))
+        rows = torch.arange(len(points)) if sample is None else row_numbers(sample, len(points))
         queries = points if sample is None else Points(_pick(embeddings, rows), distance=distance)
         levels, names = [], []
         for level, values in labels.items():
             classes = as_classes(values, count=len(points), name=_named(level))
             levels.append(LevelClasses(classes[rows], classes))
-            names.append(_unique_labels(_numpy(values)[rows.numpy()]))
+            names.append(_unique_labels(as_numpy(values)[rows.numpy()]))
         groups = None
         if cameras is not None:
             numbers = as_classes(cameras, count=len(points), name="cameras")
@@ -91,7 +117,7 @@ def retrieval_task(
         )
     self_positions = None
     if self_rows is not None:
-        self_positions = _rows(self_rows, count, absent=True, size=len(queries))
+        self_positions = row_numbers(self_rows, count, absent=True, size=len(queries))
         if retained is not None:
             position = torch.full((count + 1,), -1)
             position[retained] = torch.arange(len(retained))
@@ -101,17 +127,13 @@ def retrieval_task(
         levels.append(
             LevelClasses(*_joint_classes(values, gallery_labels[level], len(queries), count, retained, level))
         )
-        names.append(_unique_labels(_numpy(values)))
+        names.append(_unique_labels(as_numpy(values)))
     groups = None
     if (cameras is None) != (gallery_cameras is None):
         raise ValueError("cameras and gallery_cameras go together: got one of them; give both, or neither.")
     if cameras is not None and gallery_cameras is not None:
         groups = _joint_classes(cameras, gallery_cameras, len(queries), count, retained, "cameras")
     return RetrievalTask(queries, points, levels, self_positions, groups, names)
-
-
-def _numpy(values: Array) -> npt.NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def _named(level: str) -> str:
@@ -127,8 +149,9 @@ def _pick(embeddings: Array, rows: Tensor) -> Array:
     return embeddings[rows] if isinstance(embeddings, Tensor) else embeddings[rows.numpy()]
 
 
-def _rows(values: Array, count: int, *, absent: bool = False, size: int | None = None) -> Tensor:
-    rows = _numpy(values)
+def row_numbers(values: Array, count: int, *, absent: bool = False, size: int | None = None) -> Tensor:
+    """The row numbers of `sample`, or of `self_rows`, where -1 stands for none, checked."""
+    rows = as_numpy(values)
     name, least = ("self_rows", -1) if absent else ("sample", 0)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows) or size not in (None, len(rows)):
         raise ValueError(f"{name} must be a list of row numbers, one per query: got {rows.dtype} of {rows.shape}.")
@@ -138,7 +161,7 @@ def _rows(values: Array, count: int, *, absent: bool = False, size: int | None =
 
 
 def _mask(values: Array, count: int) -> Booleans:
-    mask = _numpy(values)
+    mask = as_numpy(values)
     if mask.shape != (count,) or mask.dtype != np.bool_:
         raise ValueError(f"junk must be a bool for each of the {count} gallery items: got {mask.dtype} {mask.shape}.")
     return mask
@@ -150,7 +173,7 @@ def _joint_classes(
     """Class numbers of both that mean the same."""
     as_classes(queries, count=query_count, name=f"query {name}")
     as_classes(gallery, count=gallery_count, name=f"gallery {name}")
-    left, right = _numpy(queries), _numpy(gallery)
+    left, right = as_numpy(queries), as_numpy(gallery)
     if np.result_type(left, right).kind == "f":  # signed and unsigned 64-bit integers: no dtype holds both
         left, right = left.astype(object), right.astype(object)
     numbers = torch.from_numpy(np.unique(np.concatenate([left, right]), return_inverse=True)[1].astype(np.int64))

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.intervals import Average, Interval, Over, check_options, draws, middle
-from trivet.metrics.points import Metric, as_points
+from trivet.metrics.nearest import along, nearest_allowed
+from trivet.metrics.points import Metric, as_numpy, as_points
+from trivet.metrics.protocols import row_numbers
 from trivet.metrics.roc import Roc, false_at
 from trivet.runtime.arrays import Floats, Integers
-
-TILE = (256, 4096)  # queries and gallery rows compared at once: 8 MiB
-PAIR_ENTRIES = 2**20  # of the rows of a few pairs: 8 MiB
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ def rejection(
     """Rejection of queries by their distance to the nearest gallery item.
 
     The gallery holds items of the known classes, for instance the training items. A query that is in it too would be
-    nearest to itself: name its row in `self_rows`. The distances are exact in float64: products of centred rows find
-    the nearest candidates, whose distances are taken by differences. Memory O(Q + M).
+    nearest to itself: name its row in `self_rows`. The distances are exact, see `nearest_allowed`. Memory O(Q + M).
 
     Args:
         queries: `(Q, d)` floating point.
@@ -165,7 +163,7 @@ def rejection(
         )
     if not len(known):
         raise ValueError("the gallery must hold at least one item: got none; give the items of the known classes.")
-    outside = out_of_scope.detach().cpu().numpy() if isinstance(out_of_scope, Tensor) else np.asarray(out_of_scope)
+    outside = as_numpy(out_of_scope)
     if outside.shape != (len(query_points),) or outside.dtype != np.bool_:
         raise ValueError(
             f"out_of_scope must hold True or False for each of the {len(query_points)} queries: got {outside.dtype} of "
@@ -180,18 +178,18 @@ def rejection(
     sizes = names = None
     if labels is not None:
         as_classes(labels, count=len(query_points))
-        column = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-        names, classes, sizes = np.unique(column[inside], return_inverse=True, return_counts=True)
+        names, classes, sizes = np.unique(as_numpy(labels)[inside], return_inverse=True, return_counts=True)
         inside = inside[np.argsort(classes.ravel(), kind="stable")]
-    nearest = (
-        _nearest(
-            query_points,
-            known,
-            None if self_rows is None else _check_self_rows(self_rows, len(query_points), len(known)),
-        )
-        .cpu()
-        .numpy()
-    )
+    count = len(query_points)
+    own = None if self_rows is None else row_numbers(self_rows, len(known), absent=True, size=count)
+    order, rows = along(query_points), torch.arange(len(known))
+
+    def allowed(asked: Tensor) -> tuple[Tensor]:
+        mask = torch.ones(len(asked), len(known), dtype=torch.bool)
+        return (mask if own is None else own[asked, None] != rows,)
+
+    nearest = np.empty(count)
+    nearest[order] = nearest_allowed(torch.cat([query_points, known]), order, count + rows, allowed)[0][0].numpy()
     if np.isinf(nearest).any():
         raise ValueError(
             "the gallery must hold an item beside itself for each query: query "
@@ -205,55 +203,3 @@ def rejection(
         out_of_scope=int(curve.false[-1]),
         scores=RejectionScores(len(curve.least), curve.group[inside], curve.group[outside], sizes, names),
     )
-
-
-def _check_self_rows(self_rows: Array, queries: int, gallery: int) -> Integers:
-    rows = self_rows.detach().cpu().numpy() if isinstance(self_rows, Tensor) else np.asarray(self_rows)
-    if rows.shape != (queries,) or rows.dtype.kind not in "iu" or ((rows < -1) | (rows >= gallery)).any():
-        raise ValueError(
-            f"self_rows must hold the gallery row of each query, or -1: got {rows.dtype} of shape {rows.shape} for "
-            f"{queries} queries and {gallery} gallery rows."
-        )
-    return rows.astype(np.int64)
-
-
-def _nearest(queries: Tensor, gallery: Tensor, self_rows: Integers | None = None) -> Tensor:
-    """Euclidean distance `(Q,)` of each query to its nearest gallery row, float64, by differences of rows.
-
-    The gallery row `self_rows` of a query is passed over; where there is no other, the distance is infinite.
-    """
-    # Equal rows once: their distances, all candidates, would be taken one by one.
-    gallery, position, copies = torch.unique(gallery, dim=0, return_inverse=True, return_counts=True)
-    without = torch.full((len(queries), 1), -1, dtype=torch.int64, device=queries.device)
-    if self_rows is not None:
-        at = torch.from_numpy(self_rows).to(queries.device)
-        itself = position[at.clamp_min(0)]
-        without[:, 0] = torch.where((at >= 0) & (copies[itself] == 1), itself, -1)  # a copy of it is another item
-    both, group = torch.unique(torch.cat([queries, without.to(queries)], dim=1), dim=0, return_inverse=True)
-    queries, without = both[:, :-1], both[:, -1:].to(torch.int64)
-    centre = gallery.mean(dim=0)
-    nearest = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=queries.device)
-    start = 0
-    for columns in torch.split(gallery, TILE[1]):
-        right = columns - centre
-        norms = right.square().sum(dim=1)
-        numbers = torch.arange(start, start + len(columns), device=gallery.device)
-        start += len(columns)
-        tiles = (torch.split(tensor, TILE[0]) for tensor in (queries, without, nearest))
-        for rows, left_out, best in zip(*tiles, strict=True):
-            left = rows - centre
-            squares = left.square().sum(dim=1)
-            squared = torch.addmm(norms, left, right.T, alpha=-2).add_(squares[:, None])
-            masked = left_out == numbers
-            squared.masked_fill_(masked, torch.inf)
-            least = squared.amin(dim=1).clamp_min(0)
-            # Of D = |x|^2 + |y|^2 - 2xy with d products the error is at most (d + 8) / 2 eps (|x| + |y|)^2, and
-            # (|x| + |y|)^2 <= 8 (|x|^2 + D); so the nearest of these columns is within two errors of the least.
-            error = 4 * (rows.shape[1] + 8) * torch.finfo(torch.float64).eps * (squares + least)
-            close = (squared <= (least + 2 * error)[:, None]) & ~masked
-            row, column = close.nonzero(as_tuple=True)
-            step = max(1, PAIR_ENTRIES // rows.shape[1])
-            for i, j in zip(torch.split(row, step), torch.split(column, step), strict=True):
-                distances = torch.linalg.vector_norm(rows.index_select(0, i) - columns.index_select(0, j), dim=1)
-                best.scatter_reduce_(0, i, distances, "amin")
-    return nearest[group]

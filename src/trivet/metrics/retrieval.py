@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trivet.distances import Array
 from trivet.metrics.points import Metric
-from trivet.metrics.positive_ranks import PositiveRanks
+from trivet.metrics.positive_ranks import ExactSearch, PositiveRanks
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.metrics.tie_expectations import MEASURES, chance_of, check_measures, first_decides, measures_of
 from trivet.mining.gather import sum_over_processes
@@ -176,7 +176,7 @@ def retrieve_levels(
     task = retrieval_task(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
-    search, queries = task.search(first=first_decides(names)), len(task.queries)
+    search, queries = ExactSearch(task, first=first_decides(names)), len(task.queries)
     values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
     counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
     first, step = _share() if distributed else (0, 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.intervals import Average, Interval, Over
-from trivet.metrics.points import Metric, as_points
+from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.positive_ranks import TIE
 from trivet.metrics.roc import Roc
 from trivet.metrics.verification_pairs import ACCURACY, AREA, VerificationPairs, rate_name
@@ -296,7 +296,7 @@ def _halves(sizes: Integers, generator: np.random.Generator) -> Integers:
 
 
 def _as_bools(same: Array, *, count: int) -> Booleans:
-    values = same.detach().cpu().numpy() if isinstance(same, Tensor) else np.asarray(same)
+    values = as_numpy(same)
     if values.shape != (count,):
         raise ValueError(f"same must hold one value for each of the {count} pairs: got shape {values.shape}.")
     if values.dtype.kind not in "biu" or not np.isin(values, (0, 1)).all():

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult
 from trivet.distances import Array
@@ -104,8 +105,7 @@ class Guard:
 
     def state(self) -> GuardState:
         """All that a resumed run needs beside the weights."""
-        best = None if self.best is None else self.best.as_json()
-        return GuardState(best=best, monitor=self.monitor.state_dict())
+        return GuardState(best=as_json(self.best), monitor=self.monitor.state_dict())
 
     def load(self, state: GuardState) -> None:
         """Go on from a state."""
