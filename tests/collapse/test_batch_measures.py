@@ -13,12 +13,11 @@ from torch import Tensor
 from trivet.collapse.batch_measures import (
     NEIGHBOR_MEASURES,
     SUM_MEASURES,
-    BatchSums,
     batch_sums,
     pair_distances,
     sum_measures,
 )
-from trivet.collapse.monitor_buffer import CheckValues, MonitorBatch, MonitorBuffer
+from trivet.collapse.monitor_buffer import CheckValues, MonitorBuffer
 
 Points = list[list[float]]
 
@@ -30,19 +29,19 @@ def batch(seed: int, *, size: int = 24, d: int = 5, classes: int = 4) -> tuple[T
     return points + labels[:, None], labels, torch.randint(0, 3, (size,), generator=generator)
 
 
-def seen(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> CheckValues:
+def seen(*given: Tensor) -> CheckValues:
     """What a look at this batch alone shows."""
-    kept, given = MonitorBuffer(), MonitorBatch(points, labels, fine)
+    kept = MonitorBuffer()
     kept.add_batch(given)
     return kept.read(given)
 
 
-def running(points: Tensor, labels: Tensor | None, fine: Tensor | None = None) -> dict[str, float]:
-    return dict(zip(SUM_MEASURES, seen(points, labels, fine).running, strict=True))
+def running(*given: Tensor) -> dict[str, float]:
+    return dict(zip(SUM_MEASURES, seen(*given).running, strict=True))
 
 
-def compared(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> dict[str, float]:
-    return dict(zip(NEIGHBOR_MEASURES, seen(points, labels, fine).compared, strict=True))
+def compared(*given: Tensor) -> dict[str, float]:
+    return dict(zip(NEIGHBOR_MEASURES, seen(*given).compared, strict=True))
 
 
 WAYS = pytest.mark.parametrize("rows", [0, 128], ids=["sums of the classes", "all pairs"])
@@ -124,13 +123,12 @@ def test_several_batches_are_measured_as_each_alone(levels: int, pairs: bool) ->
     points[3] = 1  # one point
     labels = torch.randint(4, (5, 24), generator=generator)
     fine = torch.randint(3, (5, 24), generator=generator)
-    given = (labels if levels else None, fine if levels > 1 else None)
-    known = pair_distances(points, labels, given[1]) if pairs else None
-    sums = batch_sums(points, *given, pairs=known)
-    together = sum_measures(BatchSums(*(None if one is None else one.tolist() for one in sums)), 24)
+    given = [points, labels, fine][: levels + 1]
+    sums = batch_sums(*given, pairs=pair_distances(*given) if pairs else None)
+    together = [sum_measures(24, *row) for row in zip(*(one.tolist() for one in sums), strict=True)]
     assert len(together) == 5
     for place, found in enumerate(together):
-        alone = running(points[place], *(None if one is None else one[place] for one in given))
+        alone = running(*(one[place] for one in given))
         assert found == pytest.approx(list(alone.values()), nan_ok=True, rel=1e-5, abs=1e-6)
 
 
@@ -153,7 +151,7 @@ def test_only_the_first_rows_are_compared() -> None:
 
 def test_without_labels_only_the_spread_and_the_norm_are_known() -> None:
     points, _, _ = batch(0)
-    found = running(points, None)
+    found = running(points)
     assert {name for name, value in found.items() if not math.isnan(value)} == {
         "mean_distance",
         "relative_spread",

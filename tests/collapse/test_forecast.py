@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from trivet.collapse import forecast as module
-from trivet.collapse.forecast import FEATURES, coefficients, features, forecast, settled
+from trivet.collapse.forecast import FEATURES, Coefficients, coefficients, features, forecast, settled
 
 NAMES = ("step", "relative_spread", "within", "between", "hard", "s_an")
 Series = dict[str, list[float]]
@@ -67,7 +67,8 @@ def test_probability_and_interval_equal_the_logistic_formula(monkeypatch: pytest
     covariance = [[0.0] * 6 for _ in range(6)]
     covariance[0][0], covariance[1][1], covariance[0][1], covariance[1][0] = 0.5, 0.2, 0.1, 0.1
     weights = [1.0, -0.5, 0.25, 2.0, -1.0, 3.0]
-    monkeypatch.setattr(module, "coefficients", lambda: {"weights": weights, "covariance": covariance})
+    fitted = Coefficients("", [], weights, covariance)
+    monkeypatch.setattr(module, "coefficients", lambda: fitted)
     given = series([0.5, 0.25, 0.25, 0.125, 0.125, 0.125])
     found, measured = forecast(given), features(given)
     assert found is not None

@@ -50,20 +50,24 @@ def test_the_evidence_is_the_least_share_its_null_and_the_valley(seed: int, apar
     values[: n // 3] += apart
     share, valley = least_share(values[:, 0].tolist(), part=5)
     found = count_modes(values)
-    assert found.share == pytest.approx(share, rel=1e-9)
-    assert found.valley == pytest.approx(valley)
-    assert found.expected == pytest.approx(1 - 2 / math.pi - 1 / n)
+    assert found.split.share == pytest.approx(share, rel=1e-9)
+    assert found.split.valley == pytest.approx(valley)
+    assert found.split.expected == pytest.approx(1 - 2 / math.pi - 1 / n)
     deviation = math.sqrt((8 / math.pi - 24 / math.pi**2) / n) * (1 - 2.7 / n)
-    z = (share - found.expected) / deviation
-    assert found.p_value == pytest.approx(0.5 * math.erfc(-z / math.sqrt(2)))
-    assert found.threshold == pytest.approx(found.expected - 1.6953977 * deviation)  # the normal quantile of 0.045
-    assert (found.reason == "split") == (share <= found.threshold and valley <= found.valley_threshold)
+    z = (share - found.split.expected) / deviation
+    assert found.split.p_value == pytest.approx(0.5 * math.erfc(-z / math.sqrt(2)))
+    assert found.split.threshold == pytest.approx(
+        found.split.expected - 1.6953977 * deviation
+    )  # the normal quantile of 0.045
+    assert (found.reason == "split") == (share <= found.split.threshold and valley <= found.split.valley_threshold)
 
 
 @pytest.mark.parametrize("n", [25, 100])
 def test_shares_of_gaussians_have_the_stated_mean_and_deviation(n: int) -> None:
     trials = 400
-    shares = [count_modes(points[:, None]).share for points in np.random.default_rng(n).standard_normal((trials, n))]
+    shares = [
+        count_modes(points[:, None]).split.share for points in np.random.default_rng(n).standard_normal((trials, n))
+    ]
     deviation = math.sqrt((8 / math.pi - 24 / math.pi**2) / n) * (1 - 2.7 / n)
     assert fmean(shares) == pytest.approx(1 - 2 / math.pi - 1 / n, abs=5 * deviation / math.sqrt(trials))
     assert np.std(shares) == pytest.approx(deviation, rel=5 / math.sqrt(2 * trials))
@@ -89,8 +93,8 @@ def test_separate_blobs_are_found_the_largest_first() -> None:
     found = count_modes(blobs(sizes, apart=20))
     assert (found.count, found.reason) == (3, "split")
     assert found.assignment.tolist() == [2] * 30 + [0] * 50 + [1] * 40
-    assert found.p_value < 0.01  # three on a line look less like two than two do
-    assert found.valley <= found.valley_threshold
+    assert found.split.p_value < 0.01  # three on a line look less like two than two do
+    assert found.split.valley <= found.split.valley_threshold
 
 
 def test_scale_rotation_shift_and_order_change_nothing() -> None:
@@ -103,8 +107,8 @@ def test_scale_rotation_shift_and_order_change_nothing() -> None:
     for scale in (1e-30, 1e6):
         moved = count_modes((scale * (points @ rotation + 7))[order])
         assert moved.assignment.tolist() == found.assignment[order].tolist()
-        assert moved.p_value == pytest.approx(found.p_value, rel=1e-6)
-        assert moved.share == pytest.approx(found.share, rel=1e-9)
+        assert moved.split.p_value == pytest.approx(found.split.p_value, rel=1e-6)
+        assert moved.split.share == pytest.approx(found.split.share, rel=1e-9)
 
 
 def test_float32_and_torch_give_the_same() -> None:
@@ -117,8 +121,8 @@ def test_float32_and_torch_give_the_same() -> None:
 def test_a_flat_shape_has_no_valley() -> None:
     found = count_modes(np.linspace(0, 1, 400)[:, None])
     assert (found.count, found.reason) == (1, "no valley")
-    assert found.share < found.threshold
-    assert found.valley == pytest.approx(1, abs=0.05)
+    assert found.split.share < found.split.threshold
+    assert found.split.valley == pytest.approx(1, abs=0.05)
 
 
 def test_an_axis_with_a_valley_goes_before_a_flatter_one() -> None:
@@ -126,7 +130,7 @@ def test_an_axis_with_a_valley_goes_before_a_flatter_one() -> None:
     points = np.stack([np.linspace(-90, 90, 600), 20 * blob + gaussian(600, 1, 5)[:, 0]], axis=1)
     flat, found = count_modes(points[:, :1]), count_modes(points)
     assert flat.reason == "no valley"
-    assert flat.share < found.share
+    assert flat.split.share < found.split.share
     assert found.count == 3
     assert len(np.unique(3 * found.assignment + blob)) == 3
 
@@ -145,10 +149,8 @@ def test_an_axis_with_a_valley_goes_before_a_flatter_one() -> None:
 )
 def test_what_cannot_be_split_is_one_mode_that_says_so(points: np.ndarray, reason: str) -> None:
     found = count_modes(points)
-    assert (found.count, found.reason, found.p_value) == (1, reason, 1.0)
+    assert (found.count, found.reason, found.split) == (1, reason, None)
     assert not found.assignment.any()
-    assert math.isnan(found.share)
-    assert math.isnan(found.valley)
 
 
 def test_modes_may_be_single_places_and_an_outlier_is_none() -> None:
@@ -170,7 +172,7 @@ def test_of_a_large_set_a_thousand_points_are_drawn() -> None:
 
 def test_a_smaller_significance_needs_more_evidence() -> None:
     points = blobs([30, 30], apart=4)
-    p_value = count_modes(points).p_value
+    p_value = count_modes(points).split.p_value
     assert count_modes(points, significance=p_value * 1.01).count == 2
     assert count_modes(points, significance=p_value * 0.99).reason == "one Gaussian"
 
@@ -180,8 +182,8 @@ def test_a_part_gets_its_share_of_the_significance() -> None:
     alone = count_modes(inner)
     assert alone.count == 2
     whole = np.concatenate([inner, 1000 + gaussian(70, 3, 9)])
-    assert count_modes(whole, significance=alone.p_value / 0.3 * 1.05).count == 3
-    assert count_modes(whole, significance=alone.p_value / 0.3 * 0.95).count == 2
+    assert count_modes(whole, significance=alone.split.p_value / 0.3 * 1.05).count == 3
+    assert count_modes(whole, significance=alone.split.p_value / 0.3 * 0.95).count == 2
 
 
 def test_classes_are_counted_one_by_one() -> None:

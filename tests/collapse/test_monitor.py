@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import trivet
 from trivet.collapse import CollapseMonitor
-from trivet.collapse.batch_measures import SUM_MEASURES, BatchSums, PairDistances, batch_sums
+from trivet.collapse.batch_measures import SUM_MEASURES, PairDistances, batch_sums
 from trivet.collapse.monitor import SERIES
-from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
+from trivet.collapse.monitor_buffer import MonitorBuffer
 
 LABELS = torch.arange(32) % 4
 
@@ -27,9 +27,9 @@ def points(seed: int = 0, d: int = 8) -> Tensor:
 
 def running(embeddings: Tensor, labels: Tensor) -> list[float]:
     """The running measures of a batch alone."""
-    kept, given = MonitorBuffer(), MonitorBatch(embeddings, labels, None)
-    kept.add_batch(given)
-    return kept.read(given).running
+    kept = MonitorBuffer()
+    kept.add_batch([embeddings, labels])
+    return kept.read([embeddings, labels]).running
 
 
 def shrinking(steps: int = 60, rate: float = 0.9) -> Iterator[Tensor]:
@@ -212,7 +212,7 @@ def test_a_look_is_the_median_of_five_updates_as_they_were(large: bool, monkeypa
     """Of another size each, and though the tensors are filled anew afterwards; small ones are measured at once."""
     seen: list[int] = []
 
-    def counted(points: Tensor, *levels: Tensor | None, pairs: PairDistances | None) -> BatchSums[Tensor]:
+    def counted(points: Tensor, *levels: Tensor, pairs: PairDistances | None) -> list[Tensor]:
         seen.append(len(points))
         return batch_sums(points, *levels, pairs=pairs)
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from trivet.collapse import SamplingStrategy, diagnose
-from trivet.collapse.formatting import measure_words
 from trivet.collapse.healthy import _points
 from trivet.collapse.significance import compare, recall_by_chance
+from trivet.collapse.verdict import measure_words
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)

@@ -1,4 +1,7 @@
-"""Is an embedding any good, did it collapse, which way, and why: measures, verdicts, and what to change."""
+"""Is an embedding any good, did it collapse, which way, and why: measures, verdicts, and what to change.
+
+All raise a ValueError where shapes or dtypes disagree, a row is not finite, or there are too few items or classes.
+"""
 
 from trivet.collapse.diagnosis import Diagnosis, diagnose
 from trivet.collapse.distances import Extent, extent, root_mean_square_distance
@@ -13,7 +16,7 @@ from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS, Threshold
-from trivet.collapse.verdict_type import Verdict
+from trivet.collapse.verdict import Verdict
 
 __all__ = [
     "ALARMS",

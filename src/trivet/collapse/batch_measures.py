@@ -1,15 +1,15 @@
 """Collapse measures of single training batches, which the monitor follows.
 
 Each has two halves: on the device of a batch, in few operations and without waiting for it, sums and what each item is
-nearest to; then, once these were read, the measures in plain Python.
+nearest to; then, once these were read as lists, the measures in plain Python.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import repeat
-from typing import Any, Generic, NamedTuple, TypeVar
+from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,57 +24,6 @@ NEIGHBOR_MEASURES = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_a
 """What `neighbor_measures` gives, in this order."""
 
 
-Numbers = TypeVar("Numbers")
-
-
-class BatchSums(NamedTuple, Generic[Numbers]):
-    """Sums of batches for the measures of `SUM_MEASURES`; each `(B,)`, or of one batch a number.
-
-    Attributes:
-        squares: sum of the squared norms.
-        middle, largest: the median norm, of an even number the lower of the middle two, and the largest.
-        everything: sum of the squared distances over ordered pairs.
-        inside, pairs: this sum over pairs of one class, and how many these are with those of an item with itself; None
-            without classes.
-        fine_inside, fine_pairs: likewise of one fine class in a class; None without fine classes.
-    """
-
-    squares: Numbers
-    middle: Numbers
-    largest: Numbers
-    everything: Numbers
-    inside: Numbers | None = None
-    pairs: Numbers | None = None
-    fine_inside: Numbers | None = None
-    fine_pairs: Numbers | None = None
-
-
-class NeighborStats(NamedTuple, Generic[Numbers]):
-    """Nearest items of a batch for the measures of `NEIGHBOR_MEASURES`; `(N,)` where nothing else is said.
-
-    Attributes:
-        norms: of the items.
-        nearest, which: `(2, N)` squared distances to the nearest positive, itself left out, and to the nearest
-            negative, infinite without one, and which items these are.
-        products: `(2, N)` scalar products with these two.
-        farthest: squared distance to the farthest positive; 0 without one.
-        sizes, fine_sizes: how many items are of its class, and of its fine class in it.
-        hits: whether the nearest positive is of its fine class. This and `fine_sizes` are None without fine classes.
-        eigenvalues: of the products of the centred rows, or of columns where these are fewer; one NaN where a row is
-            not finite.
-    """
-
-    norms: Numbers
-    nearest: Numbers
-    which: Numbers
-    products: Numbers
-    farthest: Numbers
-    sizes: Numbers
-    fine_sizes: Numbers | None
-    hits: Numbers | None
-    eigenvalues: Numbers
-
-
 class PairDistances(NamedTuple):
     """Batches with the distances of all their pairs.
 
@@ -83,8 +32,7 @@ class PairDistances(NamedTuple):
         norms: `(B, N)` of the points.
         products: `(B, N, N)` scalar products of the centred rows.
         squared: `(B, N, N)` squared distances, >= 0 and 0 on the diagonal.
-        same, deep: `(B, N, N)` pairs of one class and of one fine class in it, an item with itself too; the second None
-            without fine classes.
+        alike: `(B, N, N)` pairs of one class, and perhaps of one fine class in it, an item with itself too.
     """
 
     points: Tensor
@@ -92,24 +40,22 @@ class PairDistances(NamedTuple):
     norms: Tensor
     products: Tensor
     squared: Tensor
-    same: Tensor
-    deep: Tensor | None
+    alike: list[Tensor]
 
 
-def pair_distances(points: Tensor, labels: Tensor, fine: Tensor | None = None) -> PairDistances:
+def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:
     """All pairs of batches `(B, N, d)` float32 with labels and perhaps fine classes `(B, N)` integer."""
     centred = _centred(points)
     products = centred @ centred.mT
     squares = products.diagonal(dim1=1, dim2=2)  # of these products, so that an item is at 0 from itself
     squared = torch.sub(squares[:, :, None] + squares[:, None], products, alpha=2).clamp_min_(0)
-    same = labels[:, :, None] == labels[:, None]
-    deep = None if fine is None else (fine[:, :, None] == fine[:, None]) & same
-    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, same, deep)
+    alike = [classes[:, :, None] == classes[:, None] for classes in levels]
+    if len(alike) > 1:
+        alike[1] = alike[1] & alike[0]
+    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, alike)
 
 
-def batch_sums(
-    points: Tensor, labels: Tensor | None, fine: Tensor | None = None, *, pairs: PairDistances | None = None
-) -> BatchSums[Tensor]:
+def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = None) -> list[Tensor]:
     """Add up what `sum_measures` needs of batches, on their device and without waiting for it.
 
     With n items of a class, sum s and sum of squares q, the squared distances inside it add up to 2 (n q - |s|^2), over
@@ -118,55 +64,55 @@ def batch_sums(
 
     Args:
         points: `(B, N, d)` float32, N >= 2.
-        labels: `(B, N)` integer, or None.
-        fine: `(B, N)` integer, classes inside the classes, or None.
+        levels: `(B, N)` integer: labels, and perhaps classes inside the classes.
         pairs: of these batches, if known.
+
+    Returns:
+        Each `(B,)`: the sum of the squared norms; the median norm, of an even number the lower of the middle two, and
+        the largest; the sum of the squared distances over ordered pairs; and, for each level, this sum over pairs of
+        one class, and how many these are with those of an item with itself.
     """
     norms = torch.linalg.vector_norm(points, dim=2) if pairs is None else pairs.norms
     ordered = norms.sort(dim=1).values
     count = norms.shape[1]
-    inside: list[Tensor] = []
     if pairs is not None:
         everything = pairs.squared.sum(dim=(1, 2))
-        for alike in (pairs.same, pairs.deep):
-            if alike is not None:
-                inside += pairs.squared.where(alike, 0).sum(dim=(1, 2)), alike.sum(dim=(1, 2))
+        sums = [(pairs.squared.where(alike, 0).sum(dim=(1, 2)), alike.sum(dim=(1, 2))) for alike in pairs.alike]
     else:
         centred = _centred(points)
         everything = 2 * count * centred.square().sum(dim=(1, 2))
-        if labels is not None:
-            inside += _inside(centred, labels)
-            if fine is not None:
-                inside += _inside(centred, _joined(labels, fine))
-    return BatchSums(norms.square().sum(dim=1), ordered[:, (count - 1) // 2], ordered[:, -1], everything, *inside)
+        # A number for each (class, fine class): equal where both are.
+        both = [levels[0].long() * (fine.max().long() + 1) + fine.long() for fine in levels[1:]]
+        sums = [_inside(centred, classes) for classes in (*levels[:1], *both)]
+    return [norms.square().sum(dim=1), ordered[:, (count - 1) // 2], ordered[:, -1], everything, *chain(*sums)]
 
 
-def sum_measures(sums: BatchSums[Any], count: int) -> list[list[float]]:
-    """The measures of each batch, named by `SUM_MEASURES`; NaN where one is not defined.
+def sum_measures(
+    count: int,
+    squares: float,
+    middle: float,
+    largest: float,
+    everything: float,
+    inside: float | None = None,
+    pairs: float = 0,
+    fine_inside: float | None = None,
+    fine_pairs: float = 0,
+) -> list[float]:
+    """The measures of a batch of `count` items, named by `SUM_MEASURES`, from its `batch_sums`; NaN if not defined.
 
     Lengths are root mean squares over pairs of items: mean_distance of all pairs; relative_spread, the deviation from
     the centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
     the centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
     items adds; norm; norm_tail, the largest over the median.
-
-    Args:
-        sums: what `batch_sums` gives, as lists.
-        count: items of each batch, >= 2.
     """
-    rows = zip(*(repeat(None) if column is None else column for column in sums), strict=False)
-    return [_sum_measures(BatchSums(*row), count) for row in rows]
-
-
-def _sum_measures(sums: BatchSums[float], count: int) -> list[float]:
-    squares, middle, largest, everything, inside, pairs, fine_inside, fine_pairs = sums
     all_pairs = count * (count - 1)
     share = _ratio(everything / (2 * count), squares)
     within = between = index = math.nan
-    if inside is not None and pairs is not None:
+    if inside is not None:
         pairs -= count
         inner, outer = _ratio(inside, pairs), _ratio(_nonnegative(everything - inside), all_pairs - pairs)
         within, between = math.sqrt(inner), math.sqrt(outer)
-        if fine_inside is not None and fine_pairs is not None and outer > inner:
+        if fine_inside is not None and outer > inner:
             fine_pairs -= count
             separation = _ratio(inside - fine_inside, pairs - fine_pairs) - _ratio(fine_inside, fine_pairs)
             index = math.sqrt(_ratio(_nonnegative(separation), outer - inner))
@@ -176,29 +122,38 @@ def _sum_measures(sums: BatchSums[float], count: int) -> list[float]:
     return [distance, spread, within, between, index, norm, tail]
 
 
-def neighbor_stats(pairs: PairDistances) -> NeighborStats[Tensor]:
-    """Gather what `neighbor_measures` needs of the last of some batches, on its device."""
-    squared, same = pairs.squared[-1], pairs.same[-1]
+def neighbor_stats(pairs: PairDistances) -> list[Tensor]:
+    """Gather the arguments of `neighbor_measures` of the last of some batches, on its device."""
+    squared, alike = pairs.squared[-1], [pairs_of_level[-1] for pairs_of_level in pairs.alike]
+    same = alike[0]
     sides = torch.stack([same, same.logical_not()])
     sides[0].fill_diagonal_(False)
     nearest = squared.where(sides, torch.inf).min(dim=2)
-    hits = None if pairs.deep is None else pairs.deep[-1].gather(1, nearest.indices[0][:, None]).squeeze(1)
     points, (count, width) = pairs.points[-1], pairs.points.shape[1:]
     products = pairs.products[-1] if count <= width else pairs.centred[-1].T @ pairs.centred[-1]
-    return NeighborStats(
-        norms=pairs.norms[-1],
-        nearest=nearest.values,
-        which=nearest.indices,
-        products=(points[nearest.indices] * points).sum(dim=2),
-        farthest=squared.where(same, 0).amax(dim=1),
-        sizes=same.sum(dim=1),
-        fine_sizes=None if pairs.deep is None else pairs.deep[-1].sum(dim=1),
-        hits=hits,
-        eigenvalues=_eigenvalues(products.double()),
-    )
+    return [
+        pairs.norms[-1],
+        nearest.values,
+        nearest.indices,
+        (points[nearest.indices] * points).sum(dim=2),
+        squared.where(same, 0).amax(dim=1),
+        _eigenvalues(products.double()),
+        same.sum(dim=1),
+        *chain(*((deep.sum(dim=1), deep.gather(1, nearest.indices[0][:, None])[:, 0]) for deep in alike[1:])),
+    ]
 
 
-def neighbor_measures(rows: NeighborStats[Any]) -> list[float]:
+def neighbor_measures(
+    norms: Sequence[float],
+    nearest: Sequence[Sequence[float]],
+    which: Sequence[Sequence[int]],
+    products: Sequence[Sequence[float]],
+    farthest: Sequence[float],
+    eigenvalues: Sequence[float],
+    sizes: Sequence[int],
+    fine_sizes: Sequence[int] | None = None,
+    hits: Sequence[bool] | None = None,
+) -> list[float]:
     """The measures named by `NEIGHBOR_MEASURES`; NaN where one is not defined.
 
     recall, the share of items whose nearest other item is of their class; fine_recall, the share whose nearest positive
@@ -208,31 +163,36 @@ def neighbor_measures(rows: NeighborStats[Any]) -> list[float]:
     values of the centred rows, in [1, d]. Items without a positive or a negative are left out.
 
     Args:
-        rows: what `neighbor_stats` gives, as lists.
+        norms: of the N items.
+        nearest, which, products: `(2, N)` squared distances to the nearest positive, itself left out, and to the
+            nearest negative, infinite without one; which items these are; and the scalar products with them.
+        farthest: squared distance to the farthest positive; 0 without one.
+        eigenvalues: of the products of the centred rows, or of columns where these are fewer; one NaN where a row is
+            not finite.
+        sizes, fine_sizes: how many items are of its class, and of its fine class in it.
+        hits: whether the nearest positive is of its fine class.
 
     Source:
         s_ap, s_an: Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, section 3; effective rank: Roy,
         Vetterli, EUSIPCO 2007.
     """
-    norms, count = rows.norms, len(rows.norms)
     items = recalled = hard = 0
     s_ap = s_an = 0.0
-    for norm, positive, negative, nearest, nearest_negative, to_positive, to_negative, farthest, size in zip(
-        norms, *rows.nearest, *rows.which, *rows.products, rows.farthest, rows.sizes, strict=True
+    for norm, positive, negative, nearest_positive, nearest_negative, to_positive, to_negative, far, size in zip(
+        norms, *nearest, *which, *products, farthest, sizes, strict=True
     ):
-        if 1 < size < count:
+        if 1 < size < len(norms):
             items += 1
             recalled += positive < negative
-            hard += farthest > negative
-            s_ap += _cosine(to_positive, norm, norms[int(nearest)])
+            hard += far > negative
+            s_ap += _cosine(to_positive, norm, norms[int(nearest_positive)])
             s_an += _cosine(to_negative, norm, norms[int(nearest_negative)])
     fine_items = fine_recall = math.nan
-    if rows.hits is not None and rows.fine_sizes is not None:
-        fine = zip(rows.sizes, rows.fine_sizes, rows.hits, strict=True)
-        hits = [hit for size, fine_size, hit in fine if 1 < fine_size < size]
-        fine_items, fine_recall = float(len(hits)), _ratio(sum(hits), len(hits))
+    if hits is not None and fine_sizes is not None:
+        fine = [hit for size, fine_size, hit in zip(sizes, fine_sizes, hits, strict=True) if 1 < fine_size < size]
+        fine_items, fine_recall = float(len(fine)), _ratio(sum(fine), len(fine))
     means = [_ratio(total, items) for total in (recalled, hard, s_ap, s_an)]
-    return [means[0], fine_recall, fine_items, *means[1:], _effective_rank(rows.eigenvalues)]
+    return [means[0], fine_recall, fine_items, *means[1:], _effective_rank(eigenvalues)]
 
 
 def _cosine(product: float, norm: float, other_norm: float) -> float:
@@ -280,11 +240,6 @@ def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     squares = torch.zeros_like(rows[:, 0]).index_add_(0, number, rows.square().sum(dim=1))
     inside = 2 * (counts * squares - sums.square().sum(dim=1)).clamp_min(0)
     return inside.view(batches, count).sum(dim=1), counts.square().view(batches, count).sum(dim=1)
-
-
-def _joined(labels: Tensor, fine: Tensor) -> Tensor:
-    """A number for each (class, fine class): equal where both are."""
-    return labels.long() * (fine.max().long() + 1) + fine.long()
 
 
 def _nonnegative(value: float) -> float:

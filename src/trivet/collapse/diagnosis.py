@@ -23,7 +23,7 @@ from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, exploding_norm
-from trivet.collapse.verdict_type import Severity, Verdict
+from trivet.collapse.verdict import Severity, Verdict
 from trivet.distances import Array
 from trivet.metrics.points import Metric
 from trivet.mining import EasyPositive
@@ -114,9 +114,6 @@ def diagnose(
         level: what `labels` are called.
         distance: how the embedding is compared: "euclidean" or "cosine".
         seed: of the samples.
-
-    Raises:
-        ValueError: as `measure`.
 
     Example:
         >>> import numpy as np

@@ -43,9 +43,6 @@ def root_mean_square_distance(embeddings: Array) -> float:
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
 
-    Raises:
-        ValueError: if a row is not finite or N < 2.
-
     Example:
         >>> root_mean_square_distance(np.array([[0.0, 0.0], [3.0, 4.0]]))
         5.0
@@ -62,9 +59,6 @@ def extent(embeddings: Array) -> Extent:
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
-
-    Raises:
-        ValueError: if a row is not finite or N < 2.
 
     Source:
         Xu et al., "Mathematical Justification of Hard Negative Mining via Isometric Approximation Theorem", ICLR 2024,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trivet.collapse.measures import Measures
 from trivet.collapse.significance import Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
-from trivet.collapse.verdict_type import Verdict
+from trivet.collapse.verdict import Verdict
 from trivet.runtime.text import counted
 
 SPREAD = 0.25  # relative spread from which items are called well spread
@@ -14,52 +14,58 @@ SPREAD = 0.25  # relative spread from which items are called well spread
 def healthy_verdict(measures: Measures) -> Verdict:
     """An embedding against which no rule speaks: healthy, if it was shown to be good."""
     level = measures.comparisons[0].level if measures.comparisons else ""
+    single = measures.per_class.items.max() == 1
     informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
-    evidence = {
+    open_, lower = doubts(measures), ranked_lower(measures)
+    if single:
+        rule = "no class has two items, so recall@1 cannot be measured"
+    elif not known(measures):
+        rule = "there are too few items to tell whether recall@1 is above chance"
+    elif not measures.comparisons:
+        rule = "whether it is good was not asked"
+    elif open_:
+        rule = f"whether it is as good as its references is open: {comparison_text(open_[0], level)}"
+    elif not informed:
+        rule = "it is no worse than its references, but knows hardly more of the labels than chance"
+    elif measures.lost:
+        return _lost_classes(measures, level)
+    elif lower:
+        return _lower_ranks(lower, measures, level)
+    elif came_closer(measures):
+        return _open_inside(measures, level)
+    else:
+        return Verdict(
+            "healthy",
+            None,
+            _evidence(measures, level),
+            f"spread out, and at least as good as every reference: {_against(measures, level)}",
+            "Items and classes are well spread."
+            if measures.relative_spread >= SPREAD
+            else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
+        )
+    cause = "Items and classes are well spread, which says nothing of how good the embedding is."
+    if not informed and not single:
+        cause = "Items are well spread, but hardly by class: the embedding carries little information on these labels."
+    if not measures.comparisons and not single:
+        cause += (
+            " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
+            "reference= in Python."
+        )
+    return Verdict("spread-out", None, _evidence(measures), rule, cause)
+
+
+def _evidence(measures: Measures, level: str | None = None) -> dict[str, float]:
+    """The shape and recall@1; and recall@1 of the references at a level."""
+    return {
         "relative_spread": measures.relative_spread,
         "effective_rank": measures.effective_rank,
         "class_spread": measures.class_spread,
         "recall@1": measures.recall,
+    } | {
+        f"recall@1 of {comparison.reference}": comparison.reference_score
+        for comparison in measures.comparisons
+        if comparison.level == level
     }
-    open_, lower = doubts(measures), ranked_lower(measures)
-    comparable = measures.comparisons and informed and known(measures)
-    if not comparable or open_ or lower or measures.lost or came_closer(measures):
-        if measures.per_class.items.max() == 1:
-            rule = "no class has two items, so recall@1 cannot be measured"
-        elif not known(measures):
-            rule = "there are too few items to tell whether recall@1 is above chance"
-        elif not informed and not open_ and measures.comparisons:
-            rule = "it is no worse than its references, but knows hardly more of the labels than chance"
-        elif open_:
-            rule = f"whether it is as good as its references is open: {comparison_text(open_[0], level)}"
-        elif measures.lost:
-            return _lost_classes(measures, level, evidence)
-        elif lower:
-            return _lower_ranks(lower, measures, level, evidence)
-        elif measures.comparisons:
-            return _open_inside(measures, level, evidence)
-        else:
-            rule = "whether it is good was not asked"
-        cause = "Items and classes are well spread, which says nothing of how good the embedding is."
-        if not informed and measures.per_class.items.max() > 1:
-            cause = (
-                "Items are well spread, but hardly by class: the embedding carries little information on these labels."
-            )
-        if not measures.comparisons and measures.per_class.items.max() > 1:
-            cause += (
-                " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
-                "reference= in Python."
-            )
-        return Verdict("spread-out", None, evidence, rule, cause)
-    return Verdict(
-        "healthy",
-        None,
-        evidence | _reference_recalls(measures, level),
-        f"spread out, and at least as good as every reference: {_against(measures, level)}",
-        "Items and classes are well spread."
-        if measures.relative_spread >= SPREAD
-        else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
-    )
 
 
 def _against(measures: Measures, level: str) -> str:
@@ -72,35 +78,25 @@ def _against(measures: Measures, level: str) -> str:
     return f"recall@1 {100 * comparisons[0].score:.1f} %, against {others}{within}"
 
 
-def _reference_recalls(measures: Measures, level: str) -> dict[str, float]:
-    return {
-        f"recall@1 of {comparison.reference}": comparison.reference_score
-        for comparison in measures.comparisons
-        if comparison.level == level
-    }
-
-
-def _lost_classes(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+def _lost_classes(measures: Measures, level: str) -> Verdict:
     """Verdict on an embedding that is as good as its references over all items, while some classes were lost."""
     lost, items = measures.lost, sum(loss.items for loss in measures.lost)
-    recall, before = (
-        sum(loss.items * share for loss, share in zip(lost, shares, strict=True)) / items
-        for shares in ([loss.recall for loss in lost], [loss.reference_recall for loss in lost])
-    )
+    recall = sum(loss.items * loss.recall for loss in lost) / items
+    before = sum(loss.items * loss.reference_recall for loss in lost) / items
     count = f"{counted(len(lost), 'class')} of {measures.classes}"
     return Verdict(
         "spread-out",
         None,
-        evidence | _reference_recalls(measures, level) | {"recall_of_lost": recall, "reference_recall_of_lost": before},
+        _evidence(measures, level) | {"recall_of_lost": recall, "reference_recall_of_lost": before},
         f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
         f"of {'its' if len(lost) == 1 else 'their'} items is {100 * recall:.1f} %, against {100 * before:.1f} %",
         "Whether the gain of the others is worth that is for you to decide.",
     )
 
 
-def _lower_ranks(lower: list[Comparison], measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+def _lower_ranks(lower: list[Comparison], measures: Measures, level: str) -> Verdict:
     """Verdict on an embedding that finds the nearest item as often as its references, but less of the class."""
-    evidence |= {"map_at_r": lower[0].score, "reference_map_at_r": lower[0].reference_score}
+    maps = {"map_at_r": lower[0].score, "reference_map_at_r": lower[0].reference_score}
     text = "; ".join(
         f"MAP@R{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.score:.1f} %, against "
         f"{100 * ranking.reference_score:.1f} % of {in_words(ranking.reference)}"
@@ -109,7 +105,7 @@ def _lower_ranks(lower: list[Comparison], measures: Measures, level: str, eviden
     return Verdict(
         "spread-out",
         None,
-        evidence | _reference_recalls(measures, level),
+        _evidence(measures) | maps | _evidence(measures, level),
         f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
         f"of a class: {text}",
         "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
@@ -117,13 +113,13 @@ def _lower_ranks(lower: list[Comparison], measures: Measures, level: str, eviden
     )
 
 
-def _open_inside(measures: Measures, level: str, evidence: dict[str, float]) -> Verdict:
+def _open_inside(measures: Measures, level: str) -> Verdict:
     """Verdict on an embedding that is as good as its references by labels, while modes within classes came closer."""
     now, before = measures.mode_index or 0.0, measures.reference_mode_index or 0.0
     return Verdict(
         "spread-out",
         None,
-        evidence | _reference_recalls(measures, level) | {"mode_index": now, "reference_mode_index": before},
+        _evidence(measures, level) | {"mode_index": now, "reference_mode_index": before},
         f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
         f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
         "The same thing parts every class there, such as a device, a style or a colour. Whether its merging is a loss "

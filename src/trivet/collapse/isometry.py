@@ -29,9 +29,6 @@ def batch_hard_loss(embeddings: Array, labels: Array, *, margin: float = 0.0, re
         labels: `(N,)` of any integer dtype.
         margin: alpha, >= 0, in the unit of D.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, there is none, or an option is out of range.
-
     Source:
         Equation (4) with hard mining; Hermans et al., "In Defense of the Triplet Loss", 2017.
 

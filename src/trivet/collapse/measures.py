@@ -204,9 +204,6 @@ def measure(
     Args:
         embeddings, labels, reference, strategy, fine, level, seed: as in `diagnose`.
         distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two classes.
     """
     raw = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(raw))
@@ -224,7 +221,11 @@ def measure(
     levels = {level: classes} | {
         name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()
     }
-    retrievals = retrieve_levels(points, levels, sample=queries, measures=("recall@1",))
+
+    def retrieved_by(rows: Tensor, most: int, name: str) -> dict[str, Retrieval]:
+        return retrieve_levels(rows, levels, sample=_sample(len(raw), seed, most=most), measures=(name,))
+
+    retrievals = retrieved_by(points, QUERIES, "recall@1")
     retrieved = retrievals[level]
     recall, chance = retrieved.mean()["recall@1"], retrieved.chance["recall@1"]
     sizes = torch.bincount(classes)
@@ -234,10 +235,8 @@ def measure(
     if level in (fine or {}):
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
-    reference_retrieved = {
-        name: retrieve_levels(known, levels, sample=queries, measures=("recall@1",))
-        for name, known in references.items()
-    }
+    reference_retrieved = {name: retrieved_by(rows, QUERIES, "recall@1") for name, rows in references.items()}
+    reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
     known = next(iter(references.values()), None)
     retained = None if known is None else _retention(points, known, classes, seed)
     return Measures(
@@ -260,9 +259,9 @@ def measure(
         recall=recall,
         chance=chance,
         chance_high=_chance_high(points, classes, queries, recall, chance, seed),
-        comparisons=tuple(_comparisons(retrievals, reference_retrieved)),
+        comparisons=_compared(retrievals, reference_retrieved),
         lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
-        rankings=tuple(_rankings(points, references, levels, seed)),
+        rankings=_compared(retrieved_by(points, RANKED, "map@r"), reference_ranked) if references else (),
         copies=_copies(points),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
@@ -318,9 +317,6 @@ def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) ->
         embeddings: `(N, d)` floating point, N >= 2.
         within: the share, 2 % by default.
         seed: of the rows that are drawn.
-
-    Raises:
-        ValueError: if a row is not finite.
     """
     points = as_rows(embeddings).cpu()
     count = len(points)
@@ -342,9 +338,6 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
         embeddings: `(N, d)` floating point, N >= 2.
         labels: `(N,)` of any integer dtype.
         seed: of the 5,000 items that are asked where there are more.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, or a row is not finite.
     """
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
@@ -372,9 +365,6 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
         reference: `(N, d')` another embedding of the same items, such as the raw inputs.
         labels: `(N,)` of any integer dtype, two classes or more.
         seed: of what is drawn of classes of more than 1,000 items.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, or there is one class.
     """
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
@@ -416,14 +406,15 @@ def _chance_high(
     return recall_by_chance(nearest, entries, classes[order].numpy(), seed=seed)[1]
 
 
-def _comparisons(
-    retrieved: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]]
-) -> Iterator[Comparison]:
-    """Level by level, with each reference; what no query of a level can find says nothing."""
-    for level, retrieval in retrieved.items():
-        for name, other in references.items():
-            values = retrieval.values[:, 0], other[level].values[:, 0]
-            yield compare(*values, retrieval.classes, reference=name, level=level)
+def _compared(
+    now: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]]
+) -> tuple[Comparison, ...]:
+    """Compare level by level with each reference; what no query of a level can find says nothing."""
+    return tuple(
+        compare(of.values[:, 0], other[level].values[:, 0], of.classes, reference=name, level=level)
+        for level, of in now.items()
+        for name, other in references.items()
+    )
 
 
 def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
@@ -445,22 +436,6 @@ def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
         of = numbers == number
         shares = (float(retrieval.values[of, 0].mean()) for retrieval in (now, other))
         yield ClassLoss(number, int(of.sum()), *shares)
-
-
-def _rankings(
-    points: Tensor, references: Mapping[str, Tensor], levels: Mapping[str, Tensor], seed: int
-) -> Iterator[Comparison]:
-    """Level by level, with each reference."""
-    if not references:
-        return
-    queries = _sample(len(points), seed, most=RANKED)
-    retrieval, *others = (
-        retrieve_levels(rows, levels, sample=queries, measures=("map@r",)) for rows in (points, *references.values())
-    )
-    for level, of in retrieval.items():
-        for name, other in zip(references, others, strict=True):
-            values = of.values[:, 0], other[level].values[:, 0]
-            yield compare(*values, of.classes, reference=name, level=level)
 
 
 def _copies(points: Tensor) -> float:

@@ -27,9 +27,38 @@ COMPARED = 200  # classes whose modes are compared with each other; of more, som
 Reason = Literal["split", "one Gaussian", "no valley", "too few", "constant"]
 
 
+@dataclass(frozen=True)
+class Split:
+    """The cut of a set of points in two that one Gaussian is least likely to allow.
+
+    Attributes:
+        share: of the variance along the best axis that is left inside two parts.
+        expected: that share's mean for one Gaussian, about 0.36.
+        threshold: the largest share that counts as two parts on this axis.
+        p_value: chance of a share as small on any axis for one Gaussian, at most.
+        valley: points around the cut over points in the fullest place of the sparser part, in windows of equal width.
+        valley_threshold: the largest `valley` that separates two parts.
+        upper: `(n,)` the points above the cut.
+    """
+
+    share: float
+    expected: float
+    threshold: float
+    p_value: float
+    valley: float
+    valley_threshold: float
+    upper: Booleans
+
+    @property
+    def reason(self) -> Reason:
+        if self.share > self.threshold:
+            return "one Gaussian"
+        return "split" if self.valley <= self.valley_threshold else "no valley"
+
+
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """The modes of a set of points and what speaks for them; the numbers are those of the whole set, before any split.
+    """The modes of a set of points and what speaks for them.
 
     Attributes:
         count: of modes, at least 1.
@@ -37,23 +66,13 @@ class Modes:
         reason: "split" for two modes or more; else why it is one: "one Gaussian" (no axis falls into two parts more
             than a Gaussian would), "no valley" (one does, but the points between the parts lie denser than in one of
             them), "too few" points, or a "constant" set.
-        share: of the variance along the best axis that is left inside two parts; NaN if no axis was looked at.
-        expected: that share's mean for one Gaussian, about 0.36.
-        threshold: the largest share that counts as two parts on this axis.
-        p_value: chance of a share as small on any axis for one Gaussian, at most; 1 if no axis was looked at.
-        valley: points around the cut over points in the fullest place of the sparser part, in windows of equal width.
-        valley_threshold: the largest `valley` that separates two parts.
+        split: of the whole set, before any other; None if no axis was looked at.
     """
 
     count: int
     assignment: Integers
     reason: Reason
-    share: float = math.nan
-    expected: float = math.nan
-    threshold: float = math.nan
-    p_value: float = 1.0
-    valley: float = math.nan
-    valley_threshold: float = math.nan
+    split: Split | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +91,6 @@ class ClassModes:
     def mean(self) -> float:
         """Mean number of modes of a class, at least 1."""
         return float(self.counts.mean())
-
-
-@dataclass(frozen=True)
-class _Split:
-    share: float
-    expected: float
-    threshold: float
-    p_value: float
-    valley: float
-    valley_threshold: float
-    upper: Booleans
-
-    @property
-    def reason(self) -> Reason:
-        if self.share > self.threshold:
-            return "one Gaussian"
-        return "split" if self.valley <= self.valley_threshold else "no valley"
 
 
 def count_modes(points: Array, *, seed: int = 0, significance: float = SIGNIFICANCE) -> Modes:
@@ -120,9 +122,6 @@ def count_modes(points: Array, *, seed: int = 0, significance: float = SIGNIFICA
         seed: of that draw, not negative.
         significance: chance of more than one mode for one Gaussian, at most, in (0, 1).
 
-    Raises:
-        ValueError: if there is no point, a row is not finite, or `seed` or `significance` is out of range.
-
     Source:
         Recursive splits against a Gaussian: Hamerly, Elkan, "Learning the k in k-means", NIPS 2003; the share of
         significance of a part: Kimes, Liu, Hayes, Marron, "Statistical significance for hierarchical clustering",
@@ -147,9 +146,6 @@ def class_modes(embeddings: Array, labels: Array, *, seed: int = 0, significance
         embeddings: `(N, d)` floating point.
         labels: `(N,)` of any integer dtype.
         seed, significance: as in `count_modes`; each class is drawn from by the same seed.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, there is no item, or an option is out of range.
 
     Example:
         >>> one = torch.special.ndtri(torch.linspace(0.01, 0.99, 50))[:, None]
@@ -185,9 +181,6 @@ def mode_sharing(embeddings: Array, labels: Array, modes: ClassModes) -> float |
 
     Returns:
         In [0, 1]; None where fewer than two classes have two modes.
-
-    Raises:
-        ValueError: if shapes or dtypes disagree, or a row is not finite.
 
     Example:
         >>> one = torch.special.ndtri(torch.linspace(0.01, 0.99, 50))
@@ -245,12 +238,11 @@ def _count(rows: Floats, tolerance: float, seed: int, significance: float) -> Mo
     if first is None:
         reason: Reason = "constant" if len(rows) >= LEAST or np.abs(rows).max() <= tolerance else "too few"
         return Modes(1, assignment, reason)
-    numbers = {name: value for name, value in vars(first).items() if name != "upper"}
-    return Modes(len(chunks), assignment, first.reason, **numbers)
+    return Modes(len(chunks), assignment, first.reason, first)
 
 
 def _chunks(
-    rows: Floats, items: Integers, split: _Split | None, tolerance: float, significance: float
+    rows: Floats, items: Integers, split: Split | None, tolerance: float, significance: float
 ) -> Iterator[Integers]:
     """The items `(m,)` as one part or, split, as the parts of both halves."""
     if split is None or split.reason != "split":
@@ -261,7 +253,7 @@ def _chunks(
         yield from _chunks(rows, half, _best_split(rows[half], tolerance, share), tolerance, share)
 
 
-def _best_split(rows: Floats, tolerance: float, significance: float) -> _Split | None:
+def _best_split(rows: Floats, tolerance: float, significance: float) -> Split | None:
     """The cut of `(n, d)` points in two that one Gaussian is least likely to allow; None if there is no axis to cut."""
     from scipy.special import ndtr, ndtri
 
@@ -282,7 +274,7 @@ def _best_split(rows: Floats, tolerance: float, significance: float) -> _Split |
     axis = int(np.lexsort((p_values, valleys > limits))[0])
     if p_values[axis] > significance:
         axis = int(np.argmin(p_values))
-    return _Split(
+    return Split(
         share=float(share[axis]),
         expected=expected,
         threshold=expected + deviation * float(ndtri(significance * weights[axis])),

@@ -95,10 +95,6 @@ class CollapseMonitor:
         """Results of the probe, and their cost."""
         return self._judge.probing
 
-    @probing.setter
-    def probing(self, probing: ProbeTracker) -> None:
-        self._judge.probing = probing
-
     def begin(self, probe: Probe, *, step: int = 0) -> None:
         """Ask the probe now, before anything is trained; without this, the first update does.
 
@@ -147,7 +143,8 @@ class CollapseMonitor:
                 left = self._left()
                 self._buffer.add_update(None if left < MEASURED else embeddings, loss)
                 if left < MEASURED:
-                    batch = MonitorBatch(embeddings, labels, fine)
+                    levels = [] if labels is None else [labels] if fine is None else [labels, fine]
+                    batch = [embeddings, *levels]
                     self._buffer.add_batch(batch)
                     if not left:
                         self._check(batch, active, step, probe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,8 +14,6 @@ from trivet.collapse.batch_measures import (
     NEIGHBOR_MEASURES,
     PAIRED,
     SUM_MEASURES,
-    BatchSums,
-    NeighborStats,
     PairDistances,
     batch_sums,
     neighbor_measures,
@@ -29,40 +27,8 @@ from trivet.distances.device import without_autocast
 SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
 NORM = SUM_MEASURES.index("norm")
 
-
-class MonitorBatch(NamedTuple):
-    """Embeddings `(N, d)` with labels and fine classes `(N,)`; or several of one size."""
-
-    embeddings: Tensor
-    labels: Tensor | None
-    fine: Tensor | None
-
-    @property
-    def kind(self) -> tuple[torch.Size, torch.device, bool, bool]:
-        """Shape, device and levels, which batches that are measured at once have in common."""
-        return self.embeddings.shape, self.embeddings.device, self.labels is None, self.fine is None
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> MonitorBatch:
-        """The same with a change to each tensor."""
-        points, labels, fine = self
-        return MonitorBatch(
-            change(points), None if labels is None else change(labels), None if fine is None else change(fine)
-        )
-
-    def copied(self) -> MonitorBatch:
-        """The same now, whatever becomes of these tensors: embeddings float32, labels int64, on one device."""
-        points, labels, fine = self.embeddings.detach(), self.labels, self.fine
-        return MonitorBatch(
-            points.to(torch.float32, copy=True),
-            None if labels is None else labels.to(points.device, torch.int64, copy=True),
-            None if fine is None else fine.to(points.device, torch.int64, copy=True),
-        )
-
-    def without_graph(self) -> MonitorBatch:
-        """The same without a graph, float32 and on one device, not copied where it is so already."""
-        device = self.embeddings.device
-        moved = self.each(lambda tensor: tensor.detach().to(device))
-        return moved._replace(embeddings=moved.embeddings.float())
+MonitorBatch = Sequence[Tensor]
+"""Embeddings `(N, d)`, perhaps with labels, and these perhaps with fine classes, `(N,)`."""
 
 
 class CheckValues(NamedTuple):
@@ -87,10 +53,14 @@ class MonitorBuffer:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
         self._losses: list[Tensor | float] = []
         self._totals: list[Tensor | float] = []  # of embeddings: not finite where one of these is not
         self._waiting: list[MonitorBatch] = []  # small ones that are yet to be measured
-        self._sums: list[tuple[BatchSums[Tensor], int]] = []  # of batches, and how many items they have
+        self._sums: list[tuple[int, list[Tensor]]] = []  # how many items batches have, and their sums
         self._measured: list[list[float]] = []  # running measures of an interrupted run
 
     def add_update(self, embeddings: Tensor | None, loss: Tensor | float | None) -> None:
@@ -106,44 +76,39 @@ class MonitorBuffer:
 
     def add_batch(self, batch: MonitorBatch) -> None:
         """Measure a batch, or, as some cost little more than one, keep a copy of a small one until the next check."""
-        if batch.embeddings.numel() <= SMALL:
-            self._waiting.append(batch.copied())
+        if batch[0].numel() <= SMALL:
+            self._waiting.append(_moved(batch, copy=True))
             return
-        with without_autocast(batch.embeddings.device.type):  # distances need all their digits
+        with without_autocast(batch[0].device.type):  # distances need all their digits
             self._measure()
-            self._add(batch.without_graph().each(_unsqueezed))
+            self._add([tensor[None] for tensor in _moved(batch)])
 
     def read(self, batch: MonitorBatch) -> CheckValues:
         """Read what was kept, the last of it this batch, and forget it."""
-        with without_autocast(batch.embeddings.device.type):
+        with without_autocast(batch[0].device.type):
             pairs = self._measure()
-            rows = () if batch.labels is None else neighbor_stats(pairs or _first_pairs(batch))
+            if len(batch) > 1 and pairs is None:  # of the first rows
+                pairs = pair_distances(*(tensor[None] for tensor in _moved([tensor[:MOST] for tensor in batch])))
+            rows = [] if pairs is None else neighbor_stats(pairs)
         sums, measured, losses, totals = self._sums, self._measured, self._losses, self._totals
         self.forget()
-        read = iter(_read([*rows, *losses, *totals, *(tensor for batch_sum, _ in sums for tensor in batch_sum)]))
-        compared = (
-            neighbor_measures(NeighborStats(*(next(read) for _ in rows)))
-            if rows
-            else [math.nan] * len(NEIGHBOR_MEASURES)
-        )
+        read = iter(_read([*rows, *losses, *totals, *(tensor for _, chunks in sums for tensor in chunks)]))
+        stats = [next(read) for _ in rows]
+        compared = neighbor_measures(*stats) if rows else [math.nan] * len(NEIGHBOR_MEASURES)
         loss_of, total_of = [next(read) for _ in losses], [next(read) for _ in totals]
-        for batch_sum, count in sums:
-            measured += sum_measures(BatchSums(*(next(read) for _ in batch_sum)), count)
+        for count, chunks in sums:
+            measured += [sum_measures(count, *row) for row in zip(*(next(read) for _ in chunks), strict=True)]
         columns = list(zip(*measured, strict=True))
         numbers = (*loss_of, *total_of, *columns[NORM])  # the norm is not finite where an embedding is not
         return CheckValues(
             [_middle(column) for column in columns], _middle(loss_of), compared, all(map(math.isfinite, numbers))
         )
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self._losses, self._totals, self._waiting, self._sums, self._measured = [], [], [], [], []
-
     def state_dict(self) -> dict[str, list[Any]]:
         """All that a resumed run needs, as JSON."""
         self._measure()
-        for batch_sum, count in self._sums:
-            self._measured += sum_measures(BatchSums(*_read(batch_sum)), count)
+        for count, chunks in self._sums:
+            self._measured += [sum_measures(count, *row) for row in zip(*_read(chunks), strict=True)]
         self._sums = []
         losses, totals = ([*map(float, values)] for values in (self._losses, self._totals))
         return {"losses": as_json(losses), "totals": as_json(totals), "measured": as_json(self._measured)}
@@ -156,29 +121,23 @@ class MonitorBuffer:
     def _measure(self) -> PairDistances | None:
         """Measure the batches that wait, at once if they are of one kind; returns the pairs of the last, if known."""
         waiting, self._waiting = self._waiting, []
-        alike = len({batch.kind for batch in waiting}) == 1
+        alike = len({(len(batch), batch[0].shape, batch[0].device) for batch in waiting}) == 1
         pairs = None
         for group in [waiting] if alike else [[batch] for batch in waiting]:
-            batches = MonitorBatch(*map(_stacked, zip(*group, strict=True)))
-            points, labels, fine = batches
-            pairs = pair_distances(points, labels, fine) if labels is not None and points.shape[1] <= PAIRED else None
+            batches = [torch.stack(tensors) for tensors in zip(*group, strict=True)]
+            pairs = pair_distances(*batches) if len(batches) > 1 and batches[0].shape[1] <= PAIRED else None
             self._add(batches, pairs)
         return pairs
 
     def _add(self, batches: MonitorBatch, pairs: PairDistances | None = None) -> None:
-        self._sums.append((batch_sums(*batches, pairs=pairs), batches.embeddings.shape[1]))
+        self._sums.append((batches[0].shape[1], batch_sums(*batches, pairs=pairs)))
 
 
-def _unsqueezed(tensor: Tensor) -> Tensor:
-    """As several of which it is the only one."""
-    return tensor[None]
-
-
-def _first_pairs(batch: MonitorBatch) -> PairDistances:
-    """The pairs of the first rows of a batch."""
-    points, labels, fine = batch.each(lambda tensor: tensor[:MOST]).without_graph().each(_unsqueezed)
-    assert labels is not None
-    return pair_distances(points, labels, fine)
+def _moved(batch: MonitorBatch, *, copy: bool = False) -> list[Tensor]:
+    """The same without a graph and on one device: embeddings float32, and copies with labels int64."""
+    points = batch[0].detach().to(torch.float32, copy=copy)
+    levels = (level.detach().to(points.device) for level in batch[1:])
+    return [points, *((level.to(torch.int64, copy=True) for level in levels) if copy else levels)]
 
 
 def _number(value: Tensor) -> Tensor | float:
@@ -186,7 +145,7 @@ def _number(value: Tensor) -> Tensor | float:
     return value.item() if value.is_cpu else value.clone()
 
 
-def _read(chunks: Sequence[Tensor | float | None]) -> list[Any]:
+def _read(chunks: Sequence[Tensor | float]) -> list[Any]:
     """Read tensors as lists, and leave the rest; those of a device are brought from it at once."""
     away = [value for value in chunks if isinstance(value, Tensor) and not value.is_cpu]
     if away:
@@ -201,9 +160,3 @@ def _middle(values: Sequence[float]) -> float:
     """The median, of an even number the lower of the middle two; without those that are NaN."""
     known = sorted([value for value in values if not math.isnan(value)])
     return known[(len(known) - 1) // 2] if known else math.nan
-
-
-def _stacked(chunks: Sequence[Tensor | None]) -> Any:
-    """Tensors of one shape as one more; None of None."""
-    known = [tensor for tensor in chunks if tensor is not None]
-    return torch.stack(known) if known else None

@@ -20,9 +20,6 @@ def most_points(dim: int, distance: float) -> float:
     Returns:
         A whole number, or infinity where there is no bound.
 
-    Raises:
-        ValueError: if an argument is out of its range.
-
     Source:
         Rankin, "The closest packing of spherical caps in n dimensions", Glasgow Mathematical Journal 1955; the area of
         a cap as in Li, "Concise formulas for the area and volume of a hyperspherical cap", 2011.

@@ -360,7 +360,7 @@ class ProbeTracker:
         return high if now.recall <= high else None
 
     def as_json(self) -> dict[str, Any] | None:
-        """{"items", "cost", "start": the numbers of the reference, "series"} for a record; None before the first call."""
+        """{"items", "cost", "start": numbers of the reference, "series"} for a record; None before the first call."""
         if self.reference is None:
             return None
         start = dict(zip(SERIES, self.reference.values(), strict=True))

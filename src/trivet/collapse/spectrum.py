@@ -23,9 +23,6 @@ def singular_values(embeddings: Array) -> Floats:
 
     Args:
         embeddings: `(N, d)` floating point, N >= 1.
-
-    Raises:
-        ValueError: if a row is not finite or there is none.
     """
     points = as_rows(embeddings).cpu()
     if not len(points):
@@ -50,9 +47,6 @@ def effective_rank(embeddings: Array) -> float:
 
     Args:
         embeddings: `(N, d)` floating point, N >= 1.
-
-    Raises:
-        ValueError: if a row is not finite or there is none.
 
     Source:
         Roy, Vetterli, "The effective rank", EUSIPCO 2007; Garrido et al., "RankMe", ICML 2023, which does not centre.

@@ -22,9 +22,6 @@ def alignment(embeddings: Array, labels: Array) -> float:
         embeddings: `(N, d)` floating point; rows are divided by their norm.
         labels: `(N,)` of any integer dtype.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, or a row is not finite.
-
     Source:
         Wang, Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
         Hypersphere", ICML 2020, with exponent 2; positives are the pairs of one class.
@@ -50,9 +47,6 @@ def uniformity(embeddings: Array, *, seed: int = 0) -> float:
     Args:
         embeddings: `(N, d)` floating point, N >= 2; rows are divided by their norm.
         seed: of the rows that are drawn.
-
-    Raises:
-        ValueError: if a row is not finite or N < 2.
 
     Source:
         Wang, Isola, ICML 2020, with t = 2.

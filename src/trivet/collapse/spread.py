@@ -80,9 +80,6 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
         embeddings: `(N, d)` floating point, N >= 1.
         labels: `(N,)` of any integer dtype.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, or a row is not finite.
-
     Example:
         >>> class_spread(np.array([[0.0], [1.0], [10.0], [13.0]]), np.array([0, 0, 1, 1])).within
         array([1., 3.])

@@ -1,4 +1,7 @@
-"""Retrieval and clustering measures of `(N, d)` embeddings with one or more label levels."""
+"""Retrieval and clustering measures of `(N, d)` embeddings with one or more label levels.
+
+All raise a ValueError where shapes or dtypes disagree, a row is not finite, or an argument is out of its range.
+"""
 
 from trivet.io.query_gallery import QueryGallery
 from trivet.metrics.clustering import Clustering, cluster, nmi, nmi_plus

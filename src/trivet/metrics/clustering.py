@@ -43,9 +43,6 @@ def nmi(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
 
     I / mean(H_y, H_c), the mean arithmetic or geometric. Both entropies 0 gives 1, exactly one 0 gives 0.
 
-    Raises:
-        ValueError: if the two are not integers of the same length, N >= 1, or `average` is not known.
-
     Source:
         Manning, Raghavan, Schuetze, "Introduction to Information Retrieval", section 16.3 (arithmetic mean).
 
@@ -64,9 +61,6 @@ def ami(labels: Array, clusters: Array, *, average: Average = "arithmetic") -> f
     (I - E) / (mean(H_y, H_c) - E), where E is the mean of I over all permutations of the clusters; below 0 when they
     agree less than by chance. Unlike NMI it does not grow with the number of clusters. Both entropies 0 gives 1,
     exactly one 0 gives 0. The time grows with classes times clusters: seconds for thousands of each.
-
-    Raises:
-        ValueError: if the two are not integers of the same length, N >= 1, or `average` is not known.
 
     Source:
         Vinh, Epps, Bailey, "Information Theoretic Measures for Clusterings Comparison", JMLR 2010.
@@ -101,9 +95,6 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
         k: 1 .. N.
         seed: 0 .. 2^31 - 1.
         restarts: at least 1.
-
-    Raises:
-        ValueError: if a row is not finite, or `k`, `seed` or `restarts` is out of range.
     """
     faiss = load("faiss")
     points = as_points(embeddings)
@@ -149,9 +140,6 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
 def nmi_plus(embeddings: Array, labels: Array, multiple: int = 10, *, seed: int = 0) -> float:
     """NMI of the labels with `multiple` times as many k-means clusters as classes: high when each class is a few modes.
 
-    Raises:
-        ValueError: if the inputs disagree, `multiple` is below 1, or there are fewer items than clusters.
-
     Source:
         Levi et al., ICCV 2021, section 5: 10 for Cars196 and CUB200, 30 for the languages of Omniglot.
     """
@@ -176,9 +164,6 @@ class Information:
 
     Args:
         labels, clusters: `(N,)` integers, N >= 1.
-
-    Raises:
-        ValueError: if the two are not integers of the same length, N >= 1.
 
     Source:
         DeWeese, Meister, "How to measure the information gained from one symbol", Network 1999 (specific information);

@@ -22,9 +22,6 @@ def class_folds(labels: Array, k: int, *, seed: int = 0) -> list[Integers]:
     Returns:
         The row numbers of each fold, rising; together every row once.
 
-    Raises:
-        ValueError: if the labels are not integers, or `k` is out of range.
-
     Source:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3; there k = 4 and the folds
         are consecutive classes.

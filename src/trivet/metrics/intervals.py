@@ -80,9 +80,6 @@ def bootstrap(
     Returns:
         One interval for each measure, so a list of one for `(Q,)`.
 
-    Raises:
-        ValueError: if the shapes disagree, a value is infinite, or an option is out of range.
-
     Source:
         Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3 (percentiles); Davison, Hinkley,
         "Bootstrap Methods and their Application", 1997, section 3.8 (resampling of groups).
@@ -127,9 +124,6 @@ def paired_difference(
     Returns:
         One difference for each measure.
 
-    Raises:
-        ValueError: as `bootstrap`, or if `a` and `b` differ in shape.
-
     Example:
         >>> a, b = np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.5, -0.5])
         >>> paired_difference(a, b, np.array([0, 0, 1]), over="queries", average="micro")
@@ -173,9 +167,6 @@ def across_folds(values: Sequence[float], *, level: float = 0.95) -> tuple[float
     Args:
         values: one finite number per fold, at least two.
         level: the coverage, in (0, 1).
-
-    Raises:
-        ValueError: if there are fewer than two values, one is not finite, or `level` is out of range.
 
     Source:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3: cross-validation over
@@ -290,11 +281,7 @@ def _table(values: npt.NDArray[Any]) -> Floats:
 
 
 def check_options(over: str, average: str, resamples: int, level: float) -> None:
-    """Check the options of `bootstrap`.
-
-    Raises:
-        ValueError: if an option is out of range.
-    """
+    """Check the options of `bootstrap`."""
     if over not in ("queries", "classes"):
         raise ValueError(f"over must be 'queries' or 'classes': got {over!r}.")
     if average not in ("micro", "macro"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.clustering import ITERATIONS, Information, ami, cluster, nmi
+from trivet.metrics.clustering import ITERATIONS, Clustering, Information, ami, cluster, nmi
 from trivet.metrics.intervals import Interval, Over, bootstrap, clipped
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
@@ -21,7 +22,13 @@ from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import work
 from trivet.runtime.text import counted
 
-CLUSTERING = ("nmi", "nmi-geometric", "ami", "nmi+")
+AGREEMENTS: dict[str, Callable[[Array, Array], float]] = {
+    "nmi": nmi,
+    "nmi-geometric": partial(nmi, average="geometric"),
+    "ami": ami,
+    "nmi+": nmi,
+}
+CLUSTERING = (*AGREEMENTS,)
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
 ALL = (*MEASURES, *CLUSTERING, *VERIFICATION)
 OPERATIONS = 2e13  # of all restarts of k-means: minutes on two cores
@@ -66,16 +73,15 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
 class Agreement:
     """Agreement of the classes with k-means clusters of the same items."""
 
-    nmi: float | None  # None where it was not asked for, as the next two
-    nmi_geometric: float | None
-    ami: float | None
+    measures: dict[str, float]  # of `CLUSTERING`, those that were asked for
+    clustering: Clustering
     clusters: int
-    clusters_in_use: int
     restarts: int
-    inertia: float  # in the squared unit of the embeddings
-    seconds: float
     classes: Integers  # (N,) class of each item, 0 .. C - 1
-    assignment: Integers  # (N,) its cluster
+
+    def information(self) -> Information:
+        """Contributions of each item and class."""
+        return Information(self.classes, self.clustering.assignment)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +108,8 @@ class LevelResult:
             record |= {name: means[name] for name in self.retrieval.measures}
             record |= {f"chance_{name}": share for name, share in self.retrieval.chance.items()}
             record["without_positive"] = self.retrieval.without_positive
-        record |= {name: means[name] for name in self._agreements() if name != "nmi+"}
+        if self.clustering is not None:
+            record |= {name: means[name] for name in self.clustering.measures}
         if self.clustering_plus is not None:
             record |= {"nmi+": means["nmi+"], "nmi+_clusters": self.clustering_plus.clusters}
         if self.verification is not None:
@@ -118,7 +125,7 @@ class LevelResult:
         """Each measure; with "macro" the mean over the classes that have it, None where none has."""
         means: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
         if average == "micro":
-            means |= {name: value for name, (_, _, value) in self._agreements().items()}
+            means |= {name: agreement.measures[name] for name, agreement in self._agreements()}
             return means if self.verification is None else means | self.verification.measures()
         for name, values in self._by_class().items():
             known = values[~np.isnan(values)]
@@ -175,26 +182,19 @@ class LevelResult:
     def agreement_values(self, average: Average = "micro") -> dict[str, tuple[Floats, Integers]]:
         """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
         return {
-            name: (Information(agreement.classes, agreement.assignment).values(kind, average), agreement.classes)
-            for name, (agreement, kind, _) in self._agreements().items()
+            name: (agreement.information().values(name.removesuffix("+"), average), agreement.classes)
+            for name, agreement in self._agreements()
         }
 
-    def _agreements(self) -> dict[str, tuple[Agreement, str, float]]:
-        """Measure of clustering -> what it is of, the measure in `Information`, and its value."""
-        plain, plus = self.clustering, self.clustering_plus
-        agreements = {name: (plain, name, name.replace("-", "_")) for name in ("nmi", "nmi-geometric", "ami")}
-        agreements["nmi+"] = plus, "nmi", "nmi"
-        return {
-            name: (of, kind, value)
-            for name, (of, kind, field) in agreements.items()
-            if of is not None and (value := getattr(of, field)) is not None
-        }
+    def _agreements(self) -> Iterator[tuple[str, Agreement]]:
+        """Each measure of clustering, and what it is of."""
+        for agreement in (self.clustering, self.clustering_plus):
+            yield from () if agreement is None else ((name, agreement) for name in agreement.measures)
 
     def _by_class(self) -> dict[str, Floats]:
         """Measure of clustering or verification -> that of each class `(C,)`; NaN where there is none."""
         values = {
-            name: Information(agreement.classes, agreement.assignment).per_class(kind)
-            for name, (agreement, kind, _) in self._agreements().items()
+            name: agreement.information().per_class(name.removesuffix("+")) for name, agreement in self._agreements()
         }
         if self.verification is not None:
             shares = self.verification.per_class()
@@ -300,7 +300,7 @@ class _Clusters:
 
     def __init__(self, embeddings: Array, distance: Metric, restarts: int | None, seed: int) -> None:
         self._embeddings, self._distance, self._restarts, self._seed = embeddings, distance, restarts, seed
-        self._clusterings: dict[int, tuple[Any, int]] = {}
+        self._clusterings: dict[int, tuple[Clustering, int]] = {}
 
     def agreement(
         self, classes: torch.Tensor, k: int, names: Sequence[str], missing: dict[str, str]
@@ -315,20 +315,8 @@ class _Clusters:
             restarts = self._restarts or _restarts(len(points), points.shape[1], k)
             self._clusterings[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
         clustering, restarts = self._clusterings[k]
-        return Agreement(
-            nmi=nmi(classes, clustering.assignment) if {"nmi", "nmi+"} & {*names} else None,
-            nmi_geometric=nmi(classes, clustering.assignment, average="geometric")
-            if "nmi-geometric" in names
-            else None,
-            ami=ami(classes, clustering.assignment) if "ami" in names else None,
-            clusters=k,
-            clusters_in_use=clustering.clusters_in_use,
-            restarts=restarts,
-            inertia=clustering.inertia,
-            seconds=clustering.seconds,
-            classes=classes.numpy(),
-            assignment=clustering.assignment,
-        )
+        values = {name: AGREEMENTS[name](classes, clustering.assignment) for name in names}
+        return Agreement(values, clustering, k, restarts, classes.numpy())
 
 
 def _verified(

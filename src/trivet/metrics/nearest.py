@@ -45,9 +45,6 @@ def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] 
         labels: `(N,)` of any integer dtype.
         sample: the different row numbers `(Q,)`, rising, that are asked; all by default.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, N < 2, or `sample` holds other numbers.
-
     Source:
         Xuan et al., "Extreme Triplet Learning", figures 1 and 6.
     """
@@ -101,9 +98,6 @@ def neighbours(
         embeddings: `(N, d)` floating point.
         queries: row numbers in 0 .. N - 1.
         k: 1 .. N - 1.
-
-    Raises:
-        ValueError: if a row is not finite, a query is not a row number, or `k` is out of range.
     """
     points = as_points(embeddings, distance=distance)
     rows = np.asarray(queries)

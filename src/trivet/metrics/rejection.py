@@ -53,9 +53,6 @@ class Rejection:
         are drawn as whole classes, and those out of scope, which are of none, one by one; without labels that interval
         is NaN, as is one with fewer than two units in scope. With "macro" there is the mean of the AUROC of the classes
         alone.
-
-        Raises:
-            ValueError: if an option is out of range.
         """
         check_options("queries", average, resamples, level)
         names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)

@@ -116,9 +116,6 @@ def retrieve(
             and each gets the result that one process would get, bit for bit.
         progress: called with the queries done and their number.
 
-    Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, or there are fewer than two items.
-
     Source:
         Musgrave et al., ECCV 2020 (MAP@R, R-precision); Zheng et al., "Scalable Person Re-identification", ICCV 2015
         (cameras and junk).

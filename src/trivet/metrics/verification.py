@@ -74,9 +74,6 @@ class Verification:
         Args:
             average: "micro", of the measures; "macro", of the means over the classes of `per_class`.
             resamples, level, seed: as in `bootstrap`.
-
-        Raises:
-            ValueError: if an option is out of range.
         """
         if self.pairs is None:
             return {}

@@ -126,16 +126,16 @@ def _check_compared(results: Sequence[DiagnosisSummary]) -> None:
 
 def print_diagnosis(results: Sequence[DiagnosisSummary], warnings: Sequence[str], report: Path | None) -> None:
     """The verdicts of one or more embeddings, each with its evidence, cause and changes, then a table of measures."""
-    from trivet.collapse.formatting import verdict_lines, verdict_title  # here: it loads the training stack
+    from trivet.collapse import Verdict  # here: it loads the training stack
 
     for warning in warnings:
         print_text(f"Warning: {warning}", bold=True)
     names = [result.name if result.split is None else f"{result.name} ({result.split})" for result in results]
     # What is bad comes first, in the order that was given: nothing good may stand above it.
     for result, name in sorted(zip(results, names, strict=True), key=lambda each: not _bad(each[0])):
-        for verdict in (verdict.as_json() for verdict in result.verdicts):
-            print_text(f"{name}: {verdict_title(verdict)}", bold=True)
-            for line in verdict_lines(verdict):
+        for verdict in (Verdict(**verdict.as_json()) for verdict in result.verdicts):
+            print_text(f"{name}: {verdict.title}", bold=True)
+            for line in verdict.lines():
                 print_text(line, indent=2)
         counts = {"class": result.measures.classes, "item": result.items, "dimension": result.dimension}
         items = ", ".join(counted(count or 0, name) for name, count in counts.items())
@@ -155,7 +155,7 @@ def _bad(result: DiagnosisSummary) -> bool:
 
 def _measured(results: Sequence[DiagnosisSummary]) -> list[tuple[str, ...]]:
     """Rows of the table: what was measured in at least one embedding, or in a reference."""
-    from trivet.collapse.formatting import measure_words  # here: it loads the training stack
+    from trivet.collapse.verdict import measure_words  # here: it loads the training stack
 
     measures = [result.measures for result in results]
     references = [_references(result) for result in results]

@@ -325,10 +325,10 @@ def _evaluate(
     record.clustering = {
         level: ClusteringRecord(
             clusters=means.clusters,
-            clusters_in_use=means.clusters_in_use,
-            inertia=means.inertia,
+            clusters_in_use=means.clustering.clusters_in_use,
+            inertia=means.clustering.inertia,
             restarts=means.restarts,
-            seconds=round(means.seconds, 3),
+            seconds=round(means.clustering.seconds, 3),
         )
         for level, result in results.items()
         if (means := result.clustering) is not None
