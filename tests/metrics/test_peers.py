@@ -46,7 +46,6 @@ from sklearn.metrics import (
     average_precision_score,
     ndcg_score,
     normalized_mutual_info_score,
-    roc_auc_score,
 )
 from torchmetrics.functional.retrieval import (
     retrieval_average_precision,
@@ -68,7 +67,6 @@ from torchmetrics.retrieval import (
 from trivet.metrics import cluster, clustering, retrieve
 from trivet.metrics.clustering import ami, nmi
 from trivet.metrics.retrieval import Average
-from trivet.metrics.verification import verify
 
 REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 NAMES = ("recall@1", "recall@5", "precision@1", "precision@5", "r-precision", "map@r", "map", "mrr")
@@ -248,28 +246,6 @@ def test_clusters_agree_with_scikit_learn_and_pytorch_metric_learning(data: Data
     # Difference 10: other starts of k-means, other clusters.
     alone = AccuracyCalculator(include=("NMI",), device=torch.device("cpu")).get_accuracy(points, labels)["NMI"]
     assert 0 < abs(nmi(labels, groups) - alone) < 0.1
-
-
-@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
-def test_verification_agrees_with_scikit_learn(data: Data, distance: Any) -> None:
-    points, labels = data[0][:200].astype(np.float64), data[1][:200]
-    found = verify(points, labels, distance=distance)
-    units = points / np.linalg.norm(points, axis=1, keepdims=True) if distance == "cosine" else points
-    left, right = np.triu_indices(len(points), 1)
-    same, distances = labels[left] == labels[right], np.linalg.norm(units[left] - units[right], axis=1)
-    assert found.positive_pairs + found.negative_pairs == len(left)
-    assert found.roc_auc == pytest.approx(roc_auc_score(same, -distances), abs=1e-9)
-
-
-def test_tied_pairs_count_half_in_every_area() -> None:
-    grid = np.random.default_rng(0).integers(0, 3, (60, 2)).astype(np.float64)
-    labels = np.arange(60) % 4
-    left, right = np.triu_indices(60, 1)
-    squares = ((grid[left] - grid[right]) ** 2).sum(axis=1)
-    assert verify(grid, labels).roc_auc == pytest.approx(
-        roc_auc_score(labels[left] == labels[right], -squares), abs=1e-9
-    )
-    assert verify(np.ones((60, 2)), labels).roc_auc == 0.5
 
 
 def test_difference_1_a_constant_embedding() -> None:

@@ -329,43 +329,6 @@ def test_chance_is_what_equal_distances_give() -> None:
         assert chance[4].item() == pytest.approx(positives / retrievable)
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    points=st.lists(st.tuples(GRID, st.integers(0, 2)), min_size=3, max_size=9),
-    moved=st.permutations(range(9)),
-)
-def test_neither_order_nor_a_repeated_query_changes_anything(
-    points: list[tuple[tuple[int, int], int]], moved: list[int]
-) -> None:
-    rows, labels = np.array([row for row, _ in points], np.float64), np.array([label for _, label in points])
-    order = [place for place in moved if place < len(labels)]
-    alone = retrieve(rows[:2], labels[:2], gallery=rows, gallery_labels=labels, measures=NAMES)
-    other = retrieve(
-        rows[[0, 1, 1, 0]],
-        5 - labels[[0, 1, 1, 0]],
-        gallery=rows[order],
-        gallery_labels=5 - labels[order],
-        measures=NAMES,
-    )
-    np.testing.assert_allclose(other.values, alone.values[[0, 1, 1, 0]], rtol=0, atol=1e-12)
-
-
-def test_more_places_never_find_less_and_a_nearer_positive_never_ranks_worse() -> None:
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 8, 200)
-    points = generator.normal(size=(8, 5))[labels] + generator.normal(size=(200, 5))
-    recalls = retrieve(points, labels, measures=[f"recall@{k}" for k in (1, 2, 5, 20, 199)]).values
-    assert (np.diff(recalls, axis=1) >= 0).all()
-    assert (recalls[:, -1] == 1).all()
-    query, gallery = points[:1], points[1:].copy()
-    before = retrieve(query, labels[:1], gallery=gallery, gallery_labels=labels[1:], measures=NAMES).values[0]
-    farthest = np.flatnonzero(labels[1:] == labels[0])[0]
-    gallery[farthest] = query[0]
-    after = retrieve(query, labels[:1], gallery=gallery, gallery_labels=labels[1:], measures=NAMES).values[0]
-    assert (after >= before).all()
-    assert after[0] == after[-1] == 1
-
-
 def test_levels_of_very_different_sizes_and_a_class_that_is_not_in_the_gallery() -> None:
     generator = np.random.default_rng(0)
     gallery = generator.normal(size=(300, 4))

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 
 from trivet.metrics import nearest, nearest_pairs, neighbours, recall_at_k, retrieve
 
@@ -41,31 +38,6 @@ def hits_at_k(points: Any, labels: Any, ks: tuple[int, ...] = (1, 2, 4, 8), **op
     return retrieve(points, labels, measures=[f"recall@{k}" for k in ks], **options).values
 
 
-def squared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
-
-
-def definition(points: list[tuple[int, int]], labels: list[int], k: int) -> list[Fraction]:
-    """The share of all orders of the other items, sorted by distance, that put a same-class item among the first k."""
-    shares = []
-    for query, point in enumerate(points):
-        others = [other for other in range(len(points)) if other != query]
-        orders = [sorted(order, key=lambda j: squared(point, points[j])) for order in permutations(others)]
-        hits = sum(any(labels[j] == labels[query] for j in order[:k]) for order in orders)
-        shares.append(Fraction(hits, len(orders)))
-    return shares
-
-
-@settings(deadline=None)
-@given(FEW_POINTS)
-def test_hits_are_the_mean_over_all_orders_of_tied_items(data: tuple[list[tuple[int, int]], list[int]]) -> None:
-    points, labels = data
-    ks = (1, 2, 3, 9)
-    hits = hits_at_k(np.array(points, dtype=np.float32), np.array(labels), ks)
-    expected = [[float(share) for share in definition(points, labels, k)] for k in ks]
-    np.testing.assert_allclose(hits.T, expected, rtol=0, atol=1e-12)
-
-
 def test_known_recalls_for_both_rules_for_singletons() -> None:
     ks = (1, 2, 4)
     assert recall_at_k(V8, V8_LABELS, ks) == {1: 0.5, 2: 0.625, 4: 0.875}
@@ -74,30 +46,6 @@ def test_known_recalls_for_both_rules_for_singletons() -> None:
     hits = hits_at_k(V8, V8_LABELS, ks, without_positive="drop")
     assert np.isnan(hits[7]).all()
     assert not np.isnan(hits[:7]).any()
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
-def test_a_constant_embedding_scores_chance(value: float) -> None:
-    labels = np.repeat(np.arange(4), [40, 25, 2, 1])
-    count, sizes = len(labels), np.bincount(labels)
-    recall = recall_at_k(np.full((count, 3), value, dtype=np.float32), labels, ks=(1, 5, 50, 100))
-    for k, share in recall.items():
-        draws = min(k, count - 1)
-        chance = sum(
-            size * (1 - math.comb(count - size, draws) / math.comb(count - 1, draws)) for size in sizes.tolist()
-        )
-        assert share == pytest.approx(chance / count, abs=1e-12)
-
-
-def test_equals_an_argsort_of_real_images() -> None:
-    digits = load_digits()
-    noise = np.random.default_rng(0).uniform(0, 1e-3, digits.data.shape)  # no two distances equal
-    points = (digits.data + noise).astype(np.float32)
-    distances = np.stack([np.linalg.norm(points.astype(np.float64) - row, axis=1) for row in points.astype(np.float64)])
-    np.fill_diagonal(distances, np.inf)
-    found = digits.target[np.argsort(distances, axis=1)[:, :8]] == digits.target[:, None]
-    recall = recall_at_k(points, digits.target, ks=(1, 2, 4, 8))
-    assert recall == {k: pytest.approx(found[:, :k].any(axis=1).mean(), abs=1e-12) for k in (1, 2, 4, 8)}
 
 
 def test_equal_rows_in_many_dimensions_tie() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.metrics.test_positive_ranks import counts, force
 
-from trivet.metrics import MEASURES, points, positive_ranks, retrieve, retrieve_levels
+from trivet.metrics import points, positive_ranks, retrieve, retrieve_levels
 from trivet.metrics.points import Points
 
 NAMES = ("recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
@@ -154,23 +154,6 @@ def test_half_precision_ranks_as_its_float64_numbers(dtype: type[np.float16] | t
     assert not np.array_equal(exact, points)
     found = retrieve(half, labels, measures=NAMES)
     np.testing.assert_array_equal(found.values, retrieve(exact, labels, measures=NAMES).values)
-
-
-@pytest.mark.parametrize("distinct", [1, 2])
-def test_a_collapsed_embedding_scores_chance_at_size(distinct: int) -> None:
-    generator = np.random.default_rng(0)
-    labels = np.arange(20_000) % 1000
-    which = generator.permutation(np.arange(20_000) // 1000 % distinct)
-    points = (np.full(8, 0.1) + which[:, None]).astype(np.float32)
-    found = retrieve(points, labels, sample=np.arange(0, 20_000, 4), measures=MEASURES)
-    if distinct == 1:
-        for name, value in found.mean().items():
-            assert value == pytest.approx(found.chance[name], rel=1e-12), name
-        assert found.chance["recall@1"] == pytest.approx(19 / 19_999, rel=1e-12)
-    else:  # each retrieves first the items at its own point, of which its class is a random part
-        for name, value in found.mean().items():
-            assert value == pytest.approx(found.chance[name], rel=0.1), name
-        assert found.mean()["precision@10"] != pytest.approx(found.chance["precision@10"], rel=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,14 +135,14 @@ def diagnose(
         distance=distance,
         seed=seed,
     )
-    verdicts = _exploding(measures) if distance == "euclidean" else []  # by cosine, norms do nothing
+    verdicts = list(_exploding(measures)) if distance == "euclidean" else []  # by cosine, norms do nothing
     # Where a few norms exploded, only how narrow the whole is can still be told.
     verdicts += _network(measures, strategy, full=not verdicts)
     if not verdicts:
         verdicts = _class(measures, strategy)
         if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
             verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
-    verdicts += _dead(measures, strategy)
+    verdicts += _dead(measures)
     notes = _notes(measures, strategy, accused=bool(verdicts))
     if distance == "cosine":
         notes += [f"Norms differ much ({item.rule}); by cosine that changes nothing." for item in _exploding(measures)]
@@ -214,12 +214,10 @@ def _by_chance(measures: Measures) -> bool:
     return (high - measures.chance) / (1 - measures.chance) <= THRESHOLDS["telling"].value
 
 
-def _exploding(measures: Measures) -> list[Verdict]:
+def _exploding(measures: Measures) -> Iterator[Verdict]:
     rule = exploding_norm(measures.norm, measures.norm_tail)
-    if rule is None:
-        return []
-    return [
-        Verdict(
+    if rule is not None:
+        yield Verdict(
             "exploding-norm",
             None,
             {"norm": measures.norm, "norm_tail": measures.norm_tail},
@@ -231,7 +229,6 @@ def _exploding(measures: Measures) -> list[Verdict]:
                 "Clip the norm of the gradient, or add weight decay to the last layer.",
             ),
         )
-    ]
 
 
 def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: bool) -> list[Verdict]:
@@ -256,26 +253,20 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
     # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
     # Where lengths cannot be compared, retrieval can: what finds as much as a reference did not draw items together.
     narrow = not as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
+    spread, one_line = measures.relative_spread, measures.dimension >= 3 and measures.classes >= 3
+    shrunk, ratio = full and shrinkage is not None, math.inf if shrinkage is None else shrinkage
     rules: list[tuple[bool, Severity, str]] = [
+        (narrow and spread < t["point"], "full", f"relative spread {spread:.3g}, under {t['point']:g}"),
         (
-            narrow and measures.relative_spread < t["point"],
+            shrunk and ratio < t["gone"],
             "full",
-            f"relative spread {measures.relative_spread:.3g}, under {t['point']:g}",
+            f"mean distance {ratio:.3g} times that of the reference, under {t['gone']:g}",
         ),
+        (narrow and spread < t["cone"], "partial", f"relative spread {spread:.3g}, under {t['cone']:g}"),
         (
-            full and shrinkage is not None and shrinkage < t["gone"],
-            "full",
-            f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['gone']:g}",
-        ),
-        (
-            narrow and measures.relative_spread < t["cone"],
+            shrunk and ratio < t["shrunk"],
             "partial",
-            f"relative spread {measures.relative_spread:.3g}, under {t['cone']:g}",
-        ),
-        (
-            full and shrinkage is not None and shrinkage < t["shrunk"],
-            "partial",
-            f"mean distance {shrinkage or 0:.3g} times that of the reference, under {t['shrunk']:g}",
+            f"mean distance {ratio:.3g} times that of the reference, under {t['shrunk']:g}",
         ),
         (
             full and margin is not None,
@@ -283,7 +274,7 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
             f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
         ),
         (
-            full and low and measures.first_axis > t["line"] and measures.dimension >= 3 and measures.classes >= 3,
+            full and low and one_line and measures.first_axis > t["line"],
             "partial",
             f"{100 * measures.first_axis:.1f} % of the variance along one line, over {100 * t['line']:.0f} %",
         ),
@@ -352,12 +343,10 @@ def _indices(measures: Measures) -> dict[str, float]:
     return indices
 
 
-def _noisy(measures: Measures) -> list[Verdict]:
+def _noisy(measures: Measures) -> Iterator[Verdict]:
     most = THRESHOLDS["strangers"].value
-    if not measures.strangers > most:
-        return []
-    return [
-        Verdict(
+    if measures.strangers > most:
+        yield Verdict(
             "noisy-labels",
             None,
             {"strangers": measures.strangers, "recall@1": measures.recall},
@@ -371,20 +360,15 @@ def _noisy(measures: Measures) -> list[Verdict]:
                 'Avoid the hardest negatives (negatives = "hard"): they include items with wrong labels.',
             ),
         )
-    ]
 
 
-def _dead(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdict]:
+def _dead(measures: Measures) -> Iterator[Verdict]:
     sampled = measures.sampling
-    if sampled is None or strategy is None:
-        return []
     dropped, active = THRESHOLDS["dropped"].value, THRESHOLDS["active"].value
-    if sampled.dropped <= dropped and sampled.active_fraction >= active:
-        return []
-    if measures.recall >= THRESHOLDS["learned"].value:
-        return []  # nothing is left to learn; a note says so
-    return [
-        Verdict(
+    if sampled is None or (sampled.dropped <= dropped and sampled.active_fraction >= active):
+        return
+    if measures.recall < THRESHOLDS["learned"].value:  # else nothing is left to learn, as a note says
+        yield Verdict(
             "dead-sampler",
             None,
             {"dropped": sampled.dropped, "active_fraction": sampled.active_fraction, "recall@1": measures.recall},
@@ -398,7 +382,6 @@ def _dead(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdict
                 "Increase the margin.",
             ),
         )
-    ]
 
 
 def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bool) -> list[str]:

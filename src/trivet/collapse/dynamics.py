@@ -28,15 +28,11 @@ class SimulatedStep:
 
     Attributes:
         beta: learning rate times the slope of the loss (first order: s1; second order: s2; vanilla: 2).
-        pull: a_p, how much of the anchor is added to the positive and of the positive to the anchor.
-        push: a_n, how much of the anchor is taken from the negative and of the negative from the anchor.
         anchor_squared, positive_squared, negative_squared: squared norms of the three after the step.
         change_ap, change_an: of S_ap and S_an, norms divided out; NaN where a vector becomes zero.
     """
 
     beta: Floats
-    pull: Floats
-    push: Floats
     anchor_squared: Floats
     positive_squared: Floats
     negative_squared: Floats
@@ -71,14 +67,14 @@ def simulated_step(
     loss, which is of distances, and (1, 1) else. Its hinge counts as open.
 
     Args:
-        s_ap, s_an, gamma: in [-1, 1], shapes that broadcast together; for a gamma of NaN see
-            `positive_negative_similarity`.
+        s_ap, s_an, gamma: in [-1, 1], shapes that broadcast together; a gamma of NaN where the positive or the negative
+            lies on the anchor counts as 0.
         loss: "first-order", "vanilla" or "second-order".
         learning_rate: the paper's alpha, finite and > 0; the paper gives no value.
 
     Source:
-        Eqs. 4-10, 20-27 and 32-39, with the
-        corrections of eqs. 18, 23, 24 and of the beta of eqs. 28-31, which is 2 times the learning rate.
+        Eqs. 4-10, 20-27 and 32-39, with the corrections of eqs. 18, 23, 24 and of the beta of eqs. 28-31, which is 2
+        times the learning rate.
 
     Example:
         >>> moved = simulated_step(0.9, 0.2, 0.5, loss="second-order")
@@ -107,8 +103,6 @@ def simulated_step(
     )
     return SimulatedStep(
         beta=beta,
-        pull=pull,
-        push=push,
         anchor_squared=anchor,
         positive_squared=positive,
         negative_squared=negative,

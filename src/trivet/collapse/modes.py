@@ -109,12 +109,10 @@ def count_modes(points: Array, *, seed: int = 0, significance: float = SIGNIFICA
     that is emptier. Without this second condition flat shapes would be cut to pieces. The parts are treated in the same
     way, each with its share n_part / n of `significance`.
 
-    Scale, rotation and shift change nothing. Measured over 200 trials (studies/diagnosis.py), for n of 40, 100 and
-    400 and d of 2 to 128, with equal standard deviations or such that fall like 1/k: one Gaussian gives one mode in at
-    least 95 %, and two of equal size whose means lie 4 standard deviations apart along the longest axis give two in at
-    least 90 %, but for equal deviations 85 % at n = 40, d = 32, 38 % at n = 40, d = 128 and 88 % at n = 100, d = 128.
-    What lies apart along a short axis only is seen no better than its rank among the axes allows. A flat shape, such
-    as a uniform cube, may give two for small n.
+    Scale, rotation and shift change nothing. In 200 trials each (studies/diagnosis.py) one Gaussian gives one mode in
+    at least 95 %, and two of equal size, 4 standard deviations apart along the longest axis, give two in at least 85 %
+    but where n = 40 points have 128 dimensions. What lies apart along a short axis only is seen no better than its rank
+    among the axes allows. A flat shape, such as a uniform cube, may give two for small n.
 
     Args:
         points: `(n, d)` floating point. Fewer than 20 are one mode; of more than 1000, so many are drawn at random.

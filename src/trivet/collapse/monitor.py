@@ -202,21 +202,9 @@ class CollapseMonitor:
             kind = (embeddings.shape, embeddings.dtype, of_levels)
             if kind == self._usual:
                 return True
-        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
-            shape = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
-            self._warn(f"embeddings must be floating point of shape (N, d): got {shape}; this batch is skipped.")
+        if (fault := _fault(embeddings, labels, fine)) is not None:
+            self._warn(f"{fault}; this batch is skipped.")
             return False
-        if len(embeddings) < 2:
-            self._warn(f"a batch must hold at least two items: got {len(embeddings)}; this batch is skipped.")
-            return False
-        for name, values in (("labels", labels), ("fine", fine)):
-            if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
-                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                self._warn(
-                    f"{name} must be a tensor of one class per embedding: got {shape} for {len(embeddings)} "
-                    "embeddings; this batch is skipped."
-                )
-                return False
         if labels is None:
             self._warn(
                 "the monitor needs labels to forecast a collapse: got none; only spread, norm and loss are watched."
@@ -252,6 +240,23 @@ class CollapseMonitor:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(sentence, stacklevel=4)
+
+
+def _fault(embeddings: object, labels: object, fine: object) -> str | None:
+    """What is wrong with a batch."""
+    if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
+        return f"embeddings must be floating point of shape (N, d): got {_shape(embeddings)}"
+    if len(embeddings) < 2:
+        return f"a batch must hold at least two items: got {len(embeddings)}"
+    for name, values in (("labels", labels), ("fine", fine)):
+        if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
+            count = len(embeddings)
+            return f"{name} must be a tensor of one class per embedding: got {_shape(values)} for {count} embeddings"
+    return None
+
+
+def _shape(values: object) -> tuple[int, ...] | str:
+    return tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
 
 
 class _Watcher:
