@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_bound
-from trivet.collapse.json_numbers import finite
+from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits, load
@@ -293,8 +293,8 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
                 seed=seed,
                 forecast=None if forecast is None else pooled([forecast]),
                 bound=bound_of([first]),
-                events=[EventRecord.read(event.as_json()) for event in monitor.events],
-                series=finite(monitor.series),
+                events=[EventRecord.read(as_json(event)) for event in monitor.events],
+                series=as_json(monitor.series),
             )
             for (seed, monitor, forecast), first in zip(probes, firsts, strict=True)
         ],
