@@ -253,7 +253,7 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
     # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
     # Where lengths cannot be compared, retrieval can: what finds as much as a reference did not draw items together.
     narrow = not as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
-    spread, one_line = measures.relative_spread, measures.dimension >= 3 and measures.classes >= 3
+    spread, not_flat = measures.relative_spread, measures.dimension >= 3 and measures.classes >= 3
     shrunk, ratio = full and shrinkage is not None, math.inf if shrinkage is None else shrinkage
     rules: list[tuple[bool, Severity, str]] = [
         (narrow and spread < t["point"], "full", f"relative spread {spread:.3g}, under {t['point']:g}"),
@@ -274,7 +274,7 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
             f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
         ),
         (
-            full and low and one_line and measures.first_axis > t["line"],
+            full and low and not_flat and measures.first_axis > t["line"],
             "partial",
             f"{100 * measures.first_axis:.1f} % of the variance along one line, over {100 * t['line']:.0f} %",
         ),

@@ -178,12 +178,12 @@ def rejection(
         names, classes, sizes = np.unique(as_numpy(labels)[inside], return_inverse=True, return_counts=True)
         inside = inside[np.argsort(classes.ravel(), kind="stable")]
     count = len(query_points)
-    own = None if self_rows is None else row_numbers(self_rows, len(known), absent=True, size=count)
+    self_row = None if self_rows is None else row_numbers(self_rows, len(known), absent=True, size=count)
     order, rows = along(query_points), torch.arange(len(known))
 
-    def allowed(asked: Tensor) -> tuple[Tensor]:
-        mask = torch.ones(len(asked), len(known), dtype=torch.bool)
-        return (mask if own is None else own[asked, None] != rows,)
+    def allowed(left: Tensor) -> tuple[Tensor]:
+        mask = torch.ones(len(left), len(known), dtype=torch.bool)
+        return (mask if self_row is None else self_row[left, None] != rows,)
 
     nearest = np.empty(count)
     nearest[order] = nearest_allowed(torch.cat([query_points, known]), order, count + rows, allowed)[0][0].numpy()
