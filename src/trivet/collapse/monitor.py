@@ -243,7 +243,7 @@ class CollapseMonitor:
 
 
 def _fault(embeddings: object, labels: object, fine: object) -> str | None:
-    """What is wrong with a batch."""
+    """Fault of a batch in words, if there is one."""
     if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
         return f"embeddings must be floating point of shape (N, d): got {_shape(embeddings)}"
     if len(embeddings) < 2:
