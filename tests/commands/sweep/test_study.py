@@ -18,7 +18,7 @@ from trivet.commands.sweep import study as sweep_study
 from trivet.commands.sweep.record import StudyDescription, SweepRun
 from trivet.commands.sweep.run import _grid
 from trivet.commands.sweep.search_space import Sweep
-from trivet.commands.sweep.study import Study, TakenOverError, open_study, study_description
+from trivet.commands.sweep.study import ClaimedTrial, Study, TakenOverError, open_study, study_description
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -77,6 +77,12 @@ def workers(make: Callable[..., Workers], request: pytest.FixtureRequest) -> Wor
     return make(request.node.name)
 
 
+def claimed(study: Study) -> ClaimedTrial:
+    attempt = study.claim(None)
+    assert attempt is not None
+    return attempt
+
+
 def states(study: Study) -> list[str]:
     return [one.state for one in study.outcomes()]
 
@@ -98,16 +104,12 @@ def test_a_grid_with_more_trials_than_before_is_tried_whole(make: Callable[..., 
 
 def test_a_place_is_claimed_by_one_worker_and_told_once(workers: Workers) -> None:
     one, other = workers.worker(), workers.worker()
-    first, second = one.claim(None), other.claim(None)
-    assert first is not None
-    assert second is not None
+    first, second = claimed(one), claimed(other)
     assert (first.candidate, second.candidate) == (0, 1)
     assert first.complete(0.5, [SweepRun(seed=0, value=0.5)])
     assert not first.complete(0.6, [])  # told once
     assert second.prune("low")
-    third, fourth = other.claim(None), one.claim(None)
-    assert third is not None
-    assert fourth is not None
+    third, fourth = claimed(other), claimed(one)
     assert one.claim(None) is None
     assert third.fail("it cannot be")
     assert not one.over()
@@ -126,13 +128,11 @@ def silent(study: Study) -> None:
 
 def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
     dead, other = workers.worker(), workers.worker()
-    lost = dead.claim(None)
-    assert lost is not None
+    lost = claimed(dead)
     lost.report(0, 5, 0.25)
     other.revive()
     assert states(other) == ["running"]
-    alive = other.claim(None)
-    assert alive is not None
+    alive = claimed(other)
     silent(other)
     with alive:  # gives a sign of life each second
         time.sleep(1.5)
@@ -140,8 +140,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
             worker.revive()
     assert states(other) == ["waiting", "running"]
     other.description.seed = 1  # type: ignore[union-attr]  # whatever would be drawn now
-    again = other.claim(None)
-    assert again is not None
+    again = claimed(other)
     assert (again.candidate, again.values) == (lost.candidate, lost.values)
     with pytest.raises(TakenOverError):
         lost.report(0, 10, 0.3)
@@ -153,11 +152,9 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
 
 def test_a_worker_that_is_stopped_gives_its_trial_back_at_once(workers: Workers) -> None:
     study = workers.worker()
-    left = study.claim(None)
-    assert left is not None
+    left = claimed(study)
     assert left.leave()
-    again = study.claim(None)
-    assert again is not None
+    again = claimed(study)
     assert (again.candidate, again.values) == (0, left.values)
 
 
@@ -165,8 +162,7 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_at_once(workers: Workers)
 def test_settings_that_kill_each_worker_are_given_up(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     study = workers.worker()
     for _ in range(sweep_study.DEATHS):
-        attempt = study.claim(None)
-        assert attempt is not None
+        attempt = claimed(study)
         assert attempt.candidate == 0
         attempt._close_trial("FAIL", None)  # as a dead worker's trial is closed
         study.revive()
@@ -178,9 +174,7 @@ def test_of_two_trials_of_a_place_the_second_is_dropped(workers: Workers) -> Non
     study = workers.worker()
     study._add(0, {})
     study._add(0, {})  # two workers saw that it was not there
-    first, second = study.claim(None), study.claim(None)
-    assert first is not None
-    assert second is not None
+    first, second = claimed(study), claimed(study)
     assert (first.candidate, second.candidate) == (0, 1)
 
 
@@ -198,13 +192,11 @@ def test_what_is_tried_depends_on_the_place_and_not_on_the_worker(make: Callable
     study = alone.worker()
     tried = []
     for value in (0.1, 0.4, 0.2):
-        attempt = study.claim(None)
-        assert attempt is not None
+        attempt = claimed(study)
         assert attempt.complete(value, [])
         tried.append(attempt.values)
     for value, values in zip((0.1, 0.4, 0.2), tried, strict=True):
-        attempt = shared.worker().claim(None)
-        assert attempt is not None
+        attempt = claimed(shared.worker())
         assert attempt.complete(value, [])
         assert attempt.values == values
     assert len({str(values) for values in tried}) == 3
@@ -214,18 +206,15 @@ def test_what_is_tried_depends_on_the_place_and_not_on_the_worker(make: Callable
 def test_a_run_below_the_median_may_end(make: Callable[..., Workers]) -> None:
     study = make("median", trials=9).worker()
     for value in (0.1, 0.2, 0.3, 0.4):
-        attempt = study.claim(None)
-        assert attempt is not None
+        attempt = claimed(study)
         attempt.report(1, 5, value)
         attempt.report(1, 15, 0.9)
         assert attempt.below_median(1, 5, 0.0) is None  # too few are complete
         assert attempt.complete(value, [])
-    attempt = study.claim(None)
-    assert attempt is not None
+    attempt = claimed(study)
     attempt.report(1, 5, 0.5)
     assert attempt.complete(0.5, [])
-    attempt = study.claim(None)
-    assert attempt is not None
+    attempt = claimed(study)
     assert attempt.below_median(0, 5, 0.0) is None  # nobody has been there
     assert attempt.below_median(1, 5, 0.3) is None
     why = attempt.below_median(1, 5, 0.29)
