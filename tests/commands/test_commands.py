@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pkgutil
@@ -272,7 +273,13 @@ def wrap(
 def test_a_signal_after_the_last_step_leaves_a_run_to_evaluate(
     settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
-    wrap("trivet.training.loop._Signals.__exit__", monkeypatch, before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    moves = itertools.count(1)  # to the device, and back after the last step
+
+    def end() -> None:
+        if next(moves) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    wrap("trivet.training.loop.Learner.move", monkeypatch, before=end)
     code, out, err = run_command("train", "small.toml", "--json")
     assert (code, json.loads(out)["status"]) == (1, "interrupted")
     assert "before the evaluation was complete; continue with trivet evaluate" in err.splitlines()[-1]
