@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.runtime.record import Record
@@ -36,7 +37,30 @@ class Checker:
             id=f"{self.paper}-{name}", statement=statement, expected=expected, observed=observed, holds=bool(holds)
         )
 
+    def values(
+        self,
+        name: str,
+        statement: str,
+        expected: Sequence[float],
+        measured: Sequence[float],
+        tolerance: float = 1e-9,
+        *,
+        relative: bool = False,
+        also: bool = True,
+    ) -> Check:
+        """Numbers that must agree one by one; `also`: something more that must hold."""
+        pairs = zip(expected, measured, strict=True)
+        near = all(abs(value - want) <= tolerance * (want if relative else 1) for want, value in pairs)
+        bound = f"relative tolerance {tolerance:g}" if relative else f"to {tolerance:g}"
+        wanted = as_text(expected, 11 if relative else 10)
+        return self(name, statement, f"{wanted}, {bound}", as_text(measured, 10), near and also)
+
     def below(self, name: str, statement: str, difference: float, bound: float = 1e-12, where: str = "") -> Check:
         """A difference that must be below a bound; `where` says of what, such as " at all distances"."""
         expected = f"difference below {bound:g}{where}".replace("e-0", "e-")
         return self(name, statement, expected, f"{difference:.1e}", difference < bound)
+
+
+def as_text(values: Sequence[float], digits: int = 11) -> str:
+    """Numbers with so many significant digits."""
+    return ", ".join(f"{value:.{digits}g}" for value in values)

@@ -69,12 +69,17 @@ def digit_movement(loss: SimulatedLoss, *, seed: int = 0) -> dict[tuple[Phase, s
             seed=seed + 1,
             measured=True,
         )
-        movements[phase, name] = Movement(
-            before=np.concatenate([step.before for step in steps]),
-            after=np.concatenate([step.after for step in steps]),
-            direction=np.concatenate([step.direction for step in steps]),
-        )
+        movements[phase, name] = joined(steps)
     return movements
+
+
+def joined(steps: list[Movement]) -> Movement:
+    """The triplets of all steps."""
+    return Movement(
+        before=np.concatenate([step.before for step in steps]),
+        after=np.concatenate([step.after for step in steps]),
+        direction=np.concatenate([step.direction for step in steps]),
+    )
 
 
 def random_weights(sizes: tuple[int, ...], seed: int) -> list[Tensor]:

@@ -18,9 +18,9 @@ from trivet.training.embed_dataset import embed
 from trivet.training.loss_config import LossConfig, loss_settings
 from trivet.training.precision import device_of
 from trivet_papers.measured import TRAIN, MeasuredModel, calibrated
+from trivet_papers.xuan2020.digits import MINED, joined
 from trivet_papers.xuan2020.dynamics import Movement, movement
 
-MINED: dict[str, tuple[PositiveName, NegativeName]] = {"HPHN": ("hard", "hard"), "EPEN": ("easy", "easy")}
 CLASSES, IMAGES = 8, 16  # of a batch of 128 whose triplets are followed
 SLOWER = 500  # the paper's rate of training over that of the steps that are followed, 0.005 / 0.00001
 POINTS = 400  # pairs of the whole set that are kept for a picture
@@ -108,7 +108,7 @@ def _followed(
         if unseen is not None:
             mined = _triplets(unseen_before, unseen[1], positives, negatives)
             other.append(movement(unseen_before, _embedded(model, unseen[0]), mined))
-    return _joined(batch_movement), _joined(other) if other else None
+    return joined(batch_movement), joined(other) if other else None
 
 
 def _loss(config: RunConfig, positives: str, negatives: str) -> LossConfig:
@@ -137,11 +137,3 @@ def _embedded(model: Embedder, inputs: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         embeddings: torch.Tensor = model(inputs)
     return embeddings
-
-
-def _joined(moved: list[Movement]) -> Movement:
-    return Movement(
-        before=np.concatenate([movement.before for movement in moved]),
-        after=np.concatenate([movement.after for movement in moved]),
-        direction=np.concatenate([movement.direction for movement in moved]),
-    )

@@ -150,6 +150,7 @@ def test_the_printed_signs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert holds["xuan2020-three-types"]
 
 
+@pytest.mark.nightly
 def test_the_losses_in_exchange_fail_the_fresh_network(monkeypatch: pytest.MonkeyPatch) -> None:
     right = real_steps.digit_movement
     other = {"first-order": "second-order", "second-order": "first-order"}

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
+from trivet_papers.levi2021.claims.rows import check, repeated_labels, squared_distances
 
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Smallest even class sizes from which on the split map wins, by number of classes, for these p.
@@ -111,7 +111,7 @@ def claim_1() -> Iterator[Check]:
         str(last),
         last is not None and last > 4000,
     )
-    yield check_values(
+    yield check.values(
         "claim-1-losses",
         "The losses of an anchor, its class on one point and in two halves, for nine settings; of two classes with "
         "p = 0.8 the split wins from n = 12 on.",

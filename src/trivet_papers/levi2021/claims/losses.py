@@ -16,7 +16,7 @@ from trivet.metrics import nmi
 from trivet.mining import mine
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
+from trivet_papers.levi2021.claims.rows import check, repeated_labels, squared_distances
 
 FLOAT32 = 5e-8  # of a loss with beta, which is held in float32
 # Eight unit vectors in the plane, no two distances equal; the last has no other of its class.
@@ -94,7 +94,7 @@ def losses() -> Iterator[Check]:
         MarginLoss(positives="all", negatives="all", reduction="sum"),
         MultiSimilarityLoss(positives="all", negatives="all", reduction="sum", threshold=1.0),
     )
-    yield check_values(
+    yield check.values(
         "objectives",
         "The contrastive, triplet and margin losses over all ordered pairs or triplets, a sample with itself "
         "included, of the eight test vectors (squared distances).",
@@ -102,7 +102,7 @@ def losses() -> Iterator[Check]:
         objectives,
         FLOAT32,
     )
-    yield check_values(
+    yield check.values(
         "self-pairs",
         "In these sums a sample with itself adds nothing to the contrastive loss, (margin - D_an)_+ for each "
         "negative to the triplet loss and (margin - beta)_+ to the margin loss.",
@@ -130,7 +130,7 @@ def losses() -> Iterator[Check]:
         f"{slopes[0][0]:g} and {slopes[1][0]:g}, counted {slopes[0][1]} and {slopes[1][1]}",
         slopes == [(4.0, 4), (8.0, 8)],
     )
-    yield check_values(
+    yield check.values(
         "hyperparameters",
         "By default the margin and the multi-similarity loss have the constants of section 5: margin 0.2, beta "
         "1.2; 2 and 50; threshold 1 is asked for, as the default is 0.5.",
@@ -167,7 +167,7 @@ def easy_positives() -> Iterator[Check]:
         f"{len({tuple(sorted(each.items())) for each in chosen.values()})} of {len(chosen)} rules",
         all(each == nearest for each in chosen.values()),
     )
-    yield check_values(
+    yield check.values(
         "easy-multi-similarity",
         "With multi-similarity, the easy positive takes the place of the mined positives, and the rule for "
         "negatives stays.",
@@ -175,7 +175,7 @@ def easy_positives() -> Iterator[Check]:
         (float(reference(VECTORS, LABELS)),),
         1e-9,
     )
-    yield check_values(
+    yield check.values(
         "nmi",
         "NMI is the mutual information over the mean of the two entropies, as in the book that the paper cites.",
         (0.516237553211, 0.632250089551, 0.0, 1.0),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trivet_papers.checks import Check
 from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.claims.rows import check, check_values, repeated_labels, squared_distances
+from trivet_papers.levi2021.claims.rows import check, repeated_labels, squared_distances
 
 # t, s, p, m, self terms, loss of the collapsed map, lowest loss known; margin 1.
 TRIPLET_SEARCHES: tuple[tuple[int, int, float, int, risk.SelfTerms, float, float], ...] = (
@@ -53,7 +53,7 @@ def label_model() -> Iterator[Check]:
         weight_error,
         where=" over all distinct triplets, t = 2, 3, 5",
     )
-    yield check_values(
+    yield check.values(
         "triple-match",
         "For two classes three labels agree with probability p^3 + q^3 inside a class, p q otherwise.",
         (p**3 + (1 - p) ** 3, p * (1 - p)),
@@ -138,7 +138,7 @@ def triplet_theorem() -> Iterator[Check]:
         float(risk.expected_triplet_loss(d, probabilities, margin=1, self_terms="excluded")) - bound
         for d in (_perturbed(base, seed) for seed, base in enumerate(simplices))
     )
-    yield check_values(
+    yield check.values(
         "triplet-simplices",
         "Over distinct triplets every map with distances c inside classes and c + margin across has the same, "
         "least, loss.",
@@ -162,7 +162,7 @@ def triplet_theorem() -> Iterator[Check]:
         str(dimensions),
         dimensions == [1, 7, 7, 7, 7],
     )
-    yield check_values(
+    yield check.values(
         "triplet-true-self-terms",
         "Error: with the true probability of a label to agree with itself, more than n - 2 dimensions have "
         "minima that are not collapsed, at c >= margin.",
@@ -170,7 +170,7 @@ def triplet_theorem() -> Iterator[Check]:
         family["exact"],
         1e-12,
     )
-    yield check_values(
+    yield check.values(
         "triplet-independent-self-terms",
         "With a fresh label for each mention of a sample, as the proof factorises, collapse is the only minimiser "
         "among them.",
@@ -230,7 +230,7 @@ def _rotation() -> Iterator[Check]:
         q = (1 - p) / (t - 1)
         signs.append(change(t, s, p) < 0)
         predicted.append((t - 1) * s * (p - q) ** 2 < 1 - p**2 - (t - 1) * q**2)
-    yield check_values(
+    yield check.values(
         "triplet-rotation",
         "Error: in t to n - 2 dimensions collapse need not be even a local minimum; turning one sample by D = 4e-4 "
         "lowers the loss for classes of 11 and raises it for 13 (t = 2, p = 0.6).",
@@ -245,7 +245,7 @@ def _rotation() -> Iterator[Check]:
         str(signs),
         signs == predicted and True in signs and False in signs,
     )
-    yield check_values(
+    yield check.values(
         "triplet-rotation-sizes",
         "For two classes that is s (1 - 4 p q) < 2 p q: up to classes of 49.5 for p = 0.55, of 12 for p = 0.6, of "
         "none for p = 0.8.",
@@ -333,7 +333,7 @@ def margin_theorem() -> Iterator[Check]:
         f"[{low.low:.2g}, {low.high:.2g}]",
         (low.low, low.high) == (0.2, 0.2),
     )
-    yield check_values(
+    yield check.values(
         "margin-continuum",
         "Error: from n - 1 dimensions on collapse is not the only minimiser; D = c inside, c + 2 margin across "
         "and beta = c + margin cost the same for every c.",
@@ -342,7 +342,7 @@ def margin_theorem() -> Iterator[Check]:
         1e-12,
         also=spans == [1, 7, 7, 7],
     )
-    yield check_values(
+    yield check.values(
         "margin-fixed-beta",
         "Error: with beta fixed above the margin the collapsed map is no minimiser; a class in two modes costs "
         "less (t = 2, s = 4, p = 0.8, margin 0.2, beta 1.2, in the plane).",
@@ -357,7 +357,7 @@ def margin_theorem() -> Iterator[Check]:
         (3, 12, 0.6, 0.0, -0.2, (0.14311111, 0.13955556)),
     ):
         what = "equal distances of 2 margin" if other else "everything on one point with beta = -margin"
-        yield check_values(
+        yield check.values(
             f"margin-not-collapsed-t{t}-s{s}",
             f"Error: with {t} classes of {s} and p = {level}, {what} costs less than collapse.",
             expected,

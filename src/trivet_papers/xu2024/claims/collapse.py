@@ -10,9 +10,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from trivet.collapse.isometry import Reduction
-from trivet_papers.checks import Check
+from trivet_papers.checks import Check, Checker, as_text
 from trivet_papers.xu2024 import isometry, nearest_separated
-from trivet_papers.xu2024.claims.rows import as_text, check
 from trivet_papers.xu2024.nearest_separated import DescentReduction
 from trivet_papers.xu2024.point_sets import (
     BATCHES,
@@ -27,6 +26,8 @@ from trivet_papers.xu2024.point_sets import (
     shrinkage,
 )
 from trivet_papers.xu2024.training import Training, train_digits
+
+check = Checker("xu2024")
 
 
 def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Check]:

@@ -8,10 +8,11 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from trivet.collapse.spectrum import effective_rank, rank_of
-from trivet_papers.checks import Check
+from trivet_papers.checks import Check, Checker, as_text
 from trivet_papers.xu2024 import isometry, nearest_separated
-from trivet_papers.xu2024.claims.rows import as_text, check, check_values
 from trivet_papers.xu2024.point_sets import MOVED, PLANE, PLANE_CLASSES, SOLID, gaussian
+
+check = Checker("xu2024")
 
 
 def definition_checks() -> Iterator[Check]:
@@ -152,39 +153,48 @@ def vector_checks() -> Iterator[Check]:
         isometry.triplet_separation(np.array(line, dtype=float)[:, None], halves, margin=margin).separated
         for line, margin in [*lines, ([4, 4, 4, 4], 0), ([4, 4, 4, 4], 0.01)]
     ]
-    yield check_values(
+    yield check.values(
         "vector-losses",
         "Losses of five points in the plane: of the hardest triplet and mean, without margin and with 0.1.",
         (1.2071524383, 0.9013484993, 1.3071524383, 1.0013484993),
         losses,
+        relative=True,
     )
-    yield check_values(
+    yield check.values(
         "vector-sizes",
         "Diameter, mean and median distance, and thickness of the five points.",
         (3.1622776602, 1.6976425559, 1.6084946001, 1.2874526192),
         sizes,
+        relative=True,
     )
-    yield check_values(
+    yield check.values(
         "vector-effective-rank",
         "Effective rank (RankMe) of the five points, centred and as they are.",
         (1.8675914151, 1.6671206715),
         ranks,
+        relative=True,
     )
-    yield check_values(
+    yield check.values(
         "vector-distances",
         "Hausdorff-like distance, displacement and isometric error from the five points to five others.",
         (0.7211102551, 0.7211102551, 0.8881061777),
         moves,
+        relative=True,
     )
-    yield check_values(
+    yield check.values(
         "vector-nearest",
         "Distances d_haus and d_iso of the five points to separation, without margin and with 0.1, of 24 searches.",
         (0.63842428, 0.61395797, 0.67692062, 0.65447751),
         nearest,
         tolerance=1e-4,
+        relative=True,
     )
-    yield check_values(
-        "vector-solid", "Thickness and diameter of six points in space.", (1.3416407865, 3.6400549446), solid
+    yield check.values(
+        "vector-solid",
+        "Thickness and diameter of six points in space.",
+        (1.3416407865, 3.6400549446),
+        solid,
+        relative=True,
     )
     yield check(
         "thickness-two-ways",

@@ -8,10 +8,11 @@ from statistics import median
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from trivet_papers.checks import Check
+from trivet_papers.checks import Check, Checker
 from trivet_papers.xu2024 import isometry, nearest_separated
-from trivet_papers.xu2024.claims.rows import check
 from trivet_papers.xu2024.point_sets import PLANE, PLANE_CLASSES, RANGES, Case, PointSet, cases, gaussian
+
+check = Checker("xu2024")
 
 
 def tight_ratios() -> tuple[float, float, float]:
