@@ -11,7 +11,7 @@ from typing import Any, Literal
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
-from trivet.collapse.json_numbers import as_json, with_nan
+from trivet.collapse.json_numbers import json_section, with_nan
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.significance import FLOOR
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
@@ -116,10 +116,8 @@ class Judge:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        state: dict[str, Any] = as_json(
-            {name: getattr(self, name) for name in ("updates", "_best", "_top", "faulty", "series", "events")}
-        )
-        return state | {"probing": self.probing.state_dict()}
+        names = ("updates", "_best", "_top", "faulty", "series", "events")
+        return json_section(**{name: getattr(self, name) for name in names}, probing=self.probing.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""

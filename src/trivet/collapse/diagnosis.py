@@ -18,7 +18,7 @@ from trivet.collapse.healthy import (
     parted_alike,
     ranked_lower,
 )
-from trivet.collapse.json_numbers import as_json
+from trivet.collapse.json_numbers import json_section
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
@@ -77,8 +77,7 @@ class Diagnosis:
             }
             for level, finer in self.measures.fine.items()
         }
-        values: dict[str, Any] = as_json({"verdicts": self.verdicts, "measures": measures, "notes": self.notes})
-        return values
+        return json_section(verdicts=self.verdicts, measures=measures, notes=self.notes)
 
 
 def diagnose(

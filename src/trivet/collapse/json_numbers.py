@@ -14,12 +14,17 @@ def as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {key: as_json(item) for key, item in value.items()}
+        return json_section(**value)
     if isinstance(value, np.ndarray):
         return as_json(value.tolist())
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_section(**values: object) -> dict[str, Any]:
+    """Each of the values as JSON has it, by its name."""
+    return {name: as_json(value) for name, value in values.items()}
 
 
 def with_nan(value: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
-from trivet.collapse.json_numbers import as_json
+from trivet.collapse.json_numbers import json_section
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.losses.engine.step_stats import StepStats
@@ -179,9 +179,8 @@ class CollapseMonitor:
 
     def as_json(self) -> dict[str, Any]:
         """{"series", "events", "forecast", "probe"} for a record; None where a number is not finite."""
-        names: dict[str, Any] = {"series": self.series, "events": self.events, "forecast": self.forecast()}
-        section: dict[str, Any] = as_json(names | {"probe": self.probing.as_json()})
-        return section
+        probe = self.probing.summary()
+        return json_section(series=self.series, events=self.events, forecast=self.forecast(), probe=probe)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, of plain numbers, texts, lists and dicts that JSON can hold."""
@@ -273,7 +272,7 @@ class _Watcher:
     def __reduce__(self) -> tuple[type[_Watcher], tuple[()]]:
         return _Watcher, ()
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Tensor], value: Any) -> None:
         if self._monitor is None or not torch.is_grad_enabled() or not module.training:
             return
         inputs = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from trivet.collapse.distances import centred
-from trivet.collapse.json_numbers import as_json, with_nan
+from trivet.collapse.json_numbers import json_section, with_nan
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.collapse.spread import stranger_share
 from trivet.distances import Array, as_classes
@@ -145,6 +145,16 @@ def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor
     shares: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
     shares[others.numpy() == 0] = 0.0
     return shares
+
+
+@dataclass(frozen=True)
+class ProbeSummary:
+    """Items and relative cost of a probe, the numbers before training, and those of each call."""
+
+    items: int
+    cost: float
+    start: dict[str, float]
+    series: dict[str, list[float]]
 
 
 class MeasureDrop(NamedTuple):
@@ -359,24 +369,18 @@ class ProbeTracker:
         _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self.levels[0])
         return high if now.recall <= high else None
 
-    def as_json(self) -> dict[str, Any] | None:
-        """{"items", "cost", "start": numbers of the reference, "series"} for a record; None before the first call."""
+    def summary(self) -> ProbeSummary | None:
+        """What a record tells; None before the first call."""
         if self.reference is None:
             return None
         start = dict(zip(SERIES, self.reference.values(), strict=True))
-        return {"items": self.items, "cost": self.cost, "start": start, "series": self.series}
+        return ProbeSummary(self.items, self.cost, start, self.series)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        state: dict[str, Any] = as_json(
-            {
-                "series": self.series,
-                "levels": self.levels,
-                "counts": [self._updates, self._called, self._spent, self._trained],
-                "results": {name: getattr(self, name) for name in RESULTS},
-            }
-        )
-        return state
+        counts = (self._updates, self._called, self._spent, self._trained)
+        results = {name: getattr(self, name) for name in RESULTS}
+        return json_section(series=self.series, levels=self.levels, counts=counts, results=results)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -67,9 +66,9 @@ class Comparison:
         return self.difference <= -FLOOR and not self.worse
 
 
-def comparison_json(comparison: Comparison, measure: str = "recall") -> dict[str, Any]:
+def comparison_json(comparison: Comparison, measure: str = "recall") -> dict[str, float | str]:
     """Its fields, the scores named by the measure, and the outcome: of "recall" in words, of others whether worse."""
-    values = {
+    values: dict[str, float | str] = {
         "reference": comparison.reference,
         "level": comparison.level,
         "queries": comparison.queries,

@@ -97,12 +97,12 @@ class LevelResult:
     missing: dict[str, str] = field(default_factory=dict)  # measure that was asked for -> why there is none
     labels: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))  # (C,) the label of each class
 
-    def as_json(self, average: Average = "micro") -> dict[str, Any]:
+    def as_json(self, average: Average = "micro") -> dict[str, float | str | None]:
         """A flat record: each measure that was asked for (None where there is none), and counts.
 
         "macro" averages over the classes, each by itself, what `per_class` gives.
         """
-        record: dict[str, Any] = {"items": self.items, "classes": self.classes}
+        record: dict[str, float | str | None] = {"items": self.items, "classes": self.classes}
         means = self.mean(average)
         if self.retrieval is not None:
             record |= {name: means[name] for name in self.retrieval.measures}
