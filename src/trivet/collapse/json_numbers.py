@@ -23,7 +23,7 @@ def as_json(value: Any) -> Any:
 
 
 def json_section(**values: object) -> dict[str, Any]:
-    """Each of the values as JSON has it, by its name."""
+    """Values by name, each as JSON has it."""
     return {name: as_json(value) for name, value in values.items()}
 
 

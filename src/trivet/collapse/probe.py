@@ -370,7 +370,7 @@ class ProbeTracker:
         return high if now.recall <= high else None
 
     def summary(self) -> ProbeSummary | None:
-        """What a record tells; None before the first call."""
+        """Summary for a record; None before the first call."""
         if self.reference is None:
             return None
         start = dict(zip(SERIES, self.reference.values(), strict=True))
