@@ -115,6 +115,15 @@ def test_a_step_of_the_stand_in() -> None:
     assert np.array_equal(again.after, step.after)
 
 
+def test_movements_of_both_phases_and_both_ways_to_mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = digits.train
+    monkeypatch.setattr(digits, "train", lambda *given, **options: right(*given, **{**options, "steps": 2}))
+    found = digits.digit_movement("second-order")
+    assert list(found) == [(phase, name) for phase in ("initial", "late") for name in ("HPHN", "EPEN")]
+    for moved in found.values():
+        assert 60 <= len(moved.before) == len(moved.after) == len(moved.direction)
+
+
 def random_field(**options: Any) -> dynamics.VectorField:
     """A field in which nothing is as the model has it."""
     generator = np.random.default_rng(0)
