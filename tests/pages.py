@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from trivet.commands.audit import page as audit_page
 from trivet.commands.audit.record import AuditRecord
@@ -48,3 +54,17 @@ def write_demo_report(record: Mapping[str, Any], path: Path) -> None:
 
 def write_compare_report(record: Mapping[str, Any], path: Path) -> None:
     compare_page.write_compare_report(CompareRecord.read(record), path)
+
+
+def page_words(path: Path) -> str:
+    """The words of a page: tags, styles and scripts taken out, white space made one."""
+    text = path.read_text(encoding="utf-8")
+    body = re.sub(r"<style>.*?</style>", " ", text[text.index("<main>") : text.index("</main>")], flags=re.S)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", body)))
+
+
+def picture(shade: int) -> str:
+    """A small grey picture as a data URI."""
+    sink = io.BytesIO()
+    Image.new("L", (4, 4), shade % 256).save(sink, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(sink.getvalue()).decode()}"

@@ -89,7 +89,7 @@ def collapse(subject: MeasuredModel) -> Measured:
     for split in (TRAIN, *subject.splits.evaluation):
         index = collapse_index(subject.embeddings(split), subject.items(split))
         if index is not None:
-            values[f"{split}/fine-coarse"] = index["index"]
+            values[f"{split}/fine-coarse"] = index.index
     return values
 
 

@@ -28,8 +28,8 @@ def _maps_are_short(short_maps: None) -> None:
 def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """Runs `trivet ARGUMENTS`: its exit code, and what it wrote to standard output and error."""
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()

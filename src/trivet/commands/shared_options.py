@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -35,6 +36,26 @@ Change = Annotated[
 
 
 Paths = TypeVar("Paths", Path | None, list[Path] | None)
+Request = TypeVar("Request")
+
+
+def command(
+    request: type[Request],
+) -> Callable[[Callable[[typer.Context, Request], int]], Callable[..., int]]:
+    """Make a function a command whose arguments and options are the fields of a dataclass, which it receives."""
+    hints = get_type_hints(request, include_extras=True)
+    fields = [field.replace(annotation=hints[field.name]) for field in signature(request).parameters.values()]
+    context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+
+    def made(run: Callable[[typer.Context, Request], int]) -> Callable[..., int]:
+        def call(context: typer.Context, **options: Any) -> int:
+            return run(context, request(**options))
+
+        call.__doc__, call.__annotations__ = run.__doc__, {"context": typer.Context} | hints
+        call.__signature__ = Signature([context, *fields])  # type: ignore[attr-defined]  # which typer reads
+        return call
+
+    return made
 
 
 def exists(paths: Paths) -> Paths:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Page, expect
-from tests.pages import write_audit_report
+from tests.pages import page_words, picture, write_audit_report
 from tests.watched import HOSTILE, Watched
 
 from trivet.io.label_decisions import read_decisions
@@ -20,12 +17,6 @@ from trivet.io.label_decisions import read_decisions
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 Watch = Callable[[Path], Watched]
-
-
-def picture(shade: int) -> str:
-    sink = io.BytesIO()
-    Image.new("L", (4, 4), shade % 256).save(sink, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(sink.getvalue()).decode()}"
 
 
 def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = True, **more: Any) -> dict[str, Any]:
@@ -39,9 +30,11 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
     shown = [
         item(i)
         | {
-            "proposed": names[(i + 1) % len(names)],
-            "probability": 1 if i == 6 else max(0.0, 0.99 - 0.05 * i),
-            "evidence": [f"{i} of 8 neighbours have its label", f"positive margin -0.{i}"],
+            "proposed_label": names[(i + 1) % len(names)],
+            **dict.fromkeys(
+                ("probability_wrong", "probability_not_separable"), 1 if i == 6 else max(0.0, 0.99 - 0.05 * i)
+            ),
+            "reasons": [f"{i} of 8 neighbours have its label", f"positive margin -0.{i}"],
             "duplicate": "near" if i in (1, 2) else "exact" if i == 4 else None,
             "duplicate_of": "item 007" if i in (1, 2, 4) else None,
             "duplicate_label": "other" if i == 1 else "same" if i in (2, 4) else None,
@@ -82,16 +75,9 @@ def record(items: int = 12, *, names: list[str] | None = None, pictures: bool = 
     return found | more
 
 
-def words(page: Path) -> str:
-    """The words of a page: tags, styles and scripts taken out, white space made one."""
-    text = page.read_text(encoding="utf-8")
-    body = re.sub(r"<style>.*?</style>", " ", text[text.index("<main>") : text.index("</main>")], flags=re.S)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body).replace("&nbsp;", " ").replace("&#39;", "'"))
-
-
 def test_the_headline_and_the_mistakes(tmp_path: Path) -> None:
     write_audit_report(record(), tmp_path / "page.html")
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     parts = [
         "digits-noisy, train",
         "by digit", "1 649 items", "3 classes", "out of 5 folds", "8 neighbours each", "cosine distance",
@@ -116,14 +102,14 @@ def test_the_headline_and_the_mistakes(tmp_path: Path) -> None:
 
 def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
     write_audit_report({}, tmp_path / "page.html")
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert "There are no items." in text
     for part in ("of the labels are wrong", "Confused classes", "Command"):
         assert part not in text
     found = record(distance="euclidean", folds=0, transition=None)
     found["selected"][7]["thumbnail"] = None
     write_audit_report(found, tmp_path / "page.html")
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert "the number is the distance" in text
     assert "in one embedding" in text
     assert "Pictures are missing for 1 of 12 items: with all of them, this page would be too large." in text
@@ -136,14 +122,14 @@ def test_parts_that_are_absent_are_left_out(tmp_path: Path) -> None:
 def test_what_cannot_be_told_accuses_nobody(tmp_path: Path, watch: Watch) -> None:
     rate = {"verdict": "cannot-tell", "estimate": None, "interval": [0.02, 0.28], "reason": "Two classes overlap."}
     write_audit_report(record(noise_rate=rate, transition=None), tmp_path / "page.html")
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert "Cannot tell how many labels are wrong: between 2.0 and 28.0 % 0 % 100 % Two classes overlap." in text
     assert "9 of 1 649 labels are wrong or not separable with a probability above 50 %" in text
     page = watch(tmp_path / "page.html").page
     assert page.locator("#percent").inner_text() == "99.0 % wrong or not separable"
     rate = {"verdict": "uninformative", "estimate": None, "interval": None, "reason": "Bring a pretrained encoder."}
     write_audit_report(record(0, noise_rate=rate, above_half=None, transition=None), tmp_path / "page.html")
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert "No estimate: these embeddings cannot judge these labels Bring a pretrained encoder." in text
     assert "No suspects are listed, since they would be chosen at random." in text
     assert "of the labels are wrong" not in text
@@ -253,7 +239,7 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
 
 def test_where_no_other_label_is_proposed_none_is_offered(tmp_path: Path, watch: Watch) -> None:
     found_now = record()
-    found_now["selected"][0]["proposed"] = found_now["selected"][0]["label"]
+    found_now["selected"][0]["proposed_label"] = found_now["selected"][0]["label"]
     write_audit_report(found_now, tmp_path / "page.html")
     page = watch(tmp_path / "page.html").page
     assert page.locator("#relabel").inner_text() == "R relabel (no other label is proposed)"
@@ -273,10 +259,10 @@ def test_the_class_of_most_neighbours_is_offered_where_nothing_is_proposed(tmp_p
     rate = {"verdict": "cannot-tell", "estimate": None, "interval": [0.0, 0.28], "reason": "Two classes overlap."}
     found_now = record(noise_rate=rate, called_wrong=3)
     for one, offered in zip(found_now["selected"][:2], ("33", "10"), strict=True):
-        one |= {"proposed": one["label"], "offered": offered}
+        one |= {"proposed_label": one["label"], "neighbour_label": offered}
     write_audit_report(found_now, tmp_path / "page.html")
-    assert "with a probability above 50 %, 3 of them wrong; the 12" in words(tmp_path / "page.html")
-    assert "Review from the top, and stop where" in words(tmp_path / "page.html")
+    assert "with a probability above 50 %, 3 of them wrong; the 12" in page_words(tmp_path / "page.html")
+    assert "Review from the top, and stop where" in page_words(tmp_path / "page.html")
     page = watch(tmp_path / "page.html").page
     assert page.locator("#relabel").inner_text() == "R relabel 33 (most neighbours)"
     assert page.locator("#list .classes").all_inner_texts()[:2] == ["2", "10"]  # none is proposed
@@ -293,9 +279,9 @@ def test_the_class_of_most_neighbours_is_offered_where_nothing_is_proposed(tmp_p
 def test_decisions_on_a_run_are_for_training_also_without_pictures(tmp_path: Path) -> None:
     for pictures in (True, False):
         write_audit_report(record(pictures=pictures), tmp_path / "page.html")
-        assert "new label for trivet train --labels decisions.csv" in words(tmp_path / "page.html")
+        assert "new label for trivet train --labels decisions.csv" in page_words(tmp_path / "page.html")
     write_audit_report(record(pictures=False, name="bank.npz", of_run=False), tmp_path / "page.html")
-    assert "trivet audit FILE --apply decisions.csv -o clean.npz" in words(tmp_path / "page.html")
+    assert "trivet audit FILE --apply decisions.csv -o clean.npz" in page_words(tmp_path / "page.html")
 
 
 def test_the_first_suspect_is_in_sight_without_scrolling(tmp_path: Path, watch: Watch) -> None:
@@ -348,7 +334,7 @@ def test_hostile_names_do_nothing_and_read_back(tmp_path: Path, watch: Watch) ->
     names = [*HOSTILE[:5], *HOSTILE[6:], 'comma, and "quotes"']
     found = record(8, names=names, pictures=False, name=HOSTILE[0], method=HOSTILE[1], notes=[HOSTILE[2]])
     for i, one in enumerate(found["selected"]):
-        one |= {"id": f"{names[i]}\nsecond line", "text": names[i], "evidence": [names[i]]}
+        one |= {"id": f"{names[i]}\nsecond line", "text": names[i], "reasons": [names[i]]}
     write_audit_report(found, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     main = page[page.index("<main>") : page.index("</main>")]

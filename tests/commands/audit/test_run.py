@@ -19,6 +19,7 @@ from PIL import Image
 from trivet.commands.audit import items as audit_items
 from trivet.commands.audit import run as audit
 from trivet.commands.audit.items import Items, out_of_fold
+from trivet.commands.audit.request import AuditRequest
 from trivet.commands.audit.run import audit_path, judge, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
@@ -91,7 +92,7 @@ def audited(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     before, folder = contents(run), run.parent
     names = {"out": "suspects.csv", "decisions": "decisions.csv", "report": "page.html"}
     outputs = {"relabel_above": 0.5, **{option: folder / name for option, name in names.items()}}
-    found = audit_json(run, **outputs, command="trivet audit run")
+    found = audit_json(run, **outputs)
     assert contents(run) == before
     return found, outputs
 
@@ -109,7 +110,7 @@ class Shifted(torch.nn.Module):
 
 def audit_json(path: Path, **options: Any) -> dict[str, Any]:
     """The object that `trivet audit --json` prints."""
-    return audit_path(path, **options).as_json(unset=False)
+    return audit_path(AuditRequest(path, **options)).as_json(unset=False)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -293,20 +294,17 @@ def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch:
     place = {name: i for i, name in enumerate(table["id"])}
     points = np.array(table["embedding"], np.float64)
     for one, suspect in zip(page["selected"], found["suspects"], strict=False):
-        assert (one["label"], one["proposed"]) == (suspect["label"], suspect["proposed_label"])
-        assert "; ".join(one["evidence"]) == suspect["evidence"]
+        assert (one["label"], one["proposed_label"]) == (suspect["label"], suspect["proposed_label"])
+        assert "; ".join(one["reasons"]) == suspect["evidence"]
         assert one["thumbnail"].startswith("data:image/png")
         assert len(one["neighbours"]) == 4
         apart = np.sort(np.linalg.norm(points - points[place[one["id"]]], axis=1))[1:5]
         assert [near["distance"] for near in one["neighbours"]] == pytest.approx(apart.tolist(), abs=1e-4)
         same = sum(near["label"] == one["label"] for near in one["neighbours"])
-        assert one["evidence"][0].startswith(f"{same} of 4 neighbours")
+        assert one["reasons"][0].startswith(f"{same} of 4 neighbours")
         assert suspect["neighbour_agreement"] == same / 4
         beside = Counter(near["label"] for near in one["neighbours"])
         assert suspect["neighbour_count"] == beside[suspect["neighbour_label"]] == max(beside.values())
-        none = suspect["proposed_label"] == suspect["label"]
-        told = "neighbour_label" if none and found["noise_rate"]["verdict"] == "cannot-tell" else "proposed_label"
-        assert one["offered"] == suspect[told]
 
 
 def test_raw_inputs_judge_where_networks_know_no_more(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,7 +514,7 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
     first, shown = found["suspects"][0], given[0]["selected"][0]
     assert (first["id"], first["label"], first["proposed_label"]) == ("pet 7", "dog", "dog")
     assert (first["neighbour_label"], first["neighbour_count"]) == ("cat", 9)
-    assert (shown["proposed"], shown["offered"]) == ("dog", "cat")
+    assert (shown["proposed_label"], shown["neighbour_label"]) == ("dog", "cat")
     assert (found["called_wrong"], found["above_half"]) == (0, 1)
     assert found["expected_wrong"] == round(sum(one["probability_wrong"] for one in found["suspects"]), 1)
     decided = read_decisions(Path("d.csv"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable
@@ -11,19 +10,12 @@ from typing import Any
 
 import pytest
 from tests.made_runs import make_run
-from tests.pages import write_compare_report
+from tests.pages import page_words, write_compare_report
 from tests.watched import HOSTILE, Watched
 
 from trivet.commands.compare.run import compare_runs
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-
-
-def page_text(path: Path) -> str:
-    """The words of the page: tags taken out, white space made one."""
-    text = path.read_text(encoding="utf-8")
-    body = text[text.index("<main>") : text.index("</main>")]
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", body))).replace("\u00a0", " ")
 
 
 def record(names: list[str], *, runs: int = 2, split: str = "unseen", level: str = "digit") -> dict[str, Any]:
@@ -116,7 +108,7 @@ PLAIN = ["left", "right", "left-", "right-"]
 
 def test_the_difference_comes_first_with_its_interval_and_pairs(tmp_path: Path) -> None:
     write_compare_report(record(PLAIN), tmp_path / "page.html")
-    text = page_text(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert (
         "right is better than left: unseen by digit 52.5 %, against 50.5 % "
         "(+2.0 points, +1.0 to +3.0; higher in 2 of 2 pairs)."
@@ -137,7 +129,7 @@ def test_a_measure_that_a_step_was_chosen_by_comes_before_recall(tmp_path: Path)
     for one in given["tables"][0]["differences"]:
         one["outcome"] = "better" if one["measure"] == "map@r" else "open"
     write_compare_report(given, tmp_path / "page.html")
-    text = page_text(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     by_choice = text.index("right is better than left by MAP@R: unseen by digit 52.5 %, against 50.5 %")
     assert by_choice < text.index("No clear difference between right and left by recall@1: unseen by digit 52.5 %")
     assert "so that all 4 comparisons by MAP@R and recall@1 hold together" in text
@@ -149,14 +141,14 @@ def test_what_is_not_better_is_not_called_so(outcome: str, said: str, tmp_path: 
     for one in given["tables"][0]["differences"]:
         one["outcome"] = outcome
     write_compare_report(given, tmp_path / "page.html")
-    text = page_text(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     assert said in text
     assert "is better than" not in text
 
 
 def test_an_empty_record_makes_a_page(tmp_path: Path) -> None:
     write_compare_report({}, tmp_path / "page.html")
-    assert "0 runs compared" in page_text(tmp_path / "page.html")
+    assert "0 runs compared" in page_words(tmp_path / "page.html")
 
 
 def test_each_run_has_a_line_of_its_own(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
@@ -196,11 +188,11 @@ def test_neighbours_are_shown_by_pictures_of_the_data(tmp_path: Path) -> None:
     assert found is not None
     assert json.loads(found[1])["pictures"]
     assert len(text) < 2_000_000
-    words = page_text(tmp_path / "page.html")
+    words = page_words(tmp_path / "page.html")
     assert words.count("The nearest item is right in a.") + words.count("The nearest item is right in b.") == 4
     assert words.count("Drawn at random.") == 2
     for path in paths:  # the data are gone
         config = path / "config.toml"
         config.write_text(config.read_text().replace('name = "digits"', 'name = "cub"'))
     compare_runs(paths, report=tmp_path / "page.html", data_root=tmp_path)
-    assert "Items are shown by their ids, as the data of a cannot be loaded: " in page_text(tmp_path / "page.html")
+    assert "Items are shown by their ids, as the data of a cannot be loaded: " in page_words(tmp_path / "page.html")

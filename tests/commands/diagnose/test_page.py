@@ -7,8 +7,6 @@ import html
 import math
 import random
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.pages import write_diagnosis_report, write_run_report
+from tests.pages import page_words, picture, write_diagnosis_report, write_run_report
 from tests.watched import Watched
 
 from trivet.commands.diagnose.page import named_sections
@@ -47,22 +45,6 @@ COLLAPSED = {
     "cause": "The loss was lowered by drawing all items together.",
     "changes": ["Use semi-hard negatives.", "Lower the learning rate."],
 }
-
-
-def picture(shade: int) -> str:
-    """A 2 x 2 grey PNG as a data URI."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    rows = zlib.compress(b"".join(b"\0" + bytes((shade % 256, 255 - shade % 256)) for _ in range(2)))
-    png = (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0))
-        + chunk(b"IDAT", rows)
-        + chunk(b"IEND", b"")
-    )
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def bell(middle: float, width: float, edges: list[float]) -> list[float]:
@@ -187,16 +169,9 @@ def history(moments: int = 8, items: int = 200) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def words(page: Path) -> str:
-    """The words of a page: tags and scripts taken out, white space made one."""
-    text = page.read_text(encoding="utf-8")
-    body = text[text.index("<main>") : text.index("</main>")]
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", body)))
-
-
 def diagnosis_words(sections: list[dict[str, Any]], folder: Path) -> str:
     write_diagnosis_report({"sections": sections}, folder / "page.html")
-    return words(folder / "page.html")
+    return page_words(folder / "page.html")
 
 
 def rows(page: Path, table: int) -> list[list[str]]:
@@ -375,7 +350,7 @@ def test_no_text_of_a_record_becomes_markup(tmp_path: Path) -> None:
     tame = tags([f"name {k}" for k in range(len(HOSTILE))])
     assert tags(HOSTILE) == tame
     assert tame["script"] == 0
-    text = words(tmp_path / "page.html")
+    text = page_words(tmp_path / "page.html")
     for name in HOSTILE:
         assert f"{name}0" in text or f"{name}1" in text or name in text
 
@@ -397,6 +372,17 @@ def settle(page: Page) -> None:
 
 
 Watch = Callable[[Path], tuple[Page, list[str]]]
+# Within the page: a moment that is played lasts 0.7 s, less than a busy machine may need to look at it.
+PLAY_ONE = """() => new Promise((done) => {
+    const [slider, play] = ["history-step", "history-play"].map((id) => document.getElementById(id));
+    play.click();
+    const waiting = setInterval(() => {
+        if (slider.value === "0") return;
+        clearInterval(waiting);
+        play.click();
+        done();
+    }, 10);
+})"""
 TRACES = "id => document.getElementById(id).data.map(trace => [trace.name, trace.x.length])"
 
 
@@ -454,9 +440,8 @@ def test_a_run_shows_its_training_moment_by_moment(tmp_path: Path, watch: Watch)
     page.get_by_label("predicted motion").uncheck()
     settle(page)
     assert len(page.evaluate(TRACES, "history-scatter")) == 3
-    page.click("#history-play")
+    page.evaluate(PLAY_ONE)
     shown(1)
-    page.click("#history-play")
     assert page.inner_text("#history-play") == "Play"
 
     # Plots follow the colours of the page, and paper is white whatever these are.

@@ -19,8 +19,8 @@ from tests.made_runs import make_run
 from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
+from trivet.commands.diagnose.request import DiagnoseRequest
 from trivet.commands.diagnose.run import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
-from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.models import build
@@ -42,9 +42,13 @@ def section_json(subject: DiagnosisInput, **options: Any) -> dict[str, Any]:
     return diagnosis_section(subject, **options).as_json()
 
 
+def inputs(path: Path, **options: Any) -> list[DiagnosisInput]:
+    return read_inputs(path, DiagnoseRequest([path], **options))
+
+
 def diagnosed(paths: list[Path], **options: Any) -> tuple[dict[str, Any], set[str]]:
     """What `trivet diagnose --json` prints but for the page, and the kinds of all verdicts."""
-    results, warnings = diagnose_paths(paths, **options)
+    results, warnings = diagnose_paths(DiagnoseRequest(paths, **options))
     found = [result.as_json() for result in results]
     kinds = {verdict.kind for result in results for verdict in result.verdicts}
     return found[0] if len(found) == 1 else {"results": found} | ({"warnings": warnings} if warnings else {}), kinds
@@ -127,7 +131,7 @@ def test_the_training_items_are_stored_and_diagnosed_again_to_the_same(run: Path
     stored = pq.read_table(run / "embeddings" / "train.parquet").to_pydict()
     assert (len(stored["id"]), sorted(set(stored["level2"]))) == (48, ["a/x", "a/y", "b/x", "b/y"])
     recorded = json.loads((run / "record.json").read_text())["diagnosis"]
-    asked = [one for split in (None, "train", "seen") for one in read_inputs(run, split=split)]
+    asked = [one for split in (None, "train", "seen") for one in inputs(run, split=split)]
     assert [subject.split for subject in asked] == ["train", "seen", "train", "seen"]
     assert unpaired(asked) == []
     for subject in asked:
@@ -144,7 +148,7 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
         shutil.copy(other, whole / "embeddings")
     alone = make_run(tmp_path / "alone", labels=np.zeros(10, int), split="alone")
     shutil.copy(alone / "embeddings" / "alone.parquet", run / "embeddings")  # one class: nothing can be said of it
-    result, kinds = diagnosed([run], references=(before,))
+    result, kinds = diagnosed([run], reference=(before,))
     told = {one["split"]: [verdict["kind"] for verdict in one["verdicts"]] for one in result["results"]}
     assert list(told) == ["train", "unseen"]
     assert told["unseen"][0] == "worse-than-reference"
@@ -152,16 +156,16 @@ def test_a_split_of_a_run_that_is_worse_is_told_beside_training_items_that_are_n
     assert "worse-than-reference" in kinds
     assert "warnings" not in result
     file = before / "embeddings" / "train.parquet"  # which holds no other items
-    assert [one.split for one in read_inputs(run, references=(file,))] == ["train"]
+    assert [one.split for one in inputs(run, reference=(file,))] == ["train"]
 
 
 def test_of_other_splits_of_a_run_some_items_are_diagnosed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trivet.commands.diagnose.inputs.ITEMS", 6)
-    train, seen = read_inputs(run)
+    train, seen = inputs(run)
     assert (len(train.ids), len(seen.ids), len(seen.embeddings)) == (48, 6, 6)
     assert seen.notes[-1] == "6 of 12 items were diagnosed; --split seen takes all."
     assert all(len(rows) == 6 for rows in seen.references.values())
-    assert len(read_inputs(run, split="seen")[0].ids) == 12
+    assert len(inputs(run, split="seen")[0].ids) == 12
 
 
 def test_the_reference_of_a_run_is_the_network_it_began_as(run: Path, pictures: Path) -> None:
@@ -184,20 +188,20 @@ def test_a_run_without_its_data_is_diagnosed_with_a_note(run: Path, tmp_path: Pa
     shutil.copytree(run, path)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("pictures", "moved"))
-    subject, _ = read_inputs(path)
+    subject, _ = inputs(path)
     found, _ = summary_json(subject)
     assert found["reference"] is None
     assert "the data cannot be loaded" in found["notes"][-1]
     assert found["measures"]["sampling"] is not None
     (path / "embeddings" / "train.parquet").unlink()
-    assert [one.split for one in read_inputs(path)] == ["seen"]
+    assert [one.split for one in inputs(path)] == ["seen"]
     shutil.rmtree(path / "embeddings")
     with pytest.raises(ValueError, match=r"a run must hold embeddings: .* write them with `trivet evaluate"):
-        read_inputs(path)
+        inputs(path)
 
 
 def test_another_level_of_a_run_is_diagnosed_without_its_batches(run: Path) -> None:
-    subject, _ = read_inputs(run, level="level2")
+    subject, _ = inputs(run, labels="level2")
     found, _ = summary_json(subject)
     assert (found["level"], found["measures"]["classes"], found["measures"]["sampling"]) == ("level2", 4, None)
 
@@ -205,7 +209,7 @@ def test_another_level_of_a_run_is_diagnosed_without_its_batches(run: Path) -> N
 def test_a_loss_that_knows_classes_is_tried_with_what_it_learned(pictures: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(settings(pictures, name="margin", positives="random", beta=1.0, beta_learning_rate=0.3), path)
-    subject, _ = read_inputs(path)
+    subject, _ = inputs(path)
     assert subject.strategy is not None
     beta = dict(subject.strategy.loss.named_parameters())["beta"]
     assert len(beta) == 2
@@ -214,23 +218,13 @@ def test_a_loss_that_knows_classes_is_tried_with_what_it_learned(pictures: Path,
     assert summary_json(subject)[0]["measures"] == recorded["train"]["measures"]
 
 
-def test_an_older_run_gets_its_diagnosis_when_it_is_evaluated(run: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(run, path)
-    record = json.loads((path / "record.json").read_text())
-    before = record.pop("diagnosis")
-    (path / "record.json").write_text(json.dumps(record))
-    (path / "embeddings" / "train.parquet").unlink()
-    assert {split: section.as_json() for split, section in evaluate_run(path).diagnosis.items()} == before
-
-
 def test_every_number_of_a_section_against_its_definition(
     points: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     rows, labels, fine = points
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, kind=fine)
     np.savez(tmp_path / "before.npz", embeddings=2 * rows[:, :4])
-    (subject,) = read_inputs(tmp_path / "x.npz", references=(tmp_path / "before.npz",), distance="euclidean")
+    (subject,) = inputs(tmp_path / "x.npz", reference=(tmp_path / "before.npz",), distance="euclidean")
     section = section_json(subject)
     before = {"before.npz": 2 * rows[:, :4]}
     said = diagnose(rows, labels, before, fine={"kind": fine}, level="label", distance="euclidean").as_json()
@@ -284,25 +278,6 @@ def test_every_number_of_a_section_against_its_definition(
     json.dumps(section, allow_nan=False)
 
 
-@pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
-def test_every_kind_of_file_gives_the_same(
-    kind: str, points: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
-    rows, labels, _ = points
-    path = tmp_path / f"x.{kind}"
-    if kind == "npz":
-        np.savez(path, embeddings=rows, label=labels)
-    elif kind == "npy":
-        np.save(path, rows)
-        path.with_suffix(".csv").write_text("label\n" + "".join(f"{label}\n" for label in labels))
-    else:
-        import pyarrow as pa
-
-        pq.write_table(pa.table({"label": labels, "embedding": rows.tolist()}), path)
-    (subject,) = read_inputs(path)
-    assert summary_json(subject)[0]["measures"] == diagnose(rows, labels, distance="cosine").as_json()["measures"]
-
-
 def test_finer_levels_are_found_by_nesting() -> None:
     coarse = np.repeat(["a", "b"], 6)
     labels = {
@@ -325,17 +300,17 @@ def test_a_reference_is_matched_by_id(points: tuple[np.ndarray, np.ndarray, np.n
     order = np.random.default_rng(0).permutation(120)
     more = np.concatenate([np.ones((3, 6)), rows[order]])
     np.savez(tmp_path / "r.npz", embeddings=4 * more, id=np.concatenate([["p", "q", "r"], ids[order]]))
-    (subject,) = read_inputs(tmp_path / "x.npz", references=(tmp_path / "r.npz",), distance="euclidean")
+    (subject,) = inputs(tmp_path / "x.npz", reference=(tmp_path / "r.npz",), distance="euclidean")
     found, _ = summary_json(subject)
     assert found["measures"]["reference_shrinkage"] == pytest.approx(0.25)
     assert found["reference"] == "r.npz"
     np.testing.assert_array_equal(subject.references["r.npz"], 4 * rows)
     np.savez(tmp_path / "less.npz", embeddings=rows[1:], id=ids[1:])
     with pytest.raises(ValueError, match=r"less\.npz has no 'item 0' \(1 of 120"):
-        read_inputs(tmp_path / "x.npz", references=(tmp_path / "less.npz",))
+        inputs(tmp_path / "x.npz", reference=(tmp_path / "less.npz",))
     np.savez(tmp_path / "bare.npz", embeddings=rows[1:])
     with pytest.raises(ValueError, match=r"bare\.npz has 119 rows and x\.npz 120"):
-        read_inputs(tmp_path / "x.npz", references=(tmp_path / "bare.npz",))
+        inputs(tmp_path / "x.npz", reference=(tmp_path / "bare.npz",))
 
 
 def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -343,8 +318,8 @@ def test_a_split_and_its_reference(points: tuple[np.ndarray, np.ndarray, np.ndar
     split = np.where(np.arange(120) % 3, "train", "test")
     np.savez(tmp_path / "x.npz", embeddings=rows, label=labels, split=split)
     np.savez(tmp_path / "r.npz", embeddings=5 * rows, split=split)
-    request: dict[str, Any] = {"split": "test", "references": (tmp_path / "r.npz",), "distance": "euclidean"}
-    (subject,) = read_inputs(tmp_path / "x.npz", **request)
+    request: dict[str, Any] = {"split": "test", "reference": (tmp_path / "r.npz",), "distance": "euclidean"}
+    (subject,) = inputs(tmp_path / "x.npz", **request)
     found, _ = summary_json(subject)
     assert (found["items"], found["split"]) == (40, "test")
     assert found["measures"]["reference_shrinkage"] == pytest.approx(0.2)
@@ -355,7 +330,7 @@ def test_edge_cases_are_diagnosed(tmp_path: Path, points: tuple[np.ndarray, np.n
 
     def kinds(name: str, embeddings: np.ndarray, classes: np.ndarray) -> tuple[dict[str, Any], list[str]]:
         np.savez(tmp_path / f"{name}.npz", embeddings=embeddings, label=classes)
-        (subject,) = read_inputs(tmp_path / f"{name}.npz", level="label")
+        (subject,) = inputs(tmp_path / f"{name}.npz", labels="label")
         section = section_json(subject, map_points=20)
         json.dumps(section, allow_nan=False)
         return section, [verdict["kind"] for verdict in section["verdicts"]]
@@ -383,29 +358,13 @@ def test_columns_that_nobody_named_may_be_faulty(
     lines = [f"{a},{b},{'' if a else 'x'},{a / 2}" for a, b in zip(labels, fine, strict=True)]
     (tmp_path / "x.csv").write_text("\n".join(["label,kind,note,half", *lines]))
     with pytest.raises(ValueError, match="'note'"):
-        read_inputs(tmp_path / "x.npy")
-    (subject,) = read_inputs(tmp_path / "x.npy", level="label")
+        inputs(tmp_path / "x.npy")
+    (subject,) = inputs(tmp_path / "x.npy", labels="label")
     assert list(subject.labels) == ["label"]
-    (subject,) = read_inputs(tmp_path / "x.npy", level="half", fine=("kind",))
+    (subject,) = inputs(tmp_path / "x.npy", labels="half", fine=("kind",))
     assert list(summary_json(subject)[0]["measures"]["fine"]) == ["kind"]
     with pytest.raises(ValueError, match="must split at least one coarse class"):
-        summary_json(read_inputs(tmp_path / "x.npy", level="kind", fine=("label",))[0])
-
-
-def test_several_are_compared_and_a_collapse_is_told(
-    tmp_path: Path, points: tuple[np.ndarray, np.ndarray, np.ndarray]
-) -> None:
-    rows, labels, _ = points
-    np.savez(tmp_path / "x.npz", embeddings=rows, label=labels)
-    np.savez(tmp_path / "flat.npz", embeddings=rows * 1e-7 + 1, label=labels)
-    result, kinds = diagnosed([tmp_path / "x.npz"])
-    assert kinds == {"spread-out"}
-    assert list(result)[:3] == ["verdicts", "measures", "notes"]
-    both, kinds = diagnosed([tmp_path / "x.npz", tmp_path / "flat.npz"])
-    assert kinds == {"spread-out", "network-collapse"}
-    assert list(both) == ["results"]
-    assert both["results"][0] == result
-    assert [one["name"] for one in both["results"]] == ["x.npz", "flat.npz"]
+        summary_json(inputs(tmp_path / "x.npy", labels="kind", fine=("label",))[0])
 
 
 def test_embeddings_of_other_items_are_not_compared_in_silence(
@@ -421,7 +380,7 @@ def test_embeddings_of_other_items_are_not_compared_in_silence(
     assert warning.startswith("These embeddings are not of the same items (x.npz and less.npz")
     assert warning in report.read_text()
     with pytest.raises(ValueError, match=r"label differs in 96 of 120 rows of other.npz, first in row 0"):
-        read_inputs(tmp_path / "x.npz", references=(tmp_path / "other.npz",))
+        inputs(tmp_path / "x.npz", reference=(tmp_path / "other.npz",))
 
 
 def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None:
@@ -454,7 +413,7 @@ def test_classes_that_lost_are_named(tmp_path: Path) -> None:
     names = np.array([f"kind {chr(97 + one)}" for one in classes])
     np.savez(tmp_path / "before.npz", embeddings=before, label=names)
     np.savez(tmp_path / "after.npz", embeddings=after, label=names)
-    result, _ = diagnosed([tmp_path / "after.npz"], references=(tmp_path / "before.npz",))
+    result, _ = diagnosed([tmp_path / "after.npz"], reference=(tmp_path / "before.npz",))
     lost = sorted(result["measures"]["lost"], key=lambda one: one["recall"] - one["reference_recall"])
     assert {one["number"] for one in lost} == {2, 5}
     said = ", ".join(

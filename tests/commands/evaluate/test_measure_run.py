@@ -11,6 +11,7 @@ from trivet.commands.evaluate.measure_run import at_prefixes, measure_splits, ru
 from trivet.datasets import DigitsConfig, load
 from trivet.metrics import recall_at_k, retrieve
 from trivet.models import Embedder
+from trivet.reports.run_record import RunRecord
 from trivet.training.config import EvaluationConfig
 from trivet.training.embed_dataset import embed
 
@@ -27,7 +28,9 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
     torch.manual_seed(0)
     body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 20)), nn.Linear(20, 3))
     untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
-    found = measure_splits(
+    found = RunRecord()
+    measure_splits(
+        found,
         {"seen": seen},
         "digit",
         untrained,
@@ -35,28 +38,33 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
         EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5")),
         seed=0,
         store=lambda name, embeddings: None,
+        diagnose=lambda name, embeddings, references: None,
         chosen_by="map@r",
     )
-    rows = {row["name"]: row["levels"] for row in found["evaluation"]["seen"]}
+    rows = {row.name: row.levels for row in found.evaluation["seen"]}
     assert list(rows) == ["trained", "untrained network", "zero-shot backbone", "raw inputs"]
-    by_choice = {one["reference"]: one for one in found["chosen_comparisons"]["seen"]["digit"]}
+    by_choice = {one.reference: one for one in found.chosen_comparisons["seen"]["digit"]}
     assert list(by_choice) == list(rows)[1:]
     for name, one in by_choice.items():
-        of = {"measure": "map@r", "queries": 60, "level": "digit"}
-        assert one.items() >= of.items()
+        assert (one.measure, one.queries, one.level) == ("map@r", 60, "digit")
         shares = [row["digit"]["map@r"] for row in (rows["trained"], rows[name])]
-        assert [one["value"], one["reference_value"]] == pytest.approx(shares)
-        assert one["low"] <= one["difference"] == one["value"] - one["reference_value"] <= one["high"]
+        assert [one.value, one.reference_value] == pytest.approx(shares)
+        assert one.value is not None
+        assert one.reference_value is not None
+        assert one.low is not None
+        assert one.high is not None
+        assert one.low <= one.value - one.reference_value <= one.high
+        assert one.difference == one.value - one.reference_value
     backbone = untrained.backbone
     assert backbone is not None
     recall = recall_at_k(embed(backbone, seen.inputs), seen.labels["digit"], (1,))[1]
     assert rows["zero-shot backbone"]["digit"]["recall@1"] == recall > rows["untrained network"]["digit"]["recall@1"]
-    low, high = found["intervals"]["seen"]["digit"]["recall@1"]["queries"]
+    low, high = found.intervals["seen"]["digit"]["recall@1"]["queries"] or (1, 0)
     assert low <= rows["trained"]["digit"]["recall@1"] <= high
     for name in ("found@3", "ndcg@5"):
         found_here = retrieve(embed(backbone, seen.inputs), seen.labels["digit"], measures=[name]).mean()
         assert rows["zero-shot backbone"]["digit"][name] == pytest.approx(found_here[name])
-        assert name in found["intervals"]["seen"]["digit"]
+        assert name in found.intervals["seen"]["digit"]
 
 
 def test_prefixes_stand_beside_references_that_are_as_long_but_not_beside_pixels() -> None:
@@ -66,9 +74,9 @@ def test_prefixes_stand_beside_references_that_are_as_long_but_not_beside_pixels
     references = {"zero-shot backbone": zero_shot, "raw inputs": raw}
     for unit in (True, False):
         two, four = at_prefixes(rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, cache=None)
-        assert [row["name"] for row in two["evaluated"]] == ["trained", "zero-shot backbone"]
-        assert [row["name"] for row in four["evaluated"]] == ["trained"]
-        assert four["comparisons"] == {level: [] for level in seen.labels}
-        for row, whole in zip(two["evaluated"], (rows, zero_shot), strict=True):
+        assert [row.name for row in two.evaluated] == ["trained", "zero-shot backbone"]
+        assert [row.name for row in four.evaluated] == ["trained"]
+        assert four.comparisons == {level: [] for level in seen.labels}
+        for row, whole in zip(two.evaluated, (rows, zero_shot), strict=True):
             cut = whole[:, :2] / (np.linalg.norm(whole[:, :2], axis=1, keepdims=True) if unit else 1)
-            assert row["levels"]["digit"]["recall@1"] == recall_at_k(cut, seen.labels["digit"], (1,))[1]
+            assert row.levels["digit"]["recall@1"] == recall_at_k(cut, seen.labels["digit"], (1,))[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-from tests.pages import write_evaluation_report
+from tests.pages import page_words, write_evaluation_report
 from tests.watched import HOSTILE, Watched
 
 RETRIEVAL = {"recall@1": 0.8, "recall@2": 0.9, "recall@10": 0.95, "map@r": 0.5}
@@ -86,12 +85,8 @@ def compared(names: list[str], level: str, classes: list[str], text: str = "no r
 
 
 def page_text(record: dict[str, Any], folder: Path) -> str:
-    """The words of the page: tags taken out, white space made one."""
     write_evaluation_report(record, folder / "report.html")
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    body = text[text.index("<main>") : text.index("</main>")]
-    body = re.sub(r"<style>.*?</style>", "", body, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", body)))
+    return page_words(folder / "report.html")
 
 
 def test_the_main_result_stands_beside_intervals_and_chance(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from trivet.commands.evaluate.differences import compare
 from trivet.commands.evaluate.options import _as_json
+from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.evaluate.run import Evaluation, evaluate_files, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
@@ -36,8 +37,12 @@ def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
     return path
 
 
+def evaluations(paths: list[Path], **options: Any) -> list[Evaluation]:
+    return evaluate_files(EvaluateRequest(paths, **options))
+
+
 def evaluate_one(path: Path, **options: Any) -> Evaluation:
-    (evaluation,) = evaluate_files([path], **options)
+    (evaluation,) = evaluations([path], **options)
     return evaluation
 
 
@@ -48,7 +53,9 @@ def record_of(path: Path, **options: Any) -> dict[str, Any]:
 
 def summary(found: Sequence[Evaluation], options: Mapping[str, Any]) -> dict[str, Any]:
     """The object that `trivet evaluate --json` prints of several files."""
-    return _as_json([one.record for one in found], compare(found, resamples=options["resamples"], seed=0), None)
+    return _as_json(
+        [one.record for one in found], compare(found, EvaluateRequest(resamples=options["resamples"])), None
+    )
 
 
 def test_one_set_equals_the_library(tmp_path: Path) -> None:
@@ -64,7 +71,7 @@ def test_one_set_equals_the_library(tmp_path: Path) -> None:
     assert low <= record["evaluation"]["fine"]["recall@1"] <= high
     assert record["clustering"]["fine"]["clusters"] == 6
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    only = record_of(path, **QUICK | {"levels": ("fine",), "distance": "euclidean"})
+    only = record_of(path, **QUICK | {"labels": ("fine",), "distance": "euclidean"})
     assert list(only["evaluation"]) == ["fine"]
     assert only["distance"] == "euclidean"
 
@@ -80,7 +87,7 @@ def test_splits_of_one_file_and_two_files_are_the_same_task(tmp_path: Path) -> N
     held = ~asked | (np.arange(120) < 30)
     gallery = write(tmp_path / "gallery.npz", points[held], label=labels[held], id=ids[held])
     one = evaluate_one(whole, **QUICK | {"query": "test", "gallery": "train"})
-    two = evaluate_files([], query=str(query), gallery=str(gallery), **QUICK)[0]
+    two = evaluations([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert (
         one.record.as_json(unset=False)["protocol"]["queries"],
         one.record.as_json(unset=False)["protocol"]["gallery"],
@@ -124,16 +131,17 @@ def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
     assert record_of(path, **within)["protocol"]["same_camera_left_out"]
 
 
-def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("junk", [None, "2"])
+def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path, junk: str | None) -> None:
     points, labels = blobs()
     split = np.where(np.arange(120) % 2 == 0, "test", "train")
     path = write(tmp_path / "a.npz", points, intent=labels, split=split)
-    record = record_of(
-        path, **QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "distance": "euclidean"}
-    )
-    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "distance": "euclidean", "junk": junk}
+    record = record_of(path, **request)
+    # What is junk is nobody's neighbour.
+    known = points[(split == "train") & (labels != 3) & ((labels != 2) | (junk is None))]
     outside = labels[split == "test"] == 3
-    expected = rejection(asked, outside, known)
+    expected = rejection(points[split == "test"], outside, known)
     assert record["rejection"]["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
     assert record["rejection"]["out_of_scope"] == int(outside.sum())
     assert record["protocol"]["queries"] == int((~outside).sum())
@@ -163,23 +171,6 @@ def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected
     assert record["protocol"]["queries_in_gallery"] == int((~junk)[:80].sum())
     assert record["rejection"]["auroc"] == pytest.approx(area, abs=1e-12)
     assert record["protocol"]["junk"] == (int(junk.sum()) or None)
-
-
-def test_junk_is_no_neighbour_where_others_are_rejected(tmp_path: Path) -> None:
-    points, labels = blobs()
-    split = np.where(np.arange(120) % 2 == 0, "test", "train")
-    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
-    request = QUICK | {
-        "query": "test",
-        "gallery": "train",
-        "out_of_scope": "3",
-        "distance": "euclidean",
-        "resamples": 0,
-    }
-    found = record_of(path, **request | {"junk": "2"})["rejection"]
-    asked, known = points[split == "test"], points[(split == "train") & (labels != 3) & (labels != 2)]
-    expected = rejection(asked, labels[split == "test"] == 3, known)
-    assert found["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
 
 
 @pytest.mark.parametrize("junk", [None, "2"])
@@ -227,16 +218,16 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
     request = QUICK | {"resamples": 0, "measures": ("recall@1",)}
-    evaluated = evaluate_files(paths, **request)
+    evaluated = evaluations(paths, **request)
     names = [one.record.embeddings for one in evaluated]
     assert names == ["a/embeddings.npz", "b/embeddings.npz"]
     (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
     assert (difference["less"], difference["of"]) == tuple(names)
-    cut = evaluate_files(paths, **request | {"prefixes": (2,)})
+    cut = evaluations(paths, **request | {"prefixes": "2"})
     assert [one.record.embeddings for one in cut] == [f"{name}, first 2" for name in names]
     other = write(tmp_path / "other.npz", points, label=labels)
     for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
-        assert evaluate_files(several, **request)[0].record.embeddings == "embeddings.npz"
+        assert evaluations(several, **request)[0].record.embeddings == "embeddings.npz"
 
 
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
@@ -248,14 +239,6 @@ def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     ]
     assert found["values"] == pytest.approx(expected, rel=1e-12)
     assert found["interval"][0] < found["mean"] < found["interval"][1]
-
-
-def test_a_level_with_too_few_classes_for_the_folds_is_said(tmp_path: Path) -> None:
-    points, labels = blobs()
-    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
-    record = record_of(path, **QUICK | {"folds": 3})
-    assert list(record["folds"]) == ["fine"]
-    assert record["folds_missing"] == {"coarse": "3 folds need as many classes: there are 2."}
 
 
 def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
@@ -390,8 +373,8 @@ def test_a_row_for_each_class(tmp_path: Path) -> None:
         ({"sample": 500}, "at most the 120 items"),
         ({"sample": 5, "query": "test", "gallery": "train"}, "leave it out"),
         ({"folds": 7}, "at most the number of classes: got 7 for 6 at level label"),
-        ({"levels": ("labels",)}, "label"),
-        ({"levels": ()}, "needs a label for each row"),
+        ({"labels": ("labels",)}, "label"),
+        ({"labels": ()}, "needs a label for each row"),
         ({"measures": ("recall",)}, "got 'recall'"),
     ],
 )
@@ -403,53 +386,28 @@ def test_bad_input_is_a_stated_error(tmp_path: Path, request_: dict[str, Any], s
         evaluate_one(path, **QUICK | request_)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda points, labels, ids: (points[1:], labels[1:], ids[1:]), "119"),
-        (lambda points, labels, ids: (points, labels, np.char.add(ids, "x")), "has no 'item 0'"),
-        (lambda points, labels, ids: (points, labels[::-1], ids), "same labels"),
-    ],
-)
-def test_only_embeddings_of_the_same_items_are_compared(
-    tmp_path: Path, change: Callable[..., tuple[np.ndarray, ...]], sentence: str
-) -> None:
-    points, labels = blobs()
-    ids = np.array([f"item {i}" for i in range(120)])
-    other = change(points, labels, ids)
-    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
-    b = write(tmp_path / "b.npz", other[0], label=other[1], id=other[2])
-    found = [evaluate_one(path, **QUICK) for path in (a, b)]
-    with pytest.raises(ValueError, match=sentence):
-        compare(found, resamples=50, seed=0)
-
-
-def test_embeddings_without_a_common_level_are_not_compared(tmp_path: Path) -> None:
-    points, labels = blobs()
-    a, b = write(tmp_path / "a.npz", points, label=labels), write(tmp_path / "b.npz", points, kind=labels)
-    found = [evaluate_one(path, **QUICK) for path in (a, b)]
-    with pytest.raises(ValueError, match=r"must share a label level: a.npz has \['label'\], b.npz \['kind'\]"):
-        compare(found, resamples=50, seed=0)
-
-
 def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(30, 4))
     query, gallery = tmp_path / "query.npz", tmp_path / "gallery.npz"
     np.savez(query, embeddings=np.repeat(points, 2, axis=0), person=np.repeat(np.arange(30), 2))
     np.savez(gallery, embeddings=points, person=np.arange(30), path=[f"{i}.png" for i in range(30)])
-    found = evaluate_files([], query=str(query), gallery=str(gallery), **QUICK)[0]
+    found = evaluations([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert list(found.levels) == ["person"]
     assert found.record.as_json(unset=False)["evaluation"]["person"]["recall@1"] == 1.0
     with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
-        evaluate_files([], query=str(gallery), gallery=str(gallery), **QUICK)[0]
+        evaluations([], query=str(gallery), gallery=str(gallery), **QUICK)[0]
 
 
 def test_files_of_other_items_are_refused_before_any_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points, labels = blobs()
-    first = write(tmp_path / "a.npz", points, label=labels)
+    ids = np.array([f"item {i}" for i in range(120)])
+    first = write(tmp_path / "a.npz", points, label=labels, id=ids)
     others = {
+        r"e\.npz has no 'item 0', which a\.npz has": write(
+            tmp_path / "e.npz", points, label=labels, id=np.char.add(ids, "x")
+        ),
         r"a\.npz has 120 queries and b\.npz 60": write(tmp_path / "b.npz", points[:60], label=labels[:60]),
         "must have the same labels: label differs": write(tmp_path / "c.npz", points, label=labels[::-1]),
         "must share a label level": write(tmp_path / "d.npz", points, kind=labels),
@@ -457,15 +415,15 @@ def test_files_of_other_items_are_refused_before_any_is_evaluated(
     monkeypatch.setattr("trivet.commands.evaluate.run._evaluate", lambda *rest, **options: pytest.fail("evaluated"))
     for sentence, other in others.items():
         with pytest.raises(ValueError, match=sentence):
-            evaluate_files([first, other], **QUICK)
+            evaluations([first, other], **QUICK)
 
 
 def test_labels_that_are_all_different_are_warned_of(tmp_path: Path) -> None:
     points, _ = blobs(20)
     path = write(tmp_path / "a.npz", points, label=np.arange(20))
-    (warning,) = record_of(path, **QUICK | {"levels": ("label",), "measures": ("recall@1",)})["warnings"]
+    (warning,) = record_of(path, **QUICK | {"labels": ("label",), "measures": ("recall@1",)})["warnings"]
     assert warning.startswith("label has a class of its own for each item, so no neighbour is right")
     split = np.array(["test"] * 5 + ["train"] * 15)
     path = write(tmp_path / "b.npz", points, label=np.arange(20) % 15, split=split)  # one for each class of a gallery
-    request = QUICK | {"levels": ("label",), "query": "test", "gallery": "train", "measures": ("recall@1",)}
+    request = QUICK | {"labels": ("label",), "query": "test", "gallery": "train", "measures": ("recall@1",)}
     assert record_of(path, **request)["warnings"] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from trivet.commands.audit.request import AuditRequest
 from trivet.commands.inputs import default_distance
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
@@ -74,18 +74,7 @@ class Items:
     doubt: str = ""
 
 
-def read_items(
-    path: Path,
-    *,
-    level: str | None = None,
-    split: str | None = None,
-    text: str | None = None,
-    encoder: str | None = None,
-    distance: Metric | None = None,
-    folds: int | None = None,
-    seed: int = 0,
-    data_root: Path | None = None,
-) -> Items:
+def read_items(request: AuditRequest) -> Items:
     """The items of a file of embeddings or texts, or of a run.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
@@ -93,44 +82,32 @@ def read_items(
     a network is trained anew by the settings of the run on the items of the others. It embeds those of the fold, whose
     labels it has not seen, and they are judged by each other. Nothing in the run folder changes.
 
-    Args:
-        level: the label level that is audited; None for the first of a file, and for that a run was trained on.
-        split: of a file, the rows of that split only.
-        text: of a file, the column that is shown of each row; None for "text", if it is there. Of a csv file of texts,
-            the column that is judged.
-        encoder: of a csv file, the sentence-transformers model that makes vectors of the texts, by name or folder; None
-            for `trivet.models.ngram_vectors`.
-        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
-        folds: of a run; 0 to judge by the model of the run itself; None for 3, or 2 where the median class has less
-            than 60 items.
-        seed: of the folds and of the vectors of texts.
-        data_root: where data sets lie, see `trivet.datasets.find_root`.
-
     Raises:
         ValueError: if the file or the run cannot be used, or an option does not fit it.
     """
+    path, level, text, encoder = request.embeddings, request.level, request.text, request.encoder
     if is_run_folder(path):
-        if split is not None or text is not None or encoder is not None:
+        if request.split is not None or text is not None or encoder is not None:
             raise ValueError("an audit of a run covers its training items: leave out --split, --text and --encoder.")
-        return _run_items(path, level, distance, folds, seed=seed, data_root=data_root)
-    if folds:
+        return _run_items(request)
+    if request.folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
     levels = None if level is None else [level]
     texts: Sequence[str] | None
     if path.suffix.lower() == ".csv":
-        vectors, texts, note = _encode_texts(path, levels, split, TEXT if text is None else text, encoder, seed)
+        vectors, texts, note = _encode_texts(request, levels)
     else:
         if encoder is not None:
             raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
-        vectors = read_vectors(path, levels=levels, split=split, text=text)
+        vectors = read_vectors(path, levels=levels, split=request.split, text=text)
         if text is None and TEXT in vectors.columns and level != TEXT:
-            vectors = read_vectors(path, levels=levels, split=split, text=TEXT)
+            vectors = read_vectors(path, levels=levels, split=request.split, text=TEXT)
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
             "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
         )
-    level = level or first_level(vectors, text)
+    level = level or first_level(vectors, _text_column(request))
     notes = [note, *vectors.notes]
     typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
     doubt = ""
@@ -141,13 +118,13 @@ def read_items(
         notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
         name=vectors.name,
-        split=split,
+        split=request.split,
         level=level,
         ids=vectors.names(),
         labels=vectors.labels[level],
         embeddings=vectors.embeddings,
         fold=None,
-        distance=distance or default_distance(vectors),
+        distance=request.distance or default_distance(vectors),
         show=None if texts is None else lambda i: texts[i],
         texts=texts,
         content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
@@ -156,13 +133,13 @@ def read_items(
     )
 
 
-def first_level(vectors: Vectors, text: str | None) -> str:
+def first_level(vectors: Vectors, text: str) -> str:
     """The label level that is meant where none is named: the first but the column of texts.
 
     Raises:
         ValueError: if there is none.
     """
-    level = next((level for level in vectors.labels if level != (TEXT if text is None else text)), None)
+    level = next((level for level in vectors.labels if level != text), None)
     if level is None:
         raise ValueError(
             f"an audit needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, or "
@@ -180,10 +157,13 @@ def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
-def _encode_texts(
-    path: Path, levels: Sequence[str] | None, split: str | None, text: str, encoder: str | None, seed: int
-) -> tuple[Vectors, list[str], str]:
+def _text_column(request: AuditRequest) -> str:
+    return TEXT if request.text is None else request.text
+
+
+def _encode_texts(request: AuditRequest, levels: Sequence[str] | None) -> tuple[Vectors, list[str], str]:
     """The vectors of a csv file, its texts, and a note on how they were compared."""
+    encoder = request.encoder
     if encoder is None:
         note = (
             "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
@@ -194,36 +174,28 @@ def _encode_texts(
     progress = reporter("embedding texts")
 
     def encode(texts: list[str]) -> npt.NDArray[Any]:
-        return ngram_vectors(texts, seed=seed) if encoder is None else encoder_vectors(texts, encoder, progress)
+        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, progress)
 
-    vectors = read_texts(path, text=text, levels=levels, split=split)
+    vectors = read_texts(request.embeddings, text=_text_column(request), levels=levels, split=request.split)
     texts = list(vectors.texts or ())
     return replace(vectors, embeddings=encode(texts)), texts, note
 
 
-def _run_items(
-    path: Path,
-    level: str | None,
-    distance: Metric | None,
-    folds: int | None,
-    *,
-    seed: int,
-    data_root: Path | None,
-) -> Items:
-    run = RunFolder.open(path)
-    config = run.config()
+def _run_items(request: AuditRequest) -> Items:
+    run = RunFolder.open(request.embeddings)
+    config, folds, seed = run.config(), request.folds, request.seed
     if folds != 0:
         from trivet.training.components import check_before_data  # here: it loads what trains
 
         check_before_data(config)
-    splits = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
+    splits = load(config.data, request.data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     train = splits.train
-    level = level or splits.level
+    level = request.level or splits.level
     if level not in train.labels:
         raise ValueError(
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
-    distance = distance or config.evaluation.distance
+    distance = request.distance or config.evaluation.distance
     notes, doubt = [], ""
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))

@@ -6,12 +6,13 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists, refuse
+from trivet.commands.audit.request import AuditRequest
+from trivet.commands.printing import echo, print_json, print_table, print_text
+from trivet.commands.shared_options import command, refuse
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
@@ -19,179 +20,42 @@ from trivet.runtime.text import counted
 if TYPE_CHECKING:
     from trivet.commands.audit.record import AuditRecord, NoiseRate, Suspect
 
-# Options that --apply refuses.
-JUDGING = (
-    "out",
-    "report",
-    "decisions",
-    "relabel_above",
-    "drop_above",
-    "folds",
-    "neighbours",
-    "distance",
-    "split",
-    "encoder",
-    "top",
-    "seed",
-    "force",
-    "data_root",
-)
+JUDGING = ("out", "report", "decisions", "relabel_above", "drop_above", "folds", "neighbours", "distance", "split",
+           "encoder", "top", "seed", "force", "data_root")  # what --apply refuses  # fmt: skip
 
 
-def audit(
-    context: typer.Context,
-    embeddings: Annotated[
-        Path,
-        typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
-            "folder: its training items.",
-            show_default=False,
-            callback=exists,
-        ),
-    ],
-    level: Annotated[
-        str | None,
-        typer.Option(
-            "--level",
-            "--labels",
-            help="The label column to audit. Default: the first; for a run, the level it was trained on.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
-            "duplicates, outliers and text."
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a page here on which you can decide: the most suspect items next to their neighbours."
-        ),
-    ] = None,
-    decisions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a file id,decision,label here, to be filled in and given to --apply, or for a run to trivet "
-            "train --labels."
-        ),
-    ] = None,
-    relabel_above: Annotated[
-        float | None,
-        typer.Option(
-            help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
-            "else keep. Default: leave them empty."
-        ),
-    ] = None,
-    drop_above: Annotated[
-        float | None,
-        typer.Option(
-            help="Fill in decisions: leave an item out of training if its label is wrong, or its classes overlap "
-            "there, with a probability above this, else keep; two items of each class stay. With --relabel-above, what "
-            "is not relabelled. Accuses no label, so it also decides where an audit cannot tell. Default: leave them "
-            "empty."
-        ),
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option(
-            "--apply",
-            help="Do not audit: apply the decisions in this file to the data file, and write the result to --output.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="For --apply: the new file, of the same format; it must not exist.",
-            show_default=False,
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            help="For a run: number of networks to train, each without one fold of the items, which it then judges. 0 "
-            "uses the network of the run, which may have memorised wrong labels. Default: 3, or 2 if the median "
-            "class has fewer than 60 items."
-        ),
-    ] = None,
-    neighbours: Annotated[
-        int | None, typer.Option(help="Number of nearest neighbours that judge an item.", show_default=False)
-    ] = None,
-    distance: DistanceByDimension = None,
-    split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            help="For a file: the column that the page shows for each row; for a .csv, the column of texts. Default: "
-            "text."
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="For a .csv: the sentence-transformers model that embeds the texts, by name or folder. Default: "
-            "none; texts are compared by character n-grams.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(min=0, help="Number of suspect items to print.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False,
-    data_root: DataRoot = None,
-    json: Json = False,
-) -> int:
+@command(AuditRequest)
+def audit(context: typer.Context, request: AuditRequest) -> int:
     """Estimate how many labels are wrong, and rank which probably are; or apply decisions on them to a file."""
-    if apply is not None:
+    if request.apply is not None:
         refuse(context, "--apply judges nothing", *JUDGING)
-        if output is None:
-            raise ValueError("--apply writes a new file: name it with --output FILE.")
-        return _apply(embeddings, apply, output, level=level, text=text, json=json)
+        return _apply(request, request.apply)
     refuse(context, "--output is for --apply; an audit writes to --out, --report and --decisions", "output")
-    if json:
+    if request.json:
         refuse(context, "--json holds all items", "top")
-    if not is_run_folder(embeddings):
+    if not is_run_folder(request.embeddings):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("audit"):
         from trivet.commands.audit.run import audit_path  # here: it loads the training stack
 
-        record = audit_path(
-            embeddings,
-            level=level,
-            split=split,
-            text=text,
-            encoder=encoder,
-            distance=distance,
-            neighbours=neighbours,
-            folds=folds,
-            seed=seed,
-            data_root=data_root,
-            out=out,
-            decisions=decisions,
-            relabel_above=relabel_above,
-            drop_above=drop_above,
-            report=report,
-            force=force,
-            command=command_line(),
-        )
-    if json:
+        record = audit_path(request)
+    if request.json:
         print_json(record.as_json(unset=False))
     else:
-        print_audit(record, top)
+        print_audit(record, request.top)
     if record.refused:  # at the end: what was computed is printed and written all the same
         raise ValueError(record.refused)
     return 0
 
 
-def _apply(path: Path, decisions: Path, output: Path, *, level: str | None, text: str | None, json: bool) -> int:
+def _apply(request: AuditRequest, decisions: Path) -> int:
     from trivet.io.corrected_files import write_cleaned  # here: `--help` reads no tables
 
+    if (output := request.output) is None:
+        raise ValueError("--apply writes a new file: name it with --output FILE.")
     with show_progress("applying decisions"):
-        counts = write_cleaned(path, decisions, output, level=level, text=text)
-    if json:
+        counts = write_cleaned(request.embeddings, decisions, output, level=request.level, text=request.text)
+    if request.json:
         print_json(counts | {"output": str(output)})
     else:
         print_text(

@@ -8,14 +8,38 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from trivet.commands.audit.record import AuditRecord, LabelledItem, NearbyItem, SuspectItem, Transition
+from trivet.commands.audit.record import AuditRecord, NearbyItem, SuspectItem, Transition
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.runtime.record import Record
 from trivet.runtime.text import counted, noun
 
 _FILES = (".csv", ".npz", ".npy", ".parquet")  # to which decisions are applied
 _STRONG = 55  # per cent of the colour of a cell, from which its text is that of the paper
+
+
+class PageData(Record):
+    """Contents of the page for its script; a suspect and its item have the same number.
+
+    `items` are id, number of the label, number of the picture and text; `suspects` number of the proposed label and of
+    the one on offer, per cent, reasons, duplicate, the item it is one of, its label, outlier, and neighbours: item and
+    how near it is.
+    """
+
+    key: str
+    names: list[str]
+    items: list[tuple[str, int, int | None, str | None]]
+    suspects: list[tuple[int, int, str, list[str], str | None, str | None, str | None, bool, list[tuple[int, str]]]]
+    wrong: str
+
+
+class HeatCell(Record):
+    """A cell of the transition matrix: its text, its title, and the depth of its colour in per cent."""
+
+    text: str
+    title: str
+    depth: int
+    kind: str
 
 
 def write_audit_report(record: AuditRecord, path: Path) -> None:
@@ -41,13 +65,15 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
         "pictures": bool(pictures.entries),
         "faceless": sum(suspect.thumbnail is None and suspect.text is None for suspect in suspects),
         "labels": _counted(suspect.label for suspect in suspects),
-        "proposed": _counted(suspect.proposed for suspect in suspects),
+        "proposed": _counted(str(suspect.proposed_label) for suspect in suspects),
         "kinds": _kinds(suspects),
         "suffix": suffix if (suffix := Path(record.name).suffix.lower()) in _FILES else ".csv",
         "names": record.class_names,
-        "transition": _transition(record.transition),
+        "transition": record.transition,
+        "mixes": [] if record.transition is None else _cells(record.transition),
+        "worst": [] if record.transition is None else _worst(record.transition.classes, record.transition.matrix),
     }
-    write_page("audit.html", path, context, data, script="audit.js", plotly=False, pictures=pictures)
+    write_page("audit.html", path, context, dict(data), script="audit.js", plotly=False, pictures=pictures)
 
 
 def _wrong(record: AuditRecord) -> str:
@@ -69,12 +95,11 @@ def _kinds(suspects: Sequence[SuspectItem]) -> list[tuple[str, str, int]]:
     ]
 
 
-def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
-    """Data of the script; a suspect and its item have the same number."""
+def _data(record: AuditRecord, pictures: Pictures) -> PageData:
     names = list(record.class_names)
     number = {name: i for i, name in enumerate(names)}
     positions: dict[str, int] = {}
-    items: list[list[Any]] = []
+    items: list[tuple[str, int, int | None, str | None]] = []
 
     def numbered(name: str) -> int:
         if name not in number:
@@ -82,41 +107,26 @@ def _data(record: AuditRecord, pictures: Pictures) -> dict[str, Any]:
             names.append(name)
         return number[name]
 
-    def item(entry: LabelledItem) -> int:
+    def item(entry: SuspectItem | NearbyItem) -> int:
         if entry.id not in positions:
             positions[entry.id] = len(items)
-            items.append([entry.id, numbered(entry.label), pictures.number(entry.thumbnail), entry.text])
+            items.append((entry.id, numbered(entry.label), pictures.number(entry.thumbnail), entry.text))
         return positions[entry.id]
 
     for entry in record.selected:
         item(entry)
-    suspects = [
-        [
-            numbered(entry.proposed),
-            numbered(entry.offered or entry.proposed),
-            ">99.9" if (entry.probability or 0) >= 0.9995 else percent(entry.probability),
-            entry.evidence,
-            entry.duplicate,
-            entry.duplicate_of,
-            entry.duplicate_label,
-            entry.outlier,
-            [[item(near), _near(near)] for near in entry.neighbours],
-        ]
-        for entry in record.selected
-    ]
-    content = [
-        record.name,
-        record.split,
-        record.level,
-        [[entry.id, entry.label] for entry in record.selected],
-    ]
-    return {
-        "key": hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32],
-        "names": names,
-        "items": items,
-        "suspects": suspects,
-        "wrong": _wrong(record),
-    }
+    suspects = []
+    for entry in record.selected:
+        estimated = record.verdict != "cannot-tell"
+        probability = (entry.probability_wrong if estimated else entry.probability_not_separable) or 0
+        near = [(item(near), _near(near)) for near in entry.neighbours]
+        labels = numbered(str(entry.proposed_label)), numbered(entry.offered(record.verdict))
+        twin = entry.duplicate, entry.duplicate_of, entry.duplicate_label
+        cents = ">99.9" if probability >= 0.9995 else percent(probability)
+        suspects.append((*labels, cents, entry.reasons, *twin, entry.outlier, near))
+    content = [record.name, record.split, record.level, [[entry.id, entry.label] for entry in record.selected]]
+    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+    return PageData(key=key, names=names, items=items, suspects=suspects, wrong=_wrong(record))
 
 
 def _near(near: NearbyItem) -> str:
@@ -133,33 +143,24 @@ def _facts(record: AuditRecord) -> list[str]:
     return facts + ([f"{record.distance} distance"] if record.distance else [])
 
 
-def _transition(transition: Transition | None) -> dict[str, Any] | None:
+def _cells(transition: Transition) -> list[tuple[str, list[HeatCell]]]:
     """The rows of the heat map: by true class what the labels are."""
-    if not transition:
-        return None
     classes, matrix, low, high = transition.classes, transition.matrix, transition.low, transition.high
     columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
     same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
 
-    def cell(i: int, j: int) -> dict[str, Any]:
+    def cell(i: int, j: int) -> HeatCell:
         share = matrix[i][j]
         title = f"{classes[i]} labelled {classes[j]}: {percent(share)} %"
         if low and high:
             title += f", 95 % interval {percent(low[i][j])} to {percent(high[i][j])} %"
         # Of small shares, which are the ones to be seen, the root is well above 0.
         depth = 0 if share is None else round(100 * math.sqrt(min(1.0, max(0.0, share))))
-        return {
-            "text": MISSING if share is None else "" if share < 0.005 else f"{100 * share:.0f}",
-            "said": title,
-            "depth": depth,
-            "kind": ("right" if i == j else "wrong") + (" strong" if depth > _STRONG else ""),
-        }
+        text = MISSING if share is None else "" if share < 0.005 else f"{100 * share:.0f}"
+        kind = ("right" if i == j else "wrong") + (" strong" if depth > _STRONG else "")
+        return HeatCell(text=text, title=title, depth=depth, kind=kind)
 
-    return {
-        "classes": classes,
-        "rows": [(name, [cell(i, j) for j in range(len(classes))]) for i, name in enumerate(classes)],
-        "worst": _worst(classes, matrix),
-    }
+    return [(name, [cell(i, j) for j in range(len(classes))]) for i, name in enumerate(classes)]
 
 
 def _worst(classes: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> list[tuple[str, str, str]]:

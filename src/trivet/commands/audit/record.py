@@ -71,33 +71,22 @@ class Transition(Record):
     high: list[list[Number | None]] = []
 
 
-class LabelledItem(Record):
-    """An item with its thumbnail as a data URI, or its text."""
+class NearbyItem(Record):
+    """A neighbour with its thumbnail as a data URI, or its text, by cosine similarity or else by distance."""
 
     id: str
     label: str
     thumbnail: str | None = None
     text: str | None = None
-
-
-class NearbyItem(LabelledItem):
-    """A neighbour, by cosine similarity or else by distance."""
-
     similarity: Number | None = None
     distance: Number | None = None
 
 
-class SuspectItem(LabelledItem):
-    """An item of the page with the label proposed for it, the one offered, and its nearest neighbours."""
+class SuspectItem(Suspect):
+    """An item of the page with its thumbnail or text, the reasons one by one, and its nearest neighbours."""
 
-    proposed: str
-    offered: str | None = None
-    probability: Number | None = None
-    evidence: list[str] = []
-    duplicate: str | None = None
-    duplicate_of: str | None = None
-    duplicate_label: str | None = None
-    outlier: bool = False
+    thumbnail: str | None = None
+    reasons: list[str] = []
     neighbours: list[NearbyItem] = []
 
 

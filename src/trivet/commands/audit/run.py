@@ -6,7 +6,7 @@ import datetime
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from trivet.commands.audit.record import (
     SuspectItem,
     Transition,
 )
+from trivet.commands.audit.request import AuditRequest
+from trivet.commands.printing import command_line
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
@@ -29,7 +31,6 @@ from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import write_decisions
 from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, is_run_folder, page, table
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
-from trivet.metrics.points import Metric
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.record import Number
 from trivet.runtime.text import counted
@@ -79,75 +80,45 @@ class Judgement:
     outliers: Booleans
 
 
-def audit_path(
-    path: Path,
-    *,
-    level: str | None = None,
-    split: str | None = None,
-    text: str | None = None,
-    encoder: str | None = None,
-    distance: Metric | None = None,
-    neighbours: int | None = None,
-    folds: int | None = None,
-    seed: int = 0,
-    data_root: Path | None = None,
-    out: Path | None = None,
-    decisions: Path | None = None,
-    relabel_above: float | None = None,
-    drop_above: float | None = None,
-    report: Path | None = None,
-    force: bool = False,
-    command: str = "",
-) -> AuditRecord:
+def audit_path(request: AuditRequest) -> AuditRecord:
     """Audit the labels of a file of embeddings or texts, or of the training items of a run; write the requested files.
 
-    Args:
-        level, split, text, encoder, distance, folds, data_root: see `trivet.commands.audit.items.read_items`.
-        neighbours: number that judge an item; None for the default of `trivet.label_noise.find_suspects`.
-        seed: of the folds, and of what the estimate draws.
-        out: a csv file of all items, most suspect first: `id,label,proposed_label,probability_wrong,evidence`, then
-            the columns of `FURTHER`.
-        decisions: a csv file `id,decision,label` to be filled in, with the label that `Suspect.offered` gives; not
-            written if the verdict is "uninformative".
-        relabel_above: in it, items whose proposed label is another one and right with a higher probability are to be
-            relabelled, and the others stay; None leaves all decisions empty. So does a refusal, where no label must
-            be wrong.
-        drop_above: in it, items that are wrong or not separable with a higher probability are to be dropped.
-        report: a page.
-        force: replace files that an earlier audit wrote.
-        command: the command line, for the page.
+    `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has
+    the label that `Suspect.offered` gives, and is not written if the verdict is "uninformative". Where no label must be
+    wrong, `relabel_above` is refused, and all decisions are left empty.
 
     Raises:
         ValueError: if the file, the run or an output cannot be used, or an option does not fit.
         OSError: if an output cannot be written.
     """
+    relabel_above, drop_above, decisions = request.relabel_above, request.drop_above, request.decisions
     for option, above in (("--relabel-above", relabel_above), ("--drop-above", drop_above)):
         if above is not None and decisions is None:
             raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
         if above is not None and not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
     options = (
-        ("--out", out, table(*SUSPECTS, exact=False)),
+        ("--out", request.out, table(*SUSPECTS, exact=False)),
         ("--decisions", decisions, table(*DECISION_FILE)),
-        ("--report", report, page("audit")),
+        ("--report", request.report, page("audit")),
     )
-    check_outputs([Output(option, file, kind, force) for option, file, kind in options if file is not None], [path])
-    items = read_items(
-        path, level=level, split=split, text=text, encoder=encoder, distance=distance, folds=folds, seed=seed,
-        data_root=data_root,
-    )  # fmt: skip
-    judgement = judge(items, neighbours=neighbours, seed=seed)
+    check_outputs(
+        [Output(option, file, kind, request.force) for option, file, kind in options if file is not None],
+        [request.embeddings],
+    )
+    items = read_items(request)
+    judgement = judge(items, neighbours=request.neighbours, seed=request.seed)
     noise, record = judgement.suspects.noise, summary(items, judgement)
     informative = noise.verdict != "uninformative"
     refused = _refused(noise, relabel_above, drop_above)
     if refused is not None:
         record.refused, relabel_above, drop_above = refused, None, None
-    if out is not None:
+    if request.out is not None:
         columns = SUSPECTS + FURTHER
         rows = record.suspects if informative else _rows(items, judgement)
         cells = ([_cell(getattr(row, name)) for name in columns] for row in rows)
-        write_atomic(out, csv_text([columns, *cells]).encode())
-        record.out = str(out)
+        write_atomic(request.out, csv_text([columns, *cells]).encode())
+        record.out = str(request.out)
     if decisions is not None and informative:
         decided = _decided(record.suspects, noise.verdict, relabel_above, drop_above)
         write_atomic(decisions, write_decisions(decided).encode())
@@ -156,19 +127,19 @@ def audit_path(
         record.decisions = str(decisions)
     elif decisions is not None:
         record.notes.append(f"No decision file was written to {decisions}, as no label is suspected.")
-    if report is not None:
+    if request.report is not None:
         from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
 
         contents = {
-            "of_run": is_run_folder(path),
+            "of_run": is_run_folder(request.embeddings),
             "selected": _page_items(items, judgement, record.suspects),
             "class_names": list(class_numbers(items.labels)[1]),
-            "command": command,
+            "command": command_line(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "trivet": trivet.__version__,
         }
-        write_audit_report(record.model_copy(update=contents), report)
-        record.report = str(report)
+        write_audit_report(record.model_copy(update=contents), request.report)
+        record.report = str(request.report)
     return record
 
 
@@ -381,48 +352,39 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
     """
     (classes,), names = class_numbers(items.labels)
     judged = judgement.suspects
-    evidence, verdict = _evidence(judged, classes, names), judged.noise.verdict
-    faces: dict[int, dict[str, str | None]] = {}
+    evidence = _evidence(judged, classes, names)
+    faces: dict[int, tuple[str | None, str | None]] = {}
     spent = 0
 
-    def item(i: int) -> dict[str, Any]:
+    def face(i: int) -> tuple[str | None, str | None]:
+        """Thumbnail and text of an item."""
         nonlocal spent
         if i not in faces and spent < FACES:
-            face = preview_record(items.show and items.show(i))
-            text = face["text"]
+            preview = preview_record(items.show and items.show(i))
+            picture, text = preview["thumbnail"], preview["text"]
             if text is not None and len(text) > LONGEST:
-                face["text"] = text[:LONGEST] + "…"
-            faces[i] = face
-            spent += sum(len(value) for value in face.values() if value is not None)
-        return {"id": items.ids[i], "label": str(items.labels[i]), **faces.get(i, {})}
+                text = text[:LONGEST] + "…"
+            faces[i] = picture, text
+            spent += len(picture or "") + len(text or "")
+        return faces.get(i, (None, None))
 
-    def neighbours(i: int) -> list[NearbyItem]:
-        near, distances = judged.neighbours[i, :PAGE_NEIGHBOURS], judged.neighbour_distances[i, :PAGE_NEIGHBOURS]
-        cosine = items.distance == "cosine"  # between unit rows D^2 = 2 - 2 S
-        return [
-            NearbyItem(
-                **item(j),
-                similarity=round(1 - gap**2 / 2, 4) if cosine else None,
-                distance=None if cosine else round(gap, 4),
-            )
-            for j, gap in zip(near.tolist(), distances.tolist(), strict=True)
-        ]
+    def nearby(j: int, gap: float) -> NearbyItem:
+        near = NearbyItem(id=items.ids[j], label=str(items.labels[j]))
+        near.thumbnail, near.text = face(j)
+        if items.distance == "cosine":  # between unit rows D^2 = 2 - 2 S
+            near.similarity = round(1 - gap**2 / 2, 4)
+        else:
+            near.distance = round(gap, 4)
+        return near
 
-    return [
-        SuspectItem(
-            **item(i),
-            proposed=str(row.proposed_label),
-            offered=row.offered(verdict),
-            probability=row.probability_wrong if verdict == "estimated" else row.probability_not_separable,
-            evidence=evidence(i),
-            duplicate=row.duplicate,
-            duplicate_of=row.duplicate_of,
-            duplicate_label=row.duplicate_label,
-            outlier=row.outlier,
-            neighbours=neighbours(i),
-        )
-        for i, row in zip(judged.order[:PAGE_ITEMS].tolist(), suspects, strict=False)
-    ]
+    listed = []
+    for i, row in zip(judged.order[:PAGE_ITEMS].tolist(), suspects, strict=False):
+        suspect = SuspectItem(**dict(row), reasons=evidence(i))
+        suspect.thumbnail, suspect.text = face(i)
+        near = zip(judged.neighbours[i].tolist(), judged.neighbour_distances[i].tolist(), strict=True)
+        suspect.neighbours = [nearby(j, gap) for j, gap in islice(near, PAGE_NEIGHBOURS)]
+        listed.append(suspect)
+    return listed
 
 
 def _short(value: float) -> float | None:

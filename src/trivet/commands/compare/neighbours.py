@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trivet.commands.compare.record import RunNeighbours, SharedGallery, SharedQuery
 from trivet.commands.compare.runs import StoredRun
+from trivet.commands.displayed_items import DisplayedItems, nearest_items, retrievable
 from trivet.datasets import Dataset
-from trivet.datasets.preview import preview_record
 from trivet.io.embedding_table import Vectors
-from trivet.metrics import neighbours
-from trivet.reports.shared_records import NeighbourRecord
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import reporter, steps
 from trivet.training.components import load_splits
@@ -60,29 +57,27 @@ def shared_gallery(
         reason = " ".join(str(error).split())
         notes.append(f"Items are shown by their ids, as the data of {run.name} cannot be loaded: {reason}")
     positions = {} if dataset is None else {name: i for i, name in enumerate(dataset.ids)}
-    first = runs[0]
-    names = first.vectors.names()
 
-    def item(vectors: Vectors, name: str, row: int) -> dict[str, Any]:
-        preview = dataset.show(positions[name]) if dataset is not None and name in positions else None
-        return {
-            "id": name,
-            **preview_record(preview),
-            "labels": {at: str(column[row]) for at, column in vectors.labels.items()},
-        }
+    def items_of(vectors: Vectors) -> DisplayedItems:
+        names = vectors.names()
+        at = [positions.get(name) for name in names]
+        return DisplayedItems(
+            ids=names,
+            labels=vectors.labels,
+            show=lambda i: None if dataset is None or (position := at[i]) is None else dataset.show(position),
+        )
 
+    displayed = [items_of(run_hits.vectors) for run_hits in runs]
     queries = []
     for position, why in steps(_chosen(runs), "neighbours"):
-        name = names[position]
+        name = displayed[0].ids[position]
         per_run = []
-        for run_hits in runs:
-            local_names = run_hits.vectors.names()
-            near = [
-                NeighbourRecord(**item(run_hits.vectors, local_names[i], i), similarity=similarity)
-                for i, similarity in _nearest(run_hits.vectors, local_names.index(name))
-            ]
+        for run_hits, items in zip(runs, displayed, strict=True):
+            vectors, row = run_hits.vectors, items.ids.index(name)
+            allowed = retrievable(vectors.protocol, list(vectors.labels.values())[-1], row)
+            near = items.neighbours(nearest_items(vectors.embeddings, row, NEIGHBOURS, allowed))
             per_run.append(RunNeighbours(run=run_hits.name, neighbours=near))
-        queries.append(SharedQuery(**item(first.vectors, name, position), why=why, runs=per_run))
+        queries.append(SharedQuery(**dict(displayed[0].record(position)), why=why, runs=per_run))
     return SharedGallery(split=split, level=level, queries=queries), notes
 
 
@@ -112,19 +107,3 @@ def _of(names: Sequence[str], count: int) -> str:
     if not names:
         return "none for certain"
     return ", ".join(names) + (" alone" if len(names) == 1 and count > 2 else "")
-
-
-def _nearest(vectors: Vectors, row: int) -> list[tuple[int, float]]:
-    """Positions of the nearest items that a query may retrieve, with their cosine similarities."""
-    protocol = vectors.protocol
-    rows = np.arange(len(vectors)) if protocol is None else protocol.retrieved
-    mask = rows != row
-    if protocol is not None and protocol.cameras is not None:
-        finest = list(vectors.labels.values())[-1]
-        mask &= (finest[rows] != finest[row]) | (protocol.cameras[rows] != protocol.cameras[row])
-    rows = np.concatenate([[row], rows[mask]])
-    if len(rows) < 2:
-        return []
-    result = neighbours(vectors.embeddings[rows], [0], min(NEIGHBOURS, len(rows) - 1), distance="cosine")
-    positions, distances = rows[result.indices[0]].tolist(), result.distances[0].tolist()
-    return [(i, round(1 - distance, 4)) for i, distance in zip(positions, distances, strict=True)]

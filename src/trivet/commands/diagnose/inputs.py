@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ import numpy.typing as npt
 import torch
 
 from trivet.collapse import SamplingStrategy
+from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.displayed_items import DisplayedItems, dataset_items
 from trivet.commands.evaluate.measure_run import run_references
+from trivet.commands.evaluate.same_items import positions_of
 from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
-from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_vectors
@@ -27,14 +29,13 @@ from trivet.training.checkpoint import load_loss
 from trivet.training.class_sample import class_sample
 from trivet.training.components import untrained
 from trivet.training.config import RunConfig
-from trivet.training.embed_dataset import label_names
 from trivet.training.run_folder import RunFolder
 
 ITEMS = 5000  # of a split that a run record diagnoses
 
 
-@dataclass(frozen=True, eq=False)
-class DiagnosisInput:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DiagnosisInput(DisplayedItems):
     """An embedding to diagnose, with all that is known of it.
 
     Attributes:
@@ -42,13 +43,10 @@ class DiagnosisInput:
         split: the split that the items are of, or None.
         level: the label level that is diagnosed, a key of `labels`.
         embeddings: `(N, d)` floating point.
-        labels: level -> `(N,)` class names.
-        ids: N texts.
         distance: how the embedding is compared.
         references: what it is -> `(N, d')` another embedding of the same items; the shape is compared with the first.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
-        show: position of an item -> what a page shows of it; None where there is nothing to show.
         notes: what a reader must know beside the verdicts.
     """
 
@@ -56,49 +54,30 @@ class DiagnosisInput:
     split: str | None
     level: str
     embeddings: npt.NDArray[Any]
-    labels: Mapping[str, npt.NDArray[np.str_]]
-    ids: Sequence[str]
     distance: Metric
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
-    show: Callable[[int], Preview] | None = None
     notes: tuple[str, ...] = ()
 
 
-def read_inputs(
-    path: Path,
-    *,
-    level: str | None = None,
-    fine: Sequence[str] | None = None,
-    references: Sequence[Path] = (),
-    distance: Metric | None = None,
-    split: str | None = None,
-    data_root: Path | None = None,
-) -> list[DiagnosisInput]:
-    """The embeddings to diagnose: one of a file, one for each split of a run.
+def read_inputs(path: Path, request: DiagnoseRequest) -> list[DiagnosisInput]:
+    """The embeddings of a path to diagnose: one of a file, one for each split of a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
-
-    Args:
-        level: the label level that is diagnosed; None for the first, or that a run was trained on.
-        fine: levels inside it; None for all that are.
-        references: files or runs with other embeddings of the same items; none for what a run began as, and its inputs.
-        distance: None for that of the run, "cosine" for a file, "euclidean" for one of a single dimension.
-        split: of a file, the rows of that split only; of a run, the split whose embeddings are read.
-        data_root: where data sets lie, see `trivet.datasets.find_root`.
 
     Raises:
         ValueError: if the file, the run or a reference cannot be used, or an option does not fit it.
     """
+    references = request.reference or []
     if is_run_folder(path):
-        read = _run_inputs(path, level, fine, split, data_root, every=all(map(is_run_folder, references)))
+        read = _run_inputs(path, request, every=all(map(is_run_folder, references)))
     else:
-        vectors = _read(path, level, fine, split)
+        vectors = _read(path, request, request.split)
         of_file = DiagnosisInput(
             name=path.name,
-            split=split,
-            level=level or next(iter(vectors.labels)),
+            split=request.split,
+            level=request.labels or next(iter(vectors.labels)),
             embeddings=vectors.embeddings,
             labels=vectors.labels,
             ids=vectors.names(),
@@ -107,7 +86,11 @@ def read_inputs(
         )
         read = [(of_file, vectors)]
     return [
-        _with_references(replace(subject, fine=fine, distance=distance or subject.distance), vectors, references)
+        _with_references(
+            replace(subject, fine=request.fine or None, distance=request.distance or subject.distance),
+            vectors,
+            references,
+        )
         for subject, vectors in read
     ]
 
@@ -146,14 +129,11 @@ def of_dataset(
     Raises:
         ValueError: if the last checkpoint is broken.
     """
-    labels = {name: np.array(column) for name, column in label_names(dataset).items()}
-    strategy: SamplingStrategy | None = run_strategy(run, config, dataset.names[level])
+    items = dataset_items(dataset)
+    strategy = run_strategy(run, config, dataset.names[level])
     notes: tuple[str, ...] = ()
-    if (
-        strategy is not None
-        and strategy.loss.parameters_per == "class"
-        and class_numbers(labels[level])[1] != dataset.names[level]
-    ):
+    of_classes = strategy is not None and strategy.loss.parameters_per == "class"
+    if of_classes and class_numbers(items.labels[level])[1] != dataset.names[level]:
         strategy = None
         notes = ("The sampling strategy was not tried: its loss has parameters for other classes.",)
     return DiagnosisInput(
@@ -161,12 +141,10 @@ def of_dataset(
         split=split,
         level=level,
         embeddings=embeddings,
-        labels=labels,
-        ids=dataset.ids,
+        **vars(items),
         distance=config.evaluation.distance,
         references=references,
         strategy=strategy,
-        show=dataset.show,
         notes=notes,
     )
 
@@ -182,8 +160,9 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
     return some
 
 
-def _read(path: Path, level: str | None, fine: Sequence[str] | None, split: str | None) -> Vectors:
+def _read(path: Path, request: DiagnoseRequest, split: str | None) -> Vectors:
     """The rows with the requested levels, or with all there are."""
+    level, fine = request.labels, request.fine or None
     named = [] if level is None else [level]
     if level is not None and fine is not None:
         vectors = read_vectors(path, levels=list(dict.fromkeys([level, *fine])), split=split)
@@ -234,15 +213,14 @@ def _reference_file(path: Path, subject: DiagnosisInput, vectors: Vectors) -> tu
             )
         notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
     else:
-        order = np.argsort(other.ids)
-        positions = np.searchsorted(other.ids, vectors.ids, sorter=order).clip(max=len(order) - 1)
-        lacking = np.flatnonzero(other.ids[order[positions]] != vectors.ids)
+        rows = positions_of(vectors.ids, other.ids)
+        lacking = np.flatnonzero(rows < 0)
         if len(lacking):
             raise ValueError(
                 f"a reference must embed the same items: {other.name} has no {str(vectors.ids[lacking[0]])!r} "
                 f"({len(lacking)} of {len(vectors)} ids are not in it); give a file made from the same data."
             )
-        other = other.select(order[positions])
+        other = other.select(rows)
     labels = subject.labels[subject.level]
     wrong = np.flatnonzero(other.labels.get(subject.level, labels) != labels)
     if len(wrong):
@@ -273,20 +251,13 @@ def unpaired(subjects: Sequence[DiagnosisInput]) -> list[str]:
     return []
 
 
-def _run_inputs(
-    path: Path,
-    level: str | None,
-    fine: Sequence[str] | None,
-    split: str | None,
-    data_root: Path | None,
-    *,
-    every: bool,
-) -> list[tuple[DiagnosisInput, Vectors]]:
+def _run_inputs(path: Path, request: DiagnoseRequest, *, every: bool) -> list[tuple[DiagnosisInput, Vectors]]:
     """The splits of a run with their stored embeddings.
 
     Args:
         every: False where a reference is a file, which may hold no other items than those of training.
     """
+    split = request.split
     stored = sorted(file.stem for file in (path / "embeddings").glob("*.parquet"))
     if split is not None:
         splits: list[str | None] = [split]
@@ -294,18 +265,18 @@ def _run_inputs(
         splits = ["train"]
     else:
         splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
-    tables = [(split, _read(path, level, fine, split)) for split in splits]
+    tables = [(split, _read(path, request, split)) for split in splits]
     run = RunFolder.open(path)
     config = run.config()
     levels = list(tables[0][1].labels)
     record = run.record()
     trained = (record and record.level) or str(config.data.level)
     trained = trained if trained in levels else levels[0]
-    level = level or trained
+    level = request.labels or trained
     data: Splits | None = None
     notes: tuple[str, ...] = ()
     try:
-        data = load(config.data, data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
+        data = load(config.data, request.data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)

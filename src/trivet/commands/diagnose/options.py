@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, check_written, exists, refuse
+from trivet.commands.diagnose.request import DiagnoseRequest, Failure
+from trivet.commands.printing import echo, print_json, print_table, print_text
+from trivet.commands.shared_options import check_written, command, refuse
 from trivet.io.overwrite_guard import is_run_folder, page
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
@@ -19,98 +19,29 @@ if TYPE_CHECKING:
     from trivet.reports.diagnosis_record import DiagnosisSummary
 
 
-class Failure(StrEnum):
-    """Findings that can make the exit code 1."""
-
-    COLLAPSE = "collapse"
-    WORSE = "worse"
-    CHANCE = "chance"
-
-
-def diagnose(
-    context: typer.Context,
-    embeddings: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; "
-            "several are shown side by side.",
-            show_default=False,
-            callback=exists,
-        ),
-    ],
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            "--level",
-            help="The label column to diagnose. Default: the first; for a run, the level it was trained on.",
-        ),
-    ] = None,
-    fine: Annotated[
-        list[str] | None,
-        typer.Option(help="A finer label column. May be repeated. Default: all finer ones."),
-    ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Another embedding of the same items, such as that before training: a file or a run, matched by id "
-            "if both have one. May be repeated. Default: the untrained network of a run, its backbone and its inputs; "
-            "none for a file.",
-            callback=exists,
-        ),
-    ] = None,
-    distance: DistanceByDimension = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Use only the rows of this split. Default: all rows of a file; all splits of a run, its training "
-            "items alone beside a --reference that is a file."
-        ),
-    ] = None,
-    report: Report = None,
-    fail_on: Annotated[
-        list[Failure] | None,
-        typer.Option(
-            help="Exit with 1 if the network or the classes collapsed, if an embedding is worse than a reference, or "
-            "if it is no better than chance. May be repeated."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
-    data_root: DataRoot = None,
-    json: Json = False,
-) -> int:
+@command(DiagnoseRequest)
+def diagnose(context: typer.Context, request: DiagnoseRequest) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, recognised={"report": page("diagnosis")})
-    if Failure.WORSE in (fail_on or ()) and not reference and not all(is_run_folder(path) for path in embeddings):
+    failing, references = request.fail_on or [], request.reference or []
+    if Failure.WORSE in failing and not references and not all(map(is_run_folder, request.embeddings)):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
-    if not any(is_run_folder(path) for path in (*embeddings, *(reference or []))):
+    if not any(map(is_run_folder, [*request.embeddings, *references])):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("diagnosis"):
         from trivet.commands.diagnose.run import diagnose_paths  # here: it loads the training stack
 
-        results, warnings = diagnose_paths(
-            embeddings,
-            level=labels,
-            fine=fine or None,
-            references=reference or (),
-            distance=distance,
-            split=split,
-            seed=seed,
-            data_root=data_root,
-            report=report,
-            command=command_line(),
-        )
-    if Failure.WORSE in (fail_on or ()):
+        results, warnings = diagnose_paths(request)
+    if Failure.WORSE in failing:
         _check_compared(results)
-    if json:
-        result: dict[str, Any] = {"results": results} | ({"warnings": warnings} if warnings else {})
-        if len(results) == 1:
-            result = results[0].as_json()
-        print_json(result | ({} if report is None else {"report": str(report)}))
+    if request.json:
+        several = {"results": results} | ({"warnings": warnings} if warnings else {})
+        result = results[0].as_json() if len(results) == 1 else several
+        print_json(result | ({} if request.report is None else {"report": str(request.report)}))
     else:
-        print_diagnosis(results, warnings, report)
+        print_diagnosis(results, warnings, request.report)
     kinds = {verdict.kind for result in results for verdict in result.verdicts}
-    return int(any(kind in kinds for name in fail_on or () for kind in _FAILURES[name]))
+    return int(any(kind in kinds for name in failing for kind in _FAILURES[name]))
 
 
 def _check_compared(results: Sequence[DiagnosisSummary]) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, VerdictRecord
+from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, ThresholdRecord, VerdictRecord
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, grouped_queries, is_number, triplet_dots
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
-from trivet.runtime.text import noun
+from trivet.runtime.record import Number
+from trivet.runtime.text import counted, noun
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
 _KINDS = {
@@ -138,13 +139,114 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
         "how many of the reference's neighbourhoods within the class are kept",
     ),
 }
-_MOMENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "recall": ("recall@1, %", percent),
-    "class_spread": ("class spread", _plain),
-    "mean_distance": ("mean distance", _plain),
-    "effective_rank": ("effective rank", _plain),
-}
-_LOSSES = {"first-order": "first-order triplet loss", "vanilla": "triplet loss", "second-order": "second-order loss"}
+
+
+@dataclass
+class VerdictView:
+    """A verdict as the templates show it; `evidence` is name, value and meaning."""
+
+    tone: str
+    words: str
+    rule: str
+    evidence: list[tuple[str, str, str]]
+    cause: str
+    changes: list[str]
+
+    @property
+    def sign(self) -> str:
+        return _SIGNS[self.tone]
+
+
+@dataclass
+class ClassView:
+    """The classes of a section, the tightest first; `ordered` is the column that they are ordered by."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    visible: int
+    ordered: int | None
+    tight: float | None
+    tight_count: int | None
+    spread_count: int
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+@dataclass
+class SectionView:
+    """A diagnosed embedding."""
+
+    label: str
+    section: DiagnosisSection
+    verdicts: list[VerdictView]
+    classes: ClassView | None
+
+    @property
+    def facts(self) -> list[str]:
+        section = self.section
+        facts = [f"by {section.level}"] if section.level else []
+        facts += [f"{number(section.items)} {noun(section.items, 'item')}"] if section.items is not None else []
+        facts += [counted(section.dimension, "dimension")] if section.dimension is not None else []
+        facts += [f"{section.distance} distance"] if section.distance else []
+        return facts + ([f"compared with: {section.reference}"] if section.reference else [])
+
+    @property
+    def rank(self) -> int:
+        """The place among other sections: what is bad comes first."""
+        return min((_ORDER.index(entry.tone) for entry in self.verdicts), default=len(_ORDER))
+
+    @property
+    def notes(self) -> list[str]:
+        return self.section.notes
+
+    @property
+    def values(self) -> list[Number]:
+        """The singular values."""
+        return self.section.spectrum.values if self.section.spectrum else []
+
+    @property
+    def spread_out(self) -> bool:
+        """True unless all items are equal."""
+        return any(value > 0 for value in self.values)
+
+
+@dataclass
+class MeasureRow:
+    """A measure of all sections: the value in each, and whether it is the best."""
+
+    name: str
+    meaning: str
+    way: str
+    cells: list[tuple[str, bool]]
+
+
+@dataclass
+class DiagnosisView:
+    """Contents of diagnosis_parts.html: the sections, and their measures side by side."""
+
+    sections: list[SectionView]
+    comparison: list[MeasureRow]
+    measures: list[MeasureRow]
+    meanings: list[tuple[str, str]]
+
+    @property
+    def several(self) -> bool:
+        return len(self.sections) > 1
+
+    @property
+    def thresholds(self) -> list[ThresholdRecord]:
+        return next((thresholds for view in self.sections if (thresholds := view.section.thresholds)), [])
+
+    @property
+    def shapes(self) -> bool:
+        """True if there is a histogram or a spectrum."""
+        return any(view.section.histograms or view.values for view in self.sections)
+
+    @property
+    def classes(self) -> bool:
+        return any(view.classes for view in self.sections)
 
 
 def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
@@ -155,38 +257,35 @@ def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     sections, pictures = named_sections(record.sections), Pictures()
-    splits_of: dict[str, list[str]] = {}
-    for label, section in sections.items():
-        splits_of.setdefault(section.name, []).append(label)
-    same_run = len(splits_of) == 1 and len({section.split for section in sections.values()}) == len(sections)
+    names = list(dict.fromkeys(section.name for section in sections.values()))
+    same_run = len(names) == 1 and len({section.split for section in sections.values()}) == len(sections)
     content, plots = diagnosis_content(sections, compare=not same_run)
-    for labels in splits_of.values():
-        tone_down([record_map for record_map in content["sections"] if record_map["label"] in labels])
+    for name in names:
+        tone_down([view for view in content.sections if view.section.name == name])
     queries = {
         label: groups
         for label, section in sections.items()
         if (groups := grouped_queries(section.level, section.queries, pictures)) is not None
     }
     maps = embedding_maps(
-        {label: record_map for label, section in sections.items() if (record_map := section.map)}, pictures
+        {label: plane_map for label, section in sections.items() if (plane_map := section.map)}, pictures
     )
     scatter = {
         label: {section.level: triplet_dots(label, dots)}
         for label, section in sections.items()
         if (dots := section.scatter)
     }
-    history, moments = history_content(record.history)
     context = {
         "record": record,
         "diagnosis": content,
-        "run": next(iter(splits_of)) if same_run and len(sections) > 1 else None,
-        "history": history,
+        "run": names[0] if same_run and len(sections) > 1 else None,
+        "history": history_content(record.history),
         "maps": maps,
         "scatter": scatter,
         "queries": queries,
         "most_dots": MOST_DOTS,
     }
-    plots |= {"maps": maps, "scatter": scatter, "history": moments, "of": "Embedding"}
+    plots |= {"maps": maps, "scatter": scatter, "history": record.history, "of": "Embedding"}
     write_page("diagnosis.html", path, context, plots, script=SCRIPTS, pictures=pictures)
 
 
@@ -204,7 +303,7 @@ def named_sections(sections: Sequence[DiagnosisSection]) -> dict[str, DiagnosisS
 
 def diagnosis_content(
     sections: Mapping[str, DiagnosisSection], *, compare: bool, most_rows: int = _MOST_ROWS
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[DiagnosisView, dict[str, Any]]:
     """Contents of the templates for diagnosed embeddings, and the plots of diagnosis.js.
 
     Args:
@@ -217,16 +316,12 @@ def diagnosis_content(
     """
     prepared = [_section(label, section, most_rows) for label, section in sections.items()]
     flat = [_flat(section) for section in sections.values()]
-    content = {
-        "sections": prepared,
-        "several": len(prepared) > 1,
-        "comparison": _measures(flat, _KEY, compare=compare) if len(prepared) > 1 else [],
-        "measures": _measures(flat, _all(flat), compare=compare and len(prepared) > 1),
-        "meanings": _meanings(sections),
-        "thresholds": next((thresholds for section in sections.values() if (thresholds := section.thresholds)), []),
-        "shapes": any(section["distances"] or section["spectrum"] or section["flat"] for section in prepared),
-        "classes": any(section["classes"] for section in prepared),
-    }
+    content = DiagnosisView(
+        sections=prepared,
+        comparison=_measures(flat, _KEY, compare=compare) if len(prepared) > 1 else [],
+        measures=_measures(flat, _all(flat), compare=compare and len(prepared) > 1),
+        meanings=_meanings(sections),
+    )
     return content, {
         "distances": [section.histograms for section in sections.values()],
         "spectra": [section.spectrum for section in sections.values()],
@@ -234,14 +329,14 @@ def diagnosis_content(
     }
 
 
-def history_content(history: HistoryRecord | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Training seen on one sample: what the templates show, and what diagnosis.js draws; None where there is nothing.
+def history_content(history: HistoryRecord | None) -> HistoryRecord | None:
+    """Training seen on one sample, checked; None where there is nothing.
 
     Raises:
         ValueError: if series that belong together differ in length.
     """
     if history is None or not history.moments:
-        return None, None
+        return None
     moments, edges, field = history.moments, history.edges, history.field
     for moment in moments:
         where = f"the history at step {moment.step}"
@@ -254,24 +349,11 @@ def history_content(history: HistoryRecord | None) -> tuple[dict[str, Any] | Non
         same_length("the predicted motion", {"values of s_an": len(field.s_an), **rows})
         wide = {f"columns of {name}": len(row) for name, change in changes.items() for row in change[:1]}
         same_length("the predicted motion", {"values of s_ap": len(field.s_ap), **wide})
-    columns = [name for name in _MOMENTS if any(is_number(getattr(moment, name)) for moment in moments)]
-    content = {
-        "level": history.level,
-        "items": history.items,
-        "steps": [moment.step for moment in moments],
-        "columns": [_MOMENTS[name][0] for name in columns],
-        "rows": [(moment.step, [_MOMENTS[name][1](getattr(moment, name)) for name in columns]) for moment in moments],
-        "loss": _LOSSES.get(field.loss, field.loss) if field else None,
-        "gamma": field and field.gamma,
-        "entanglement": field and field.entanglement,
-        "histograms": any(moment.within for moment in moments),
-    }
-    return content, {"edges": edges, "moments": moments, "field": field}
+    return history
 
 
-def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any]:
-    histograms, values = section.histograms, section.spectrum.values if section.spectrum else []
-    if histograms:
+def _section(label: str, section: DiagnosisSection, most_rows: int) -> SectionView:
+    if histograms := section.histograms:
         shares = {
             "within": histograms.within,
             "between": histograms.between,
@@ -280,63 +362,41 @@ def _section(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         }
         shares_of = {name: bins for name, bins in shares.items() if bins is not None}
         _check_bins(f"the distances of {label}", histograms.edges, shares_of)
-    return {
-        "label": label,
-        "level": section.level,
-        "facts": _facts(section),
-        "reference": section.reference,
-        "verdicts": (verdicts := [verdict(entry) for entry in section.verdicts]),
-        "rank": min((_ORDER.index(entry["tone"]) for entry in verdicts), default=len(_ORDER)),
-        "notes": section.notes,
-        "distances": bool(histograms),
-        "spectrum": any(value > 0 for value in values),
-        "flat": bool(values) and not any(value > 0 for value in values),
-        "classes": _classes(label, section, most_rows),
-    }
+    return SectionView(label, section, list(map(verdict, section.verdicts)), _classes(label, section, most_rows))
 
 
 def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequence[float]]) -> None:
     same_length(where, {"bins": len(edges) - 1} | {name: len(shares) for name, shares in series.items() if shares})
 
 
-def _facts(section: DiagnosisSection) -> list[str]:
-    facts = [f"by {section.level}"] if section.level else []
-    facts += [f"{number(section.items)} {noun(section.items, 'item')}"] if section.items is not None else []
-    facts += [f"{section.dimension} {noun(section.dimension, 'dimension')}"] if section.dimension is not None else []
-    facts += [f"{section.distance} distance"] if section.distance else []
-    return facts + ([f"compared with: {section.reference}"] if section.reference else [])
-
-
-def verdict(finding: VerdictRecord) -> dict[str, Any]:
-    """Contents of the templates for a verdict."""
+def verdict(finding: VerdictRecord) -> VerdictView:
+    """A verdict in the words, the tone and the order of evidence of a page."""
     kind, severity = finding.kind, finding.severity
     tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
     if severity == "full" or kind in (*RESULTS, "exploding-norm"):
         tone = "bad"
     words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
-    return {
-        "tone": tone,
-        "sign": _SIGNS[tone],
-        "words": f"{words}, {severity}" if severity else words,
-        "rule": _sentence(finding.rule.replace(" x ", " × ")),
-        "evidence": [
+    return VerdictView(
+        tone=tone,
+        words=f"{words}, {severity}" if severity else words,
+        rule=_sentence(finding.rule.replace(" x ", " × ")),
+        evidence=[
             (measure.name, measure.show(value), measure.meaning)
             for measure, value in ((_measure(name), value) for name, value in finding.evidence.items())
         ],
-        "cause": finding.cause,
-        "changes": finding.changes,
-    }
+        cause=finding.cause,
+        changes=finding.changes,
+    )
 
 
-def tone_down(sections: Sequence[dict[str, Any]]) -> bool:
+def tone_down(sections: Sequence[SectionView]) -> bool:
     """Turn good verdicts neutral if one among these sections is bad; returns whether one is."""
-    verdicts = [entry for section in sections for entry in section["verdicts"]]
-    if not any(entry["tone"] == "bad" for entry in verdicts):
-        return False
+    verdicts = [entry for view in sections for entry in view.verdicts]
+    bad = any(entry.tone == "bad" for entry in verdicts)
     for entry in verdicts:
-        if entry["tone"] == "good":
-            entry |= {"tone": "calm", "sign": _SIGNS["calm"]}
-    return True
+        if bad and entry.tone == "good":
+            entry.tone = "calm"
+    return bad
 
 
 def _sentence(text: str) -> str:
@@ -358,7 +418,7 @@ def _measure(name: str) -> _Measure:
     return _Measure(name.replace("_", " "), _plain, "")
 
 
-def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[dict[str, Any]]:
+def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[MeasureRow]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
     names = list(dict.fromkeys(name for values in flat for name in values))
     fine = [name for name in names if name not in _MEASURES and _compares_recall(name)]
@@ -369,14 +429,8 @@ def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compa
         texts = [measure.show(values_of.get(name)) for values_of in flat]
         numbers = [values_of[name] for values_of in flat if name in values_of]
         best = measure.show((max if better == "more" else min)(numbers)) if better and len(set(texts)) > 1 else None
-        rows.append(
-            {
-                "name": measure.name,
-                "meaning": measure.meaning,
-                "way": {"more": "▲", "less": "▼", None: ""}[better],
-                "cells": [(text, text == best) for text in texts],
-            }
-        )
+        way = {"more": "▲", "less": "▼", None: ""}[better]
+        rows.append(MeasureRow(measure.name, measure.meaning, way, [(text, text == best) for text in texts]))
     return rows
 
 
@@ -421,7 +475,7 @@ def _meanings(sections: Mapping[str, DiagnosisSection]) -> list[tuple[str, str]]
     return [(title.removesuffix(", %"), meaning) for title, _, meaning in known if meaning]
 
 
-def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str, Any] | None:
+def _classes(label: str, section: DiagnosisSection, most_rows: int) -> ClassView | None:
     """The class table, the tightest class first."""
     table = section.classes
     if not table or not table.rows:
@@ -435,22 +489,21 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> dict[str,
         rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
     tight = next((threshold.value for threshold in section.thresholds if threshold.name == "tight"), None)
     known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
-    return {
-        "count": len(rows),
-        "shown": min(len(rows), most_rows),
-        "columns": [title for title, _, _ in known],
-        "ordered": spread if spreads else None,
-        "rows": [
+    return ClassView(
+        columns=[title for title, _, _ in known],
+        rows=[
             [
                 render(cell) if isinstance(cell, str) or is_number(cell) else MISSING
                 for cell, (_, render, _) in zip(row, known, strict=True)
             ]
             for row in rows
         ],
-        "tight": tight,
-        "tight_count": sum(value < tight for value in spreads) if tight is not None and spreads else None,
-        "spread_count": len(spreads),
-    }
+        visible=min(len(rows), most_rows),
+        ordered=spread if spreads else None,
+        tight=tight,
+        tight_count=sum(value < tight for value in spreads) if tight is not None and spreads else None,
+        spread_count=len(spreads),
+    )
 
 
 def _last_if_unknown(cell: object) -> float:

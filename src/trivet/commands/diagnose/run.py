@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,12 @@ from torch import Tensor
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
-from trivet.commands.evaluate.measure_run import plane_coordinates
-from trivet.datasets.preview import item_title, preview_record
+from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.displayed_items import nearest_items
+from trivet.commands.printing import command_line
 from trivet.io.embedding_table import class_numbers
 from trivet.io.overwrite_guard import is_run_folder
-from trivet.metrics import neighbours
-from trivet.metrics.points import Metric, as_points, spans
+from trivet.metrics.points import as_points, spans
 from trivet.reports.diagnosis_record import (
     ClassTable,
     DiagnosisRecord,
@@ -33,7 +32,7 @@ from trivet.reports.diagnosis_record import (
     ThresholdRecord,
 )
 from trivet.reports.run_record import RunRecord
-from trivet.reports.shared_records import NeighbourRecord, PlaneMap, QueryRecord
+from trivet.reports.shared_records import PlaneMap, QueryRecord
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps, work
 from trivet.runtime.text import counted
@@ -49,25 +48,8 @@ MAP_POINTS = 1000
 NAMED = 5  # classes that lost, in a note
 
 
-def diagnose_paths(
-    paths: Sequence[Path],
-    *,
-    level: str | None = None,
-    fine: Sequence[str] | None = None,
-    references: Sequence[Path] = (),
-    distance: Metric | None = None,
-    split: str | None = None,
-    seed: int = 0,
-    data_root: Path | None = None,
-    report: Path | None = None,
-    command: str = "",
-) -> tuple[list[DiagnosisSummary], list[str]]:
+def diagnose_paths(request: DiagnoseRequest) -> tuple[list[DiagnosisSummary], list[str]]:
     """Diagnose files and runs, and write a page of them if `report` names one.
-
-    Args:
-        level, fine, references, distance, split, data_root: see `trivet.commands.diagnose.inputs.read_inputs`.
-        seed: of every sample.
-        command: the command line, for the page.
 
     Returns:
         The summary of each embedding, and warnings where they cannot be compared.
@@ -76,13 +58,8 @@ def diagnose_paths(
         ValueError: as `read_inputs` and `summary`.
         OSError: if the report cannot be written.
     """
-    inputs = [
-        (path, subject)
-        for path in paths
-        for subject in read_inputs(
-            path, level=level, fine=fine, references=references, distance=distance, split=split, data_root=data_root
-        )
-    ]
+    paths, seed = request.embeddings, request.seed
+    inputs = [(path, subject) for path in paths for subject in read_inputs(path, request)]
     warnings = unpaired([subject for _, subject in inputs])
     results: list[DiagnosisSummary] = []
     sections: list[DiagnosisSection] = []
@@ -91,10 +68,10 @@ def diagnose_paths(
         if is_run_folder(path):
             _name_causes(result, RunFolder(path).record())
         results.append(result)
-        if report is not None:
+        if request.report is not None:
             with work("tables and map of the page"):
                 sections.append(_section(result, subject, diagnosis, seed=seed, map_points=MAP_POINTS))
-    if report is not None:
+    if request.report is not None:
         from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
 
         run = RunFolder(paths[0]).record() if len(paths) == 1 and is_run_folder(paths[0]) else None
@@ -102,11 +79,11 @@ def diagnose_paths(
             sections=sections,
             warnings=warnings,
             history=None if run is None else run.history,
-            command=command,
+            command=command_line(),
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             trivet=trivet.__version__,
         )
-        write_diagnosis_report(record, report)
+        write_diagnosis_report(record, request.report)
     return results, warnings
 
 
@@ -323,14 +300,7 @@ def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> ClassTable:
 
 def _map(subject: DiagnosisInput, most: int, seed: int) -> PlaneMap:
     (finest,), _ = class_numbers(_finest(subject.labels))
-    sample = class_sample(finest, most, least=20, seed=seed)
-    previews = [None if subject.show is None else subject.show(i) for i in sample.tolist()]
-    return PlaneMap(
-        coordinates=plane_coordinates(subject.embeddings[sample], seed=seed),
-        labels={level: names[sample].tolist() for level, names in subject.labels.items()},
-        ids=[item_title(subject.ids[i], preview) for i, preview in zip(sample.tolist(), previews, strict=True)],
-        thumbnails=[] if subject.show is None else [preview_record(preview)["thumbnail"] for preview in previews],
-    )
+    return subject.plane_map(subject.embeddings, class_sample(finest, most, least=20, seed=seed), seed=seed)
 
 
 def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
@@ -347,26 +317,14 @@ def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, list[
         "random": np.sort(np.random.default_rng(seed).permutation(len(best))[:QUERIES]),
         "worst": best[::-1][:QUERIES],
     }
-    k = min(NEIGHBOURS, len(subject.embeddings) - 1)
-
-    def item(i: int) -> dict[str, Any]:
-        labels = {level: str(column[i]) for level, column in subject.labels.items()}
-        return {"id": subject.ids[i], **preview_record(subject.show and subject.show(i)), "labels": labels}
-
     by_kind: dict[str, list[QueryRecord]] = {}
     for kind, positions in chosen.items():
-        nearest = neighbours(subject.embeddings, near.rows[positions], k, distance="cosine")
-        by_kind[kind] = [
-            QueryRecord(
-                **item(int(near.rows[position])),
-                why=_why(near, position),
-                neighbours=[
-                    NeighbourRecord(**item(i), similarity=round(1 - float(d), 4))
-                    for i, d in zip(nearest.indices[number].tolist(), nearest.distances[number], strict=True)
-                ],
-            )
-            for number, position in enumerate(positions.tolist())
-        ]
+        by_kind[kind] = []
+        for position in positions.tolist():
+            row = int(near.rows[position])
+            nearest = subject.neighbours(nearest_items(subject.embeddings, row, NEIGHBOURS))
+            query = QueryRecord(**dict(subject.record(row)), why=_why(near, position), neighbours=nearest)
+            by_kind[kind].append(query)
     return by_kind
 
 

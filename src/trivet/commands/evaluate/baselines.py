@@ -80,7 +80,7 @@ def _arrays(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[st
 
 
 def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
     for number, result in enumerate(retrieved.values()):
         known = {"measures": result.measures, "gallery": result.gallery, "chance": result.chance}
         arrays |= {

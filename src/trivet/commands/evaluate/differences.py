@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from trivet.commands.evaluate.record import DifferenceRecord, Differences
+from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.evaluate.run import Evaluation
-from trivet.commands.evaluate.same_items import same_labels, same_queries, share_a_level
+from trivet.commands.evaluate.same_items import same_queries
 from trivet.metrics.intervals import Difference, Over, interval_json, paired_difference
+from trivet.reports.measures import OVERS, finite
 
 
-def compare(evaluations: Sequence[Evaluation], *, resamples: int, seed: int) -> Differences:
+def compare(evaluations: Sequence[Evaluation], request: EvaluateRequest) -> Differences:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
-    The same queries are drawn for both ("paired"), so what they find equally hard cancels.
-
-    Args:
-        resamples: of the bootstrap; 0 for no intervals.
-
-    Raises:
-        ValueError: if the embeddings are not of the same queries.
+    The same queries are drawn for both ("paired"), so what they find equally hard cancels; `evaluate_files` has checked
+    that all embeddings are of the same items.
     """
-    first = evaluations[0]
+    first, resamples = evaluations[0], request.resamples
     differences: Differences = {}
     for other in evaluations[1:]:
-        share_a_level(_names(first, other), list(first.levels), list(other.levels))
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
-            for name, by_over in _compared(first, other, level, resamples or 1, seed).items():
+            for name, by_over in _compared(first, other, level, resamples or 1, request.seed).items():
                 rows.setdefault(name, []).append(_difference(first, other, by_over, with_intervals=bool(resamples)))
     return {level: differences[level] for level in first.levels if differences.get(level)}
 
@@ -46,29 +41,26 @@ def _compared(
         for name, result_of in zip(names, paired, strict=True):
             differences.setdefault(name, {})[over] = result_of
 
-    overs: tuple[Over, ...] = ("queries", "classes")
     if level in first.retrieval and level in other.retrieval:
         a, b = first.retrieval[level], other.retrieval[level]
         rows = same_queries(_names(first, other), first.ids, other.ids, (len(a.classes), len(b.classes)))
-        same_labels(_names(first, other), level, a.labels[a.classes], b.labels[b.classes][rows])
         names = [name for name in a.measures if name in b.measures]
         columns = [[result_of.measures.index(name) for name in names] for result_of in (a, b)]
-        for over in overs:
+        for over in OVERS:
             pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
     results = first.levels[level], other.levels[level]
     if not any(result.clustering or result.clustering_plus or result.verification for result in results):
         return differences
     rows = same_queries(_names(first, other), first.item_ids, other.item_ids, (results[0].items, results[1].items))
-    same_labels(_names(first, other), level, first.names[level], other.names[level][rows])
     agreed, others = (result.agreement_values() for result in results)
     for name in agreed.keys() & others.keys():
         values, classes = agreed[name]
-        for over in overs:
+        for over in OVERS:
             pair([name], values, others[name][0][rows], classes, over)
     pairs = [result.verification.pairs for result in results if result.verification is not None]
     if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
         pairs_of_first, its = pairs[0], pairs[1]
-        for over in overs:
+        for over in OVERS:
             mine, theirs = pairs_of_first.values(over, "micro"), its.values(over, "micro")
             for name in mine.keys() & theirs.keys():
                 if over == "queries":
@@ -89,12 +81,9 @@ def _names(first: Evaluation, other: Evaluation) -> tuple[str, str]:
 def _difference(
     first: Evaluation, other: Evaluation, by_over: Mapping[Over, Difference], *, with_intervals: bool
 ) -> DifferenceRecord:
-    ends: dict[str, Any] = {
-        over: interval_json(paired.interval) if with_intervals else None for over, paired in by_over.items()
-    }
-    difference = _finite(next(iter(by_over.values())).value)
-    return DifferenceRecord(of=other.record.embeddings, less=first.record.embeddings, difference=difference, **ends)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    queries, classes = (
+        interval_json(by_over[over].interval) if with_intervals and over in by_over else None for over in OVERS
+    )
+    difference = finite(next(iter(by_over.values())).value)
+    names = {"of": other.record.embeddings, "less": first.record.embeddings}
+    return DifferenceRecord(**names, difference=difference, queries=queries, classes=classes)

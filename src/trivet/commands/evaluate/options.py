@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
-from trivet.commands.shared_options import (
-    DataRoot,
-    Distance,
-    Json,
-    Report,
-    check_written,
-    exists,
-    refuse,
-    written_options,
-)
+from trivet.commands.shared_options import check_written, command, refuse, written_options
 from trivet.commands.train.printing import print_run, run_summary
 from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
@@ -32,152 +24,52 @@ CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accurac
 OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
 
 
-def evaluate(
-    context: typer.Context,
-    embeddings: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
-            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it "
-            "holds.",
-            show_default=False,
-            callback=exists,
-        ),
-    ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--labels", "--level", help="A label column. May be repeated. Default: all."),
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option(help="The split used as queries; without a file argument, a file of queries."),
-    ] = None,
-    gallery: Annotated[
-        str | None, typer.Option(help="The split or file to retrieve from. Default: all other items of the set.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
-    ] = None,
-    measures: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="recall@K, precision@K, r-precision, map@r, map, mrr, nmi, nmi-geometric, ami, nmi+, roc-auc, "
-            "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10. "
-            "On request also found@K (the share of the positives found), map@K, ndcg@K, ndcg."
-        ),
-    ] = None,
-    distance: Distance = None,
-    cameras: Annotated[
-        bool, typer.Option("--cameras", help="Ignore gallery items of the query's class from the same camera.")
-    ] = False,
-    junk: Annotated[str | None, typer.Option(help="Gallery class to ignore, such as -1.")] = None,
-    out_of_scope: Annotated[
-        str | None,
-        typer.Option(help="Label of out-of-scope queries; measures how well they are rejected."),
-    ] = None,
-    without_positive: Annotated[
-        Literal["miss", "drop"],
-        typer.Option(help="Count a query without a positive as a miss, or drop it."),
-    ] = "miss",
-    nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters per class in NMI+.")] = 10,
-    folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0,
-    sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0,
-    prefixes: Annotated[
-        str | None,
-        typer.Option(
-            help="Evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka)."
-        ),
-    ] = None,
-    approximate: Annotated[
-        Literal["hnsw", "ivf", "ivf-pq"] | None,
-        typer.Option(help="Rank with an approximate index; its recall is reported."),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples for the intervals; 0 for none.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0,
-    report: Report = None,
-    per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None,
-    data_root: DataRoot = None,
-    json: Json = False,
-) -> int:
+@command(EvaluateRequest)
+def evaluate(context: typer.Context, request: EvaluateRequest) -> int:
     """Measure retrieval, clustering and verification, with intervals."""
-    paths = embeddings or []
+    paths = request.embeddings or []
     options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
     if len(paths) == 1 and is_run_folder(paths[0]) and not written_options(context, *options):
         with show_progress("loading what trains"):
             from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack
 
-        record = evaluate_run(paths[0], data_root=data_root, progress=True)
-        if json:
+        record = evaluate_run(paths[0], data_root=request.data_root, progress=True)
+        if request.json:
             print_json(run_summary(record, paths[0]))
         else:
             print_run(record, paths[0])
         return 0
-    if not paths and (query is None or gallery is None):
+    if not paths and None in (request.query, request.gallery):
         raise ValueError(
             "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
         )
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
-    names = [name.strip() for text in measures or [] for name in text.split(",")]
+    names = request.named_measures
     if names and "nmi+" not in names:
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")
     if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
         refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
     recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, exact=False)}
-    check_written(context, *([] if paths else [query, gallery]), recognised=recognised)
+    check_written(context, *([] if paths else [request.query, request.gallery]), recognised=recognised)
     with show_progress("loading the evaluation"):
-        from trivet.commands.evaluate.differences import compare
+        from trivet.commands.evaluate.differences import compare  # here: it loads the evaluation
         from trivet.commands.evaluate.run import evaluate_files, meet_processes, per_class_csv, write_report
-        from trivet.metrics import ALL  # here: it loads the evaluation
 
     with meet_processes() as (rank, processes), show_progress("evaluation", show=not rank):
-        results = evaluate_files(
-            paths,
-            levels=labels,
-            table=table,
-            split=split,
-            query=query,
-            gallery=gallery,
-            cameras=cameras,
-            junk=junk,
-            out_of_scope=out_of_scope,
-            measures=names or ALL,
-            distance=distance,
-            without_positive=without_positive,
-            nmi_plus=nmi_plus,
-            folds=folds,
-            sample=sample,
-            prefixes=_lengths(prefixes),
-            approximate=approximate,
-            resamples=resamples,
-            seed=seed,
-            rank=rank,
-            processes=processes,
-        )
+        results = evaluate_files(request, rank=rank, processes=processes)
     if rank:
         return 0
     records = [result.record for result in results]
-    differences = compare(results, resamples=resamples, seed=seed)
-    if per_class is not None:
-        per_class_csv(results, per_class)
-    if report is not None:
-        write_report(results, differences, report, command=command_line())
-    if json:
-        print_json(_as_json(records, differences, report))
+    differences = compare(results, request)
+    if request.per_class is not None:
+        per_class_csv(results, request.per_class)
+    if request.report is not None:
+        write_report(results, differences, request.report)
+    if request.json:
+        print_json(_as_json(records, differences, request.report))
     else:
-        print_evaluation(records, differences, report)
+        print_evaluation(records, differences, request.report)
     return 0
-
-
-def _lengths(prefixes: str | None) -> tuple[int, ...]:
-    numbers = [text.strip() for text in (prefixes or "").split(",") if text.strip()]
-    if not all(text.isdecimal() for text in numbers):
-        raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {prefixes}.")
-    return tuple(dict.fromkeys(map(int, numbers)))
 
 
 def _as_json(records: list[EvaluationRecord], differences: Differences, report: Path | None) -> dict[str, Any]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from trivet.commands.evaluate.plots import class_dots, class_histogram, dots, forest, key, recall_curve, rows_height
+from trivet.commands.evaluate.plots import (
+    PlotFigure,
+    class_dots,
+    class_histogram,
+    dots,
+    forest,
+    key,
+    recall_curve,
+    rows_height,
+    style,
+)
 from trivet.commands.evaluate.record import (
     ClassShares,
-    ClusteringRecord,
     ComparisonRecord,
     DifferenceRecord,
     EvaluationRecord,
     ProtocolRecord,
-    RejectionRecord,
     Shares,
 )
 from trivet.reports.items import is_number
@@ -31,7 +39,7 @@ from trivet.reports.measures import (
     named,
     together,
 )
-from trivet.reports.page import MISSING, decimal, duration, moment, number, percent, points, write_page
+from trivet.reports.page import duration, moment, number, percent, points, write_page
 from trivet.reports.shared_records import Levels
 from trivet.runtime.text import noun
 
@@ -39,6 +47,88 @@ _MOST_DRAWN = 60  # classes with a line of their own in the plot
 _LISTED = 15  # worst and best classes where there are more
 _FEW_CLASSES = 10  # below, an interval over classes rests on hardly anything
 _SAME = 1e-9  # shares closer than this are equal but for rounding
+
+
+@dataclass
+class Drawn:
+    """A plot of the page, by its number there."""
+
+    index: int
+    title: str
+    hint: str
+    height: int
+    wide: bool = False
+
+
+@dataclass
+class LevelView:
+    """Contents of the page for one label level.
+
+    Attributes:
+        shares: the embeddings that were measured there.
+        differences: measure -> the embedding and its difference from the first.
+        classes: the classes of each embedding by its first measure; None where they are not known.
+    """
+
+    level: str
+    shares: list[Shares]
+    differences: dict[str, list[tuple[Shares, DifferenceRecord]]]
+    retrieval: list[str]
+    clustering: list[str]
+    verification: list[str]
+    classes: ClassShares | None
+    figures: list[Drawn] = field(default_factory=list)
+
+    @property
+    def several(self) -> bool:
+        return len(self.shares) > 1
+
+    @property
+    def leads(self) -> Sequence[str]:
+        """The measures shown big."""
+        every = self.retrieval or [*self.clustering, *self.verification]
+        return [name for name in every if name in ("recall@1", "map@r", "nmi", "roc-auc")] or every[:2]
+
+    @property
+    def class_count(self) -> int | None:
+        return self.shares[0].count("classes")
+
+    @property
+    def few(self) -> bool:
+        """True if an interval over classes rests on hardly anything."""
+        return bool(self.leads) and (self.class_count or _FEW_CLASSES) < _FEW_CLASSES
+
+    @property
+    def sentences(self) -> list[str]:
+        """Sentences on the leading measures: against chance, and of the embeddings against each other."""
+        against_chance = [sentence for name in self.leads for sentence in _sentences(self, name)]
+        return against_chance + [sentence for name in self.leads for sentence in _compared(self, name)]
+
+    @property
+    def extremes(self) -> ClassShares | None:
+        """The classes, where they are too many to be drawn one by one."""
+        return self.classes if self.classes is not None and self.classes.count > _MOST_DRAWN else None
+
+    @property
+    def folds(self) -> list[str]:
+        """The measures that were measured in folds."""
+        return together(list(shares.folds) for shares in self.shares)
+
+    def in_folds(self, name: str) -> list[Shares]:
+        """The embeddings whose measure was measured in folds."""
+        return [shares for shares in self.shares if name in shares.folds]
+
+    def best(self, name: str) -> str | None:
+        """The largest share as shown; None where all are equal, or there is one."""
+        texts = {percent(value) for shares in self.shares if (value := shares.value(name)) is not None}
+        return max(texts, key=float) if len(texts) > 1 else None
+
+    def bars(self, name: str, *, named: bool) -> list[tuple[str, float]]:
+        """The bars of a measure: of each embedding, and of chance."""
+        known = {shares.label: value for shares in self.shares if (value := shares.value(name)) is not None}
+        bars = [(label if named else "measured", min(max(value, 0.0), 1.0)) for label, value in known.items()]
+        chance = self.shares[0].chance(name)
+        return bars + ([] if chance is None else [("chance", chance)])
 
 
 def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
@@ -49,34 +139,33 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
     """
     results = record.results
     labels = _labels(results)
-    figures: list[dict[str, Any]] = []
+    labelled = list(zip(labels, results, strict=True))
+    figures: list[PlotFigure] = []
     levels = [
         _level(level, record, labels, figures) for level in together(list(result.evaluation) for result in results)
     ]
     measures = {name for result in results for values in result.evaluation.values() for name in values}
     context = {
-        "record": {
-            "command": record.command,
-            "trivet": results[0].trivet if results else "",
-            "created": results[0].created if results else "",
-        },
+        "record": record,
         "labels": labels,
-        "warnings": [(label, text) for label, result in zip(labels, results, strict=True) for text in result.warnings],
+        "warnings": [(label, text) for label, result in labelled for text in result.warnings],
         "protocols": [_protocol(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
-        "rejection": [
-            _rejection(label, rejection)
-            for label, result in zip(labels, results, strict=True)
-            if (rejection := result.rejection)
-        ],
+        "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
         "glossary": [
             (name, meaning)
             for pattern, name, meaning in GLOSSARY
             if any(re.fullmatch(pattern, measure) for measure in measures)
         ],
+        "named": named,
+        "between": between,
+        "by_chance": by_chance,
+        "points": points,
+        "listed": _LISTED,
     }
-    write_page("evaluation.html", path, context, {"figures": figures}, script="figures.js")
+    plots = {"figures": figures, "styles": [style(e) for e in range(len(results))]}
+    write_page("evaluation.html", path, context, plots, script="figures.js")
 
 
 def _labels(results: Sequence[EvaluationRecord]) -> list[str]:
@@ -152,134 +241,64 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _level(
-    level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _level(level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[PlotFigure]) -> LevelView:
     """Contents of the page for a level; its plots are added to `figures`."""
-    measured = {e: result.evaluation[level] for e, result in enumerate(record.results) if level in result.evaluation}
-    shares = {e: Shares(record.results[e], level) for e in measured}
-    retrieval = together(row_of.retrieval for row_of in shares.values())
-    clustering = [name for name in CLUSTERING if any(name in values for values in measured.values())]
-    verification = together(
-        [name for name in values if re.fullmatch(VERIFICATION, name)] for values in measured.values()
-    )
-    leads = _leads(retrieval) or _leads([*clustering, *verification])
-    differences = _differences(level, record, shares)
-    drawn: list[dict[str, Any]] = []
-
-    def draw(title: str, hint: str, height: int, figure: Mapping[str, Any] | None, *, wide: bool = False) -> None:
-        if figure is not None:
-            drawn.append({"index": len(figures), "title": title, "hint": hint, "height": height, "wide": wide})
-            figures.append(dict(figure))
-
-    listed = {
-        title: [name for name in names if any(row_of.value(name) is not None for row_of in shares.values())]
-        for title, names in (("Retrieval", retrieval), ("Clustering and verification", [*clustering, *verification]))
-    }
-    heights = {title: rows_height(len(names), len(shares)) for title, names in listed.items()}
-    band = "Bands: 95 % intervals, over classes where there are any. Dashed: chance."
-    draw("Recall at K", band, max(330, heights["Retrieval"]), recall_curve(shares, labels, retrieval))
-    ends = "Thick bar: 95 % interval over queries; thin line: over classes"
-    for title, names in listed.items():
-        draw(title, f"{ends}; upright dots: chance.", heights[title], dots(shares, labels, names))
+    several = [
+        Shares(result, level, e, labels[e]) for e, result in enumerate(record.results) if level in result.evaluation
+    ]
+    retrieval = together(shares.retrieval for shares in several)
+    clustering = [name for name in CLUSTERING if any(name in shares.values for shares in several)]
+    verification = together([name for name in shares.values if re.fullmatch(VERIFICATION, name)] for shares in several)
     # The others may leave 0 to 1 in a class.
     single = retrieval or [name for name in verification if name == "roc-auc"]
-    classes = _classes(level, record, shares, single[:1] if "recall@1" not in retrieval else ["recall@1"])
+    classes = _classes(level, record, several, single[:1] if "recall@1" not in retrieval else ["recall@1"])
+    differences = _differences(level, record, several)
+    view = LevelView(level, several, differences, retrieval, clustering, verification, classes)
+
+    def draw(title: str, hint: str, height: int, figure: PlotFigure | None, *, wide: bool = False) -> None:
+        if figure is not None:
+            view.figures.append(Drawn(len(figures), title, hint, height, wide))
+            figures.append(figure)
+
+    listed = {
+        title: [name for name in names if any(shares.value(name) is not None for shares in several)]
+        for title, names in (("Retrieval", retrieval), ("Clustering and verification", [*clustering, *verification]))
+    }
+    heights = {title: rows_height(len(names), len(several)) for title, names in listed.items()}
+    band = "Bands: 95 % intervals, over classes where there are any. Dashed: chance."
+    draw("Recall at K", band, max(330, heights["Retrieval"]), recall_curve(several, retrieval))
+    ends = "Thick bar: 95 % interval over queries; thin line: over classes"
+    for title, names in listed.items():
+        draw(title, f"{ends}; upright dots: chance.", heights[title], dots(several, names))
     if classes is not None:
         title = f"{named(classes.measure)} of each class"
         if classes.count <= _MOST_DRAWN:
             hint = "The worst first. Dashed: chance over all queries."
-            height = 90 + max(20, 9 * len(shares)) * classes.count
-            draw(title, hint, height, class_dots(classes, labels), wide=classes.count > _LISTED)
+            height = 90 + max(20, 9 * len(several)) * classes.count
+            draw(title, hint, height, class_dots(classes), wide=classes.count > _LISTED)
         else:
-            draw(title, "Number of classes by value.", 330, class_histogram(classes, labels))
+            draw(title, "Number of classes by value.", 330, class_histogram(classes))
     if differences:
         height = rows_height(len(differences), len(next(iter(differences.values()))))
         less = f"Each embedding minus {labels[0]}, on the same queries; right of 0 it is better."
-        draw("Differences", f"{less} {ends}.", height, forest(differences, labels), wide=True)
-    first = next(iter(measured.values()))
-    count = finite(first.get("classes"))
-    return {
-        "level": level,
-        "items": first.get("items"),
-        "classes": count and round(count),
-        "few": bool([*retrieval, *clustering, *verification]) and (count or _FEW_CLASSES) < _FEW_CLASSES,
-        "leads": [_lead(name, shares, labels) for name in leads],
-        "sentences": [sentence for name in leads for sentence in _sentences(level, name, shares, labels)]
-        + [sentence for name in leads for sentence in _compared(name, differences.get(name, []), labels)],
-        "table": [_table_row(name, shares, labels) for name in retrieval],
-        "differences": [
-            (
-                named(name),
-                [
-                    (labels[of], points(row.difference), *(between(row.over(over), points) for over in OVERS))
-                    for of, row in rows
-                ],
-            )
-            for name, rows in differences.items()
-        ],
-        "less": labels[0],
-        "clustering": _clustering(level, clustering, shares, labels),
-        "clustering_table": [_table_row(name, shares, labels) for name in clustering],
-        "verification": _verification(shares, labels) if verification else None,
-        "verification_table": [_table_row(name, shares, labels) for name in verification],
-        "folds": _folds(level, shares, labels),
-        "foldless": [
-            (labels[e], reason) for e, row_of in shares.items() if (reason := row_of.result.folds_missing.get(level))
-        ],
-        "missing": [
-            (labels[e], named(name), reason) for e, values in shares.items() for name, reason in values.missing.items()
-        ],
-        "figures": drawn,
-        "extremes": _extremes(classes, labels) if classes and classes.count > _MOST_DRAWN else [],
-        "class_measure": classes and named(classes.measure),
-        "class_count": classes and classes.count,
-    }
+        draw("Differences", f"{less} {ends}.", height, forest(differences, labels[0]), wide=True)
+    return view
 
 
-def _leads(measures: Sequence[str]) -> Sequence[str]:
-    """The measures shown big."""
-    return [name for name in measures if name in ("recall@1", "map@r", "nmi", "roc-auc")] or measures[:2]
-
-
-def _lead(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
-    measured = {e: value for e, shares_of in shares.items() if (value := shares_of.value(name)) is not None}
-    chance = next((shares_of.chance(name) for shares_of in shares.values()), None)
-    several = len(labels) > 1
-    bars = [(labels[e] if several else "measured", min(max(value, 0.0), 1.0)) for e, value in measured.items()]
-    return {
-        "measure": named(name),
-        "chance": chance,
-        "bars": bars + ([] if chance is None else [("chance", chance)]),
-        "rows": [
-            {
-                "label": labels[e] if several else None,
-                "share": shares_of.value(name),
-                "intervals": [
-                    f"{between(ends)} over {over}"
-                    for over in ("classes", "queries")
-                    if (ends := shares_of.interval(name, over)) is not None
-                ],
-            }
-            for e, shares_of in shares.items()
-        ],
-    }
-
-
-def _sentences(level: str, name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[str]:
+def _sentences(view: LevelView, name: str) -> list[str]:
     """Sentences that compare each embedding with chance."""
     sentences = []
-    for e, shares_of in shares.items():
-        share, chance, widest = shares_of.value(name), shares_of.chance(name), shares_of.widest(name)
+    for shares in view.shares:
+        share, chance, widest = shares.value(name), shares.chance(name), shares.widest(name)
         if share is None or chance is None:
             continue
-        of = f" of {labels[e]}" if len(labels) > 1 else ""
+        of = f" of {shares.label}" if view.several else ""
         sentence = []
         if name == "recall@1":
-            with_whom = f"With {labels[e]} the" if of else "The"
+            with_whom = f"With {shares.label} the" if of else "The"
             sentence.append(
-                f"{with_whom} nearest item has the same {level} for {percent(share)}\u00a0% of the queries, against "
-                f"{percent(chance)}\u00a0% by chance."
+                f"{with_whom} nearest item has the same {view.level} for {percent(share)}\u00a0% of the queries, "
+                f"against {percent(chance)}\u00a0% by chance."
             )
         if widest is None:
             if percent(share) == percent(chance):
@@ -302,27 +321,27 @@ def _start(measure: str) -> str:
 
 
 def _differences(
-    level: str, record: ComparisonRecord, shares: Mapping[int, Shares]
-) -> dict[str, list[tuple[int, DifferenceRecord]]]:
+    level: str, record: ComparisonRecord, several: Sequence[Shares]
+) -> dict[str, list[tuple[Shares, DifferenceRecord]]]:
     """Measure -> the embedding and its difference to the first."""
-    others = [e for e in shares if e > 0]
+    others = [shares for shares in several if shares.number]
     return {
-        name: [(e, row) for e, row in zip(others, rows, strict=False) if row.of == record.results[e].embeddings]
+        name: [(of, row) for of, row in zip(others, rows, strict=False) if row.of == of.result.embeddings]
         for name, rows in record.differences.get(level, {}).items()
     }
 
 
-def _compared(name: str, rows: Sequence[tuple[int, DifferenceRecord]], labels: Sequence[str]) -> list[str]:
+def _compared(view: LevelView, name: str) -> list[str]:
     """Sentences on which embedding is better, and whether the paired interval excludes 0."""
-    sentences = []
-    for of, row in rows:
+    sentences, first = [], view.shares[0].label
+    for of, row in view.differences.get(name, []):
         difference = finite(row.difference)
         if difference is None:
             continue
         if abs(difference) <= _SAME:
-            sentences.append(f"{labels[of]} and {labels[0]} are equal in {named(name)}.")
+            sentences.append(f"{of.label} and {first} are equal in {named(name)}.")
             continue
-        better, worse, sign = (labels[of], labels[0], 1) if difference > 0 else (labels[0], labels[of], -1)
+        better, worse, sign = (of.label, first, 1) if difference > 0 else (first, of.label, -1)
         sentence = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
         ends = {
             over: sorted(sign * end for end in known)
@@ -346,115 +365,22 @@ def _compared(name: str, rows: Sequence[tuple[int, DifferenceRecord]], labels: S
     return sentences
 
 
-def _table_row(name: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
-    texts = {e: percent(shares_of.value(name)) for e, shares_of in shares.items()}
-    numbers = {text for text in texts.values() if text != MISSING}
-    best = max(numbers, key=float) if len(numbers) > 1 else None
-    return {
-        "measure": named(name),
-        "rows": [
-            {
-                "label": labels[e],
-                "share": texts[e],
-                "best": texts[e] == best,
-                "queries": between(shares_of.interval(name, "queries")),
-                "classes": between(shares_of.interval(name, "classes")),
-                "macro": percent(shares_of.macro(name)),
-                "macro_interval": between(shares_of.macro_interval(name)),
-                "chance": by_chance(name, shares_of.chance(name)),
-            }
-            for e, shares_of in shares.items()
-        ],
-    }
-
-
-def _clustering(
-    level: str, names: Sequence[str], shares: Mapping[int, Shares], labels: Sequence[str]
-) -> dict[str, Any] | None:
-    if not names:
-        return None
-    rows = []
-    for e, shares_of in shares.items():
-        means = shares_of.result.clustering.get(level, ClusteringRecord())
-        cells = [number(means.clusters), number(means.clusters_in_use)]
-        cells += [_counted(shares_of.values.get("nmi+_clusters"))] if "nmi+" in names else []
-        cells += [MISSING if means.inertia is None else f"{means.inertia:.4g}", number(means.restarts)]
-        rows.append((labels[e], [*cells, duration(means.seconds)]))
-    columns = ["clusters", "in use", *(["clusters of NMI+"] if "nmi+" in names else [])]
-    return {"columns": [*columns, "inertia", "restarts", "k-means took"], "rows": rows}
-
-
-def _counted(count: object) -> str:
-    return number(round(count)) if is_number(count) else MISSING
-
-
-def _verification(shares: Mapping[int, Shares], labels: Sequence[str]) -> dict[str, Any]:
-    rows = []
-    for e, shares_of in shares.items():
-        pairs, sampled = shares_of.values.get("verification_pairs"), shares_of.values.get("verification_sampled")
-        kind = "" if pairs is None or sampled is None else " sampled" if sampled else " (all)"
-        threshold = finite(shares_of.values.get("verification-threshold"))
-        rows.append((labels[e], [decimal(threshold), f"{_counted(pairs)}{kind}"]))
-    return {"columns": ["threshold (distance)", "pairs"], "rows": rows}
-
-
-def _rejection(label: str, rejection: RejectionRecord) -> dict[str, Any]:
-    def row(title: str, share: float | None, name: str, chance: str) -> list[str]:
-        ends = (between(rejection.intervals.get(name, {}).get(over)) for over in OVERS)
-        macro = between(rejection.macro_intervals.get(name, {}).get("classes"))
-        return [title, percent(share), *ends, percent(rejection.macro.get(name)), macro, chance]
-
-    return {
-        "label": label,
-        "in_scope": rejection.in_scope,
-        "out_of_scope": rejection.out_of_scope,
-        "rows": [
-            row("AUROC", rejection.auroc, "auroc", "50.0"),
-            row("accepted", rejection.fpr_at_95_tpr, "fpr_at_95_tpr", "95.0"),
-        ],
-    }
-
-
-def _folds(level: str, shares: Mapping[int, Shares], labels: Sequence[str]) -> list[dict[str, Any]]:
-    folds = {e: shares_of.result.folds.get(level, {}) for e, shares_of in shares.items()}
-    return [
-        {
-            "measure": named(name),
-            "rows": [
-                (
-                    labels[e],
-                    percent(measures[name].mean),
-                    between(measures[name].interval),
-                    ", ".join(percent(value) for value in measures[name].values),
-                )
-                for e, measures in folds.items()
-                if name in measures
-            ],
-        }
-        for name in together(list(measures) for measures in folds.values())
-    ]
+def _rounded(count: object) -> int | None:
+    return round(count) if is_number(count) else None
 
 
 def _classes(
-    level: str, record: ComparisonRecord, shares: Mapping[int, Shares], measures: Sequence[str]
+    level: str, record: ComparisonRecord, several: Sequence[Shares], measures: Sequence[str]
 ) -> ClassShares | None:
     """The classes of each embedding with a value, the worst first."""
-    per_class, rows = record.per_class, {}
-    for e in shares if measures else ():
-        rows_of = per_class[e].get(level, []) if e < len(per_class) else []
+    rows = []
+    for shares in several if measures else ():
+        rows_of = record.per_class[shares.number].get(level, []) if shares.number < len(record.per_class) else []
         values = [
-            (str(row.get("class", "")), _counted(row.get("queries")), share)
+            (str(row.get("class", "")), number(_rounded(row.get("queries"))), share)
             for row in rows_of
             if is_number(share := row.get(measures[0]))
         ]
         if values:
-            rows[e] = sorted(values, key=lambda row: (row[2], row[0]))
-    chance = next((shares_of.chance(name) for shares_of in shares.values() for name in measures), None)
-    return ClassShares(measures[0], rows, chance) if rows else None
-
-
-def _extremes(classes: ClassShares, labels: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {"label": labels[e], "sides": [("worst", rows[:_LISTED]), ("best", rows[::-1][:_LISTED])]}
-        for e, rows in classes.rows.items()
-    ]
+            rows.append((shares, sorted(values, key=lambda row: (row[2], row[0]))))
+    return ClassShares(measures[0], rows, several[0].chance(measures[0])) if rows else None

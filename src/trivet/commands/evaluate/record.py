@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.metrics.intervals import Over
-from trivet.reports.measures import CHANCE, CLUSTERING, VERIFICATION, finite, interval
+from trivet.reports.measures import CHANCE, CLUSTERING, OVERS, VERIFICATION, finite, interval
 from trivet.reports.shared_records import Ends, Intervals, Levels
 from trivet.runtime.record import Number, Record
 
@@ -65,6 +65,14 @@ class RejectionRecord(Record):
     intervals: Intervals = {}
     macro_intervals: Intervals = {}
 
+    def ends(self, name: str, over: str) -> Ends | None:
+        """The 95 % interval over "queries" or "classes"."""
+        return self.intervals.get(name, {}).get(over)
+
+    def macro_ends(self, name: str) -> Ends | None:
+        """The interval of the mean of the classes."""
+        return self.macro_intervals.get(name, {}).get("classes")
+
 
 class EvaluationRecord(Record):
     """Evaluation of one embedding; everything by label level but the rejection."""
@@ -119,27 +127,26 @@ class ComparisonRecord(Record):
     per_class: list[dict[str, list[ClassRow]]] = []
     command: str = ""
 
-
-@dataclass(frozen=True)
-class ClassShares:
-    """One measure of each class: embedding -> (name, queries, share), the worst first."""
-
-    measure: str
-    rows: Mapping[int, Sequence[tuple[str, str, float]]]
-    chance: float | None
+    @property
+    def trivet(self) -> str:
+        """The version that measured."""
+        return self.results[0].trivet if self.results else ""
 
     @property
-    def count(self) -> int:
-        """Classes of the embedding that has most."""
-        return max(map(len, self.rows.values()))
+    def created(self) -> str:
+        """Time at which the first embedding was measured."""
+        return self.results[0].created if self.results else ""
 
 
 class Shares:
-    """The measures of one embedding at one level."""
+    """The measures of one embedding at one level; its number and its label tell it from the others."""
 
-    def __init__(self, result: EvaluationRecord, level: str) -> None:
-        self.result = result
+    def __init__(self, result: EvaluationRecord, level: str, number: int = 0, label: str = "") -> None:
+        self.result, self.number, self.label = result, number, label
         self.values = result.evaluation[level]
+        self.clustering = result.clustering.get(level, ClusteringRecord())
+        self.folds = result.folds.get(level, {})
+        self.foldless = result.folds_missing.get(level)
         self._macro = result.macro.get(level, {})
         self._intervals = result.intervals.get(level, {})
         self._macro_intervals = result.macro_intervals.get(level, {})
@@ -150,10 +157,17 @@ class Shares:
             and name not in CLUSTERING
             and not re.fullmatch(VERIFICATION, name)
         ]
+        self.missing = {
+            name.removesuffix("_missing"): str(why) for name, why in self.values.items() if name.endswith("_missing")
+        }  # measure -> why it was not measured
 
     def value(self, name: str) -> float | None:
         """The share, if it was measured."""
         return finite(self.values.get(name))
+
+    def count(self, name: str) -> int | None:
+        """A count, if it is known."""
+        return None if (value := self.value(name)) is None else round(value)
 
     def chance(self, name: str) -> float | None:
         """Score of an embedding that maps everything to one point."""
@@ -175,14 +189,18 @@ class Shares:
 
     def widest(self, name: str) -> tuple[str, Sequence[float]] | None:
         """The interval over classes, or over queries where there is none, and which of them."""
-        for over in ("classes", "queries"):
-            if (ends := self.interval(name, over)) is not None:
-                return over, ends
-        return None
+        return next(((over, ends) for over in OVERS[::-1] if (ends := self.interval(name, over)) is not None), None)
+
+
+@dataclass(frozen=True)
+class ClassShares:
+    """One measure of each class: the embedding and its (name, queries, share), the worst first."""
+
+    measure: str
+    rows: Sequence[tuple[Shares, Sequence[tuple[str, str, float]]]]
+    chance: float | None
 
     @property
-    def missing(self) -> dict[str, str]:
-        """Measure -> why it was not measured."""
-        return {
-            name.removesuffix("_missing"): str(why) for name, why in self.values.items() if name.endswith("_missing")
-        }
+    def count(self) -> int:
+        """Classes of the embedding that has most."""
+        return max(len(rows) for _, rows in self.rows)

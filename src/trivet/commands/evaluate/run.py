@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ import trivet
 from trivet.commands.evaluate.page import write_evaluation_report
 from trivet.commands.evaluate.record import (
     Approximation,
+    ClassRow,
     ClusteringRecord,
     ComparisonRecord,
     Differences,
@@ -26,6 +27,7 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     RejectionRecord,
 )
+from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.evaluate.same_items import check_same_items, self_rows
 from trivet.commands.evaluate.sets import (
     QueriesAndGallery,
@@ -38,7 +40,7 @@ from trivet.commands.evaluate.sets import (
     sample_queries,
     separate_scope,
 )
-from trivet.commands.inputs import run_distance
+from trivet.commands.printing import command_line
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors
@@ -48,9 +50,8 @@ from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
 from trivet.metrics.intervals import across_folds, interval_json, intervals_json
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
-from trivet.metrics.points import Metric
 from trivet.metrics.rejection import Rejection, rejection
-from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive
+from trivet.metrics.retrieval import Average, Retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
@@ -71,87 +72,33 @@ class Evaluation:
     rejected: Rejection | None  # at the first level
 
 
-def evaluate_files(
-    paths: Sequence[Path],
-    *,
-    levels: Sequence[str] | None = None,
-    table: Path | None = None,
-    split: str | None = None,
-    query: str | None = None,
-    gallery: str | None = None,
-    cameras: bool = False,
-    junk: str | None = None,
-    out_of_scope: str | None = None,
-    measures: Sequence[str] = ALL,
-    distance: Metric | None = None,
-    without_positive: WithoutPositive = "miss",
-    nmi_plus: int = 10,
-    folds: int = 0,
-    sample: int = 0,
-    prefixes: Sequence[int] = (),
-    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-    rank: int = 0,
-    processes: int = 1,
-) -> list[Evaluation]:
+def evaluate_files(request: EvaluateRequest, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
     """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
 
     Args:
-        paths: none to evaluate the file `query` against the file `gallery`; a query does not retrieve the item of its
-            id.
-        levels: label levels; None for all there are.
-        table: the csv file of an npy file.
-        split: the rows of that split only; of a run, the split whose embeddings are read.
-        query, gallery: names of two splits of one file: the first are the queries, the second is retrieved from.
-        cameras: leave out items of the query's class and camera.
-        junk: class of the first level whose gallery items are neither right nor wrong.
-        out_of_scope: class of the first level whose queries belong to no class of the gallery.
-        measures: see `trivet.metrics.evaluate`.
-        distance: None for that of the run the embeddings are of, "cosine" for a file, and for prefixes.
-        without_positive: of a query without a positive, see `trivet.metrics.evaluate`.
-        nmi_plus: clusters per class in NMI+.
-        folds: evaluate retrieval within each of so many class-disjoint folds too; 0 for none.
-        sample: number of random queries; 0 for all.
-        prefixes: evaluate the first so many numbers of each embedding, for each of these side by side; none for
-            complete embeddings.
-        approximate: rank by an approximate index.
-        resamples: of the bootstrap; 0 for no intervals.
-        seed: of k-means, pairs, folds, samples and bootstrap.
         rank, processes: of torchrun; a process of another rank than 0 only retrieves.
 
     Raises:
         ValueError: if a file cannot be used, an option does not fit it, or the files cannot be compared.
     """
-    if rank:
-        measures, folds, resamples = _ranking(measures), 0, 0
-    if (query is None) != (gallery is None):
+    paths, prefixes = request.embeddings or [], request.lengths
+    if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
     if not paths and prefixes:
         raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
-    if query is not None and gallery is not None and not paths:
-        read = [read_pair(Path(query), Path(gallery), levels, table, split, distance, cameras=cameras)]
+    if not paths:
+        read = [read_pair(request)]
     else:
-        read = [
-            read_sets(
-                path, levels, table, split, query, gallery,
-                distance=distance or ("cosine" if prefixes else run_distance(path)),  # a prefix has no unit length
-                cameras=cameras,
-            )
-            for path in paths
-        ]  # fmt: skip
+        read = [read_sets(path, request) for path in paths]
         names = _distinct_names(paths, [sets.name for sets in read])
         read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
-    all_sets = [separate_scope(cut, out_of_scope) for sets in read for cut in cut_prefixes(sets, prefixes)]
+    all_sets = [separate_scope(cut, request.out_of_scope) for sets in read for cut in cut_prefixes(sets, prefixes)]
     for other in all_sets[1:]:
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
-    return [
-        _evaluate(
-            sets, junk=junk, measures=measures, without_positive=without_positive, nmi_plus=nmi_plus, folds=folds,
-            sample=sample, approximate=approximate, resamples=resamples, seed=seed, distributed=processes > 1,
-        )
-        for sets in all_sets
-    ]  # fmt: skip
+    measures = request.named_measures or list(ALL)
+    if rank:
+        request, measures = replace(request, folds=0, resamples=0), _ranking(measures)
+    return [_evaluate(sets, request, measures, distributed=processes > 1) for sets in all_sets]
 
 
 def _ranking(measures: Iterable[str]) -> list[str]:
@@ -191,7 +138,7 @@ def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
     write_atomic(path, csv_text([[*PER_CLASS, *measures], *cells]).encode())
 
 
-def class_rows(evaluated: Evaluation, level: str) -> list[dict[str, Any]]:
+def class_rows(evaluated: Evaluation, level: str) -> list[ClassRow]:
     """The class, the number of its queries and its measures, for each class that has a value.
 
     The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
@@ -215,19 +162,9 @@ def class_rows(evaluated: Evaluation, level: str) -> list[dict[str, Any]]:
 
 
 def _evaluate(
-    sets: QueriesAndGallery,
-    *,
-    junk: str | None,
-    measures: Sequence[str],
-    without_positive: WithoutPositive,
-    nmi_plus: int,
-    folds: int,
-    sample: int,
-    approximate: Literal["hnsw", "ivf", "ivf-pq"] | None,
-    resamples: int,
-    seed: int,
-    distributed: bool,
+    sets: QueriesAndGallery, request: EvaluateRequest, measures: Sequence[str], *, distributed: bool
 ) -> Evaluation:
+    folds, sample, resamples, seed = request.folds, request.sample, request.resamples, request.seed
     began = time.perf_counter()
     queries, gallery = sets.queries, sets.gallery
     labels, gallery_labels, names = number_classes(sets)
@@ -241,7 +178,7 @@ def _evaluate(
         kind="self-retrieval" if gallery is None else "query-gallery",
         queries=sample or len(queries),
         gallery=len(queries if gallery is None else gallery),
-        without_positive=without_positive,
+        without_positive=request.without_positive,
         same_camera_left_out=sets.cameras,
     )
     options: dict[str, Any] = {}
@@ -253,8 +190,8 @@ def _evaluate(
         protocol.junk = sets.junk
     if sets.cameras:
         options |= camera_options(sets)
-    if junk is not None:
-        options["junk"] = junk_items(sets, junk)
+    if request.junk is not None:
+        options["junk"] = junk_items(sets, request.junk)
         protocol.junk = int(options["junk"].sum())
     if sample:
         options["sample"] = sample_queries(sets, sample, seed)
@@ -274,30 +211,20 @@ def _evaluate(
         resamples=resamples,
         seed=seed,
     )
-    options |= {"distance": sets.distance, "without_positive": without_positive, "seed": seed}
+    options |= {"distance": sets.distance, "without_positive": request.without_positive, "seed": seed}
     approximated: dict[str, Retrieval] = {}
     exact = list(measures)
-    if approximate is not None:
+    if request.approximate is not None:
         ranking = [name for name in _ranking(measures) if name not in FULL_RANKING]
-        done = retrieve_approximately(queries.embeddings, labels, kind=approximate, measures=ranking, **options)
+        done = retrieve_approximately(queries.embeddings, labels, kind=request.approximate, measures=ranking, **options)
         approximated, exact = done.levels, [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
-        protocol.approximate = Approximation(
-            kind=done.index.kind,
-            parameters=dict(done.index.parameters),
-            neighbours=done.listed,
-            recall=done.index.recall,
-            recall_at=done.index.recall_at,
-            recall_queries=done.index.recall_queries,
-        )
+        protocol.approximate = Approximation.model_validate(done.index, from_attributes=True)
+        protocol.approximate.neighbours = done.listed
     if exact:
         results = evaluate(
-            queries.embeddings,
-            labels,
-            measures=exact,
-            nmi_plus_multiple=nmi_plus,
-            distributed=distributed,
+            queries.embeddings, labels, measures=exact, nmi_plus_multiple=request.nmi_plus, distributed=distributed,
             **options,
-        )
+        )  # fmt: skip
     else:
         results = {
             level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
@@ -335,18 +262,17 @@ def _evaluate(
     }
     if folds:
         record.folds = {
-            level: _folds(queries, level, classes, folds, _ranking(measures), sets.distance, without_positive, seed)
+            level: _folds(sets, level, classes, request, _ranking(measures))
             for level, classes in labels.items()
             if level not in too_few
         }
-        if too_few:
-            record.folds_missing = {
-                level: f"{folds} folds need as many classes: there are {n}." for level, n in too_few.items()
-            }
+        record.folds_missing |= {
+            level: f"{folds} folds need as many classes: there are {n}." for level, n in too_few.items()
+        }
     rejected = None
     if sets.rejected is not None and gallery is not None:
         level = next(iter(labels))
-        known = gallery.select(~options["junk"]) if junk is not None else gallery
+        known = gallery.select(~options["junk"]) if request.junk is not None else gallery
         rejected = _reject(sets, known, labels[level], names[level])
         record.rejection = _rejection_record(rejected, resamples, seed)
     record.seconds = round(time.perf_counter() - began, 3)
@@ -400,24 +326,17 @@ def _rejection_record(measured: Rejection, resamples: int, seed: int) -> Rejecti
 
 
 def _folds(
-    queries: Vectors,
-    level: str,
-    classes: np.ndarray,
-    folds: int,
-    measures: Sequence[str],
-    distance: Metric,
-    without_positive: WithoutPositive,
-    seed: int,
+    sets: QueriesAndGallery, level: str, classes: np.ndarray, request: EvaluateRequest, measures: Sequence[str]
 ) -> dict[str, FoldsRecord]:
     """Retrieval within each of the class-disjoint folds, their mean and its Student-t interval."""
     values: list[dict[str, float]] = []
-    for rows in class_folds(classes, folds, seed=seed):
+    for rows in class_folds(classes, request.folds, seed=request.seed):
         result = evaluate(
-            queries.embeddings[rows],
+            sets.queries.embeddings[rows],
             {level: classes[rows]},
             measures=measures,
-            distance=distance,
-            without_positive=without_positive,
+            distance=sets.distance,
+            without_positive=request.without_positive,
         )[level]
         assert result.retrieval is not None
         values.append(result.retrieval.mean())
@@ -442,7 +361,7 @@ def meet_processes() -> Iterator[tuple[int, int]]:
         torch.distributed.destroy_process_group()
 
 
-def write_report(evaluations: Sequence[Evaluation], differences: Differences, path: Path, *, command: str = "") -> None:
+def write_report(evaluations: Sequence[Evaluation], differences: Differences, path: Path) -> None:
     """Write the page of evaluated embeddings and their differences, with the classes one by one.
 
     Raises:
@@ -452,6 +371,6 @@ def write_report(evaluations: Sequence[Evaluation], differences: Differences, pa
         results=[each.record for each in evaluations],
         differences=differences,
         per_class=[{level: class_rows(each, level) for level in each.levels} for each in evaluations],
-        command=command,
+        command=command_line(),
     )
     write_evaluation_report(record, path)

@@ -14,21 +14,19 @@ def check_same_items(first: tuple[str, Vectors], other: tuple[str, Vectors]) -> 
     Raises:
         ValueError: if they are not, or share no label level.
     """
-    (name, first_vectors), (its_name, others) = first, other
-    names = name, its_name
-    share_a_level(names, list(first_vectors.labels), list(others.labels))
-    rows = same_queries(names, first_vectors.ids, others.ids, (len(first_vectors), len(others)))
-    for level in first_vectors.labels.keys() & others.labels.keys():
-        same_labels(names, level, first_vectors.labels[level], others.labels[level][rows])
-
-
-def share_a_level(names: tuple[str, str], levels: list[str], others: list[str]) -> None:
-    """One level at least must be in both."""
-    if not {*levels} & {*others}:
+    (name, vectors), (its_name, others) = first, other
+    if not vectors.labels.keys() & others.labels.keys():
         raise ValueError(
-            f"compared embeddings must share a label level: {names[0]} has {levels}, {names[1]} {others}; name the "
-            "column alike in both."
+            f"compared embeddings must share a label level: {name} has {list(vectors.labels)}, {its_name} "
+            f"{list(others.labels)}; name the column alike in both."
         )
+    rows = same_queries((name, its_name), vectors.ids, others.ids, (len(vectors), len(others)))
+    for level in vectors.labels.keys() & others.labels.keys():
+        if vectors.labels[level].tolist() != others.labels[level][rows].tolist():
+            raise ValueError(
+                f"compared embeddings must have the same labels: {level} differs between {name} and {its_name}; give "
+                "files made from one data set."
+            )
 
 
 def same_queries(
@@ -42,34 +40,25 @@ def same_queries(
         )
     if ids is None or others is None:
         return np.arange(counts[0])
-    order = np.argsort(others)
-    positions = np.searchsorted(others, ids, sorter=order).clip(max=len(order) - 1)
-    if not (others[order[positions]] == ids).all():
-        missing = ids[others[order[positions]] != ids][0]
+    rows = positions_of(ids, others)
+    if (rows < 0).any():
         raise ValueError(
-            f"compared embeddings must be of the same items: {names[1]} has no {str(missing)!r}, which {names[0]} has; "
-            "give files made from one data set."
+            f"compared embeddings must be of the same items: {names[1]} has no {str(ids[rows < 0][0])!r}, which "
+            f"{names[0]} has; give files made from one data set."
         )
-    rows: np.ndarray = order[positions]
     return rows
-
-
-def same_labels(names: tuple[str, str], level: str, labels: np.ndarray, others: np.ndarray) -> None:
-    """The class names of the same queries must be equal."""
-    if labels.tolist() != others.tolist():
-        raise ValueError(
-            f"compared embeddings must have the same labels: {level} differs between {names[0]} and {names[1]}; give "
-            "files made from one data set."
-        )
 
 
 def self_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
     """Position of the item of each query in the gallery, -1 if absent; None where not both have ids."""
-    if queries.ids is None or gallery.ids is None:
-        return None
-    if not len(gallery):
-        return np.full(len(queries), -1)
-    order = np.argsort(gallery.ids)
-    positions = np.searchsorted(gallery.ids, queries.ids, sorter=order).clip(max=len(order) - 1)
-    rows: np.ndarray = np.where(gallery.ids[order[positions]] == queries.ids, order[positions], -1)
+    return None if queries.ids is None or gallery.ids is None else positions_of(queries.ids, gallery.ids)
+
+
+def positions_of(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Position of each id among the others, -1 if absent."""
+    if not len(others):
+        return np.full(len(ids), -1)
+    order = np.argsort(others)
+    positions = order[np.searchsorted(others, ids, sorter=order).clip(max=len(order) - 1)]
+    rows: np.ndarray = np.where(others[positions] == ids, positions, -1)
     return rows

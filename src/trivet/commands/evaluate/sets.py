@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.inputs import run_distance
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
@@ -53,22 +54,17 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
         yield sets
 
 
-def read_sets(
-    path: Path,
-    levels: Sequence[str] | None,
-    table: Path | None,
-    split: str | None,
-    query: str | None,
-    gallery: str | None,
-    *,
-    distance: Metric,
-    cameras: bool,
-) -> QueriesAndGallery:
+def read_sets(path: Path, request: EvaluateRequest) -> QueriesAndGallery:
     """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
-    if query is not None:
+    levels, table, split, cameras = request.labels, request.table, request.split, request.cameras
+    # A prefix has no unit length.
+    distance = request.distance or ("cosine" if request.lengths else run_distance(path))
+    if request.query is not None:
         if split is not None:
             raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
-        queries, retrieved = (read_vectors(path, levels=levels, table=table, split=name) for name in (query, gallery))
+        queries, retrieved = (
+            read_vectors(path, levels=levels, table=table, split=name) for name in (request.query, request.gallery)
+        )
         return QueriesAndGallery(path.name, queries, retrieved, distance, cameras)
     vectors = read_vectors(path, levels=levels, table=table, split=split)
     protocol = vectors.protocol
@@ -83,17 +79,10 @@ def read_sets(
     return QueriesAndGallery(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
 
 
-def read_pair(
-    query: Path,
-    gallery: Path,
-    levels: Sequence[str] | None,
-    table: Path | None,
-    split: str | None,
-    distance: Metric | None,
-    *,
-    cameras: bool,
-) -> QueriesAndGallery:
-    """The queries of one file and the gallery of another."""
+def read_pair(request: EvaluateRequest) -> QueriesAndGallery:
+    """The queries of one file and the gallery of another; a query does not retrieve the item of its id."""
+    query, gallery = Path(request.query or ""), Path(request.gallery or "")
+    levels, table, split = request.labels, request.table, request.split
     queries = read_vectors(query, levels=levels, table=table, split=split)
     others = read_vectors(gallery, levels=levels)
     if levels is None:
@@ -104,7 +93,7 @@ def read_pair(
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels)
     return QueriesAndGallery(
-        f"{query.name} in {gallery.name}", queries, others, distance or run_distance(query), cameras
+        f"{query.name} in {gallery.name}", queries, others, request.distance or run_distance(query), request.cameras
     )
 
 

@@ -13,7 +13,7 @@ from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items
 from trivet.commands.diagnose.run import diagnosis_section
 from trivet.commands.evaluate.baselines import FOLDER
-from trivet.commands.evaluate.measure_run import measure_splits, run_references
+from trivet.commands.evaluate.measure_run import MEASURED, measure_splits, run_references
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits
 from trivet.datasets.download import find_root
@@ -98,6 +98,7 @@ def write_evaluation(
     data_root: Path | None = None,
 ) -> RunRecord:
     """Evaluate a trained network and write embeddings, record and report; returns the record."""
+    record = record.model_copy(update={name: {} for name in MEASURED})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
@@ -136,8 +137,8 @@ def write_evaluation(
         return _written(run, record)
     store("train", embeddings)
     diagnose("train", embeddings, run_references(untrained, trained))
-    seconds = time.perf_counter() - began
-    measured = measure_splits(
+    measure_splits(
+        record,
         splits.evaluation,
         splits.level,
         model,
@@ -151,8 +152,7 @@ def write_evaluation(
         normalize=config.model.normalize,
         chosen_by=config.choosing.counted_measure,
     )
-    seconds += measured["evaluation_seconds"]
-    record = RunRecord.read({**dict(record), **measured})
+    seconds = time.perf_counter() - began
     name_causes(
         diagnosed, Trained(datasets, splits.level, config, record.history, model, untrained, _steps(record, config))
     )

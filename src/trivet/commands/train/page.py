@@ -64,10 +64,9 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         split: {level: triplet_dots(f"{split}, {level}", content) for level, content in scatters[split].items()}
         for split in unseen_first(scatters)
     }
-    history, moments = history_content(record.history)
     curves, skew = _curves(record), noise_curve(record)
     results = {split: split_result(split, record) for split in record.evaluation}
-    summary, bad = result_lines(record), tone_down(diagnosis["sections"])
+    summary, bad = result_lines(record), tone_down(diagnosis.sections)
     if not fell_back(record) and (chosen := choice_line(record)):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
@@ -90,7 +89,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "most_dots": MOST_DOTS,
         "queries": queries,
         "diagnosis": diagnosis,
-        "history": history,
+        "history": history_content(record.history),
         "data_rows": [
             (split, content)
             for split, content in {"train": record.data.train, **record.data.evaluation}.items()
@@ -102,7 +101,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "curves": [*curves, *([skew] if skew else [])],
         "maps": maps,
         "scatter": scatter,
-        "history": moments,
+        "history": record.history,
     }
     write_page("run.html", path, context, plots, script=SCRIPTS, pictures=pictures)
 

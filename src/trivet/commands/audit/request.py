@@ -1,0 +1,120 @@
+"""The arguments and options of `trivet audit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """An audit as it is asked for."""
+
+    embeddings: Annotated[
+        Path,
+        typer.Argument(
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
+            "folder: its training items.",
+            show_default=False,
+            callback=exists,
+        ),
+    ]
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            "--labels",
+            help="The label column to audit. Default: the first; for a run, the level it was trained on.",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
+            "duplicates, outliers and text."
+        ),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page here on which you can decide: the most suspect items next to their neighbours."
+        ),
+    ] = None
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a file id,decision,label here, to be filled in and given to --apply, or for a run to trivet "
+            "train --labels."
+        ),
+    ] = None
+    relabel_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
+            "else keep. Default: leave them empty."
+        ),
+    ] = None
+    drop_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Fill in decisions: leave an item out of training if its label is wrong, or its classes overlap "
+            "there, with a probability above this, else keep; two items of each class stay. With --relabel-above, what "
+            "is not relabelled. Accuses no label, so it also decides where an audit cannot tell. Default: leave them "
+            "empty."
+        ),
+    ] = None
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply",
+            help="Do not audit: apply the decisions in this file to the data file, and write the result to --output.",
+            show_default=False,
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="For --apply: the new file, of the same format; it must not exist.",
+            show_default=False,
+        ),
+    ] = None
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="For a run: number of networks to train, each without one fold of the items, which it then judges. 0 "
+            "uses the network of the run, which may have memorised wrong labels. Default: 3, or 2 if the median "
+            "class has fewer than 60 items."
+        ),
+    ] = None
+    neighbours: Annotated[
+        int | None, typer.Option(help="Number of nearest neighbours that judge an item.", show_default=False)
+    ] = None
+    distance: DistanceByDimension = None
+    split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="For a file: the column that the page shows for each row; for a .csv, the column of texts. Default: "
+            "text."
+        ),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="For a .csv: the sentence-transformers model that embeds the texts, by name or folder. Default: "
+            "none; texts are compared by character n-grams.",
+            show_default=False,
+        ),
+    ] = None
+    top: Annotated[int, typer.Option(min=0, help="Number of suspect items to print.")] = 10
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0
+    force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False
+    data_root: DataRoot = None
+    json: Json = False

@@ -1,0 +1,95 @@
+"""The arguments and options of `trivet evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from trivet.commands.shared_options import DataRoot, Distance, Json, Report, exists
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """An evaluation as it is asked for."""
+
+    embeddings: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
+            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it "
+            "holds.",
+            show_default=False,
+            callback=exists,
+        ),
+    ] = None
+    labels: Annotated[
+        list[str] | None, typer.Option("--labels", "--level", help="A label column. May be repeated. Default: all.")
+    ] = None
+    query: Annotated[
+        str | None, typer.Option(help="The split used as queries; without a file argument, a file of queries.")
+    ] = None
+    gallery: Annotated[
+        str | None, typer.Option(help="The split or file to retrieve from. Default: all other items of the set.")
+    ] = None
+    split: Annotated[
+        str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
+    ] = None
+    table: Annotated[
+        Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
+    ] = None
+    measures: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="recall@K, precision@K, r-precision, map@r, map, mrr, nmi, nmi-geometric, ami, nmi+, roc-auc, "
+            "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10. "
+            "On request also found@K (the share of the positives found), map@K, ndcg@K, ndcg."
+        ),
+    ] = None
+    distance: Distance = None
+    cameras: Annotated[
+        bool, typer.Option("--cameras", help="Ignore gallery items of the query's class from the same camera.")
+    ] = False
+    junk: Annotated[str | None, typer.Option(help="Gallery class to ignore, such as -1.")] = None
+    out_of_scope: Annotated[
+        str | None, typer.Option(help="Label of out-of-scope queries; measures how well they are rejected.")
+    ] = None
+    without_positive: Annotated[
+        Literal["miss", "drop"], typer.Option(help="Count a query without a positive as a miss, or drop it.")
+    ] = "miss"
+    nmi_plus: Annotated[int, typer.Option(min=1, help="Clusters per class in NMI+.")] = 10
+    folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0
+    sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0
+    prefixes: Annotated[
+        str | None,
+        typer.Option(
+            help="Evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka)."
+        ),
+    ] = None
+    approximate: Annotated[
+        Literal["hnsw", "ivf", "ivf-pq"] | None,
+        typer.Option(help="Rank with an approximate index; its recall is reported."),
+    ] = None
+    resamples: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples for the intervals; 0 for none.")
+    ] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0
+    report: Report = None
+    per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None
+    data_root: DataRoot = None
+    json: Json = False
+
+    @property
+    def named_measures(self) -> list[str]:
+        """The measures that are asked for by name."""
+        return [name.strip() for text in self.measures or [] for name in text.split(",")]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths of the prefixes that are evaluated; none for complete embeddings."""
+        numbers = [text.strip() for text in (self.prefixes or "").split(",") if text.strip()]
+        if not all(text.isdecimal() for text in numbers):
+            raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {self.prefixes}.")
+        return [*dict.fromkeys(map(int, numbers))]
