@@ -21,7 +21,7 @@ from trivet.commands.compare.record import (
 )
 from trivet.commands.diagnose.page import VerdictView, verdict
 from trivet.reports.diagnosis_record import VerdictRecord
-from trivet.reports.items import gallery, is_number, thin, unseen_first
+from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
 from trivet.reports.measures import NAMES
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
@@ -297,7 +297,9 @@ def _line(mark: RunMark, step: list[int], values: list[Number | None]) -> RunLin
     return RunLine(name=mark.run, colour=mark.colour, dash=mark.dash, x=x, y=y)
 
 
-def _query(level: str, query: SharedQuery, pictures: Pictures) -> tuple[object, list[tuple[str, object]]]:
+def _query(
+    level: str, query: SharedQuery, pictures: Pictures
+) -> tuple[JudgedQuery, list[tuple[str, list[JudgedNeighbour]]]]:
     """A query as items.html shows it, and what every run finds, judged at the level."""
     item = {name: value for name, value in query if name != "runs"}
     judged = gallery(
