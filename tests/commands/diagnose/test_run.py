@@ -25,6 +25,7 @@ from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.models import build
 from trivet.reports.diagnosis_record import DiagnosisSection, VerdictRecord
+from trivet.reports.run_record import RunRecord
 from trivet.training import RunConfig, embed
 
 SECTION = {
@@ -395,7 +396,7 @@ def test_a_run_is_told_the_cause_that_it_found_when_it_was_evaluated() -> None:
         verdict = VerdictRecord(kind="worse-than-reference", cause=cause, changes=[cause])
         return DiagnosisSection(split="unseen", level=level, reference="untrained network", verdicts=[verdict])
 
-    record: Any = {"diagnosis": {"unseen": section("The rate was too high.")}}
+    record = RunRecord(diagnosis={"unseen": section("The rate was too high.")})
     now, other = section("unknown"), section("unknown", level="kind")
     for one in (now, other):
         _name_causes(one, record)

@@ -33,7 +33,7 @@ class PageData(Record):
     wrong: str
 
 
-class HeatCell(Record):
+class TransitionCell(Record):
     """A cell of the transition matrix: its text, its title, and the depth of its colour in per cent."""
 
     text: str
@@ -143,13 +143,13 @@ def _facts(record: AuditRecord) -> list[str]:
     return facts + ([f"{record.distance} distance"] if record.distance else [])
 
 
-def _cells(transition: Transition) -> list[tuple[str, list[HeatCell]]]:
+def _cells(transition: Transition) -> list[tuple[str, list[TransitionCell]]]:
     """The rows of the heat map: by true class what the labels are."""
     classes, matrix, low, high = transition.classes, transition.matrix, transition.low, transition.high
     columns = {f"columns of row {k + 1}": len(row) for k, row in enumerate(matrix)}
     same_length("the transition matrix", {"classes": len(classes), "rows": len(matrix), **columns})
 
-    def cell(i: int, j: int) -> HeatCell:
+    def cell(i: int, j: int) -> TransitionCell:
         share = matrix[i][j]
         title = f"{classes[i]} labelled {classes[j]}: {percent(share)} %"
         if low and high:
@@ -158,7 +158,7 @@ def _cells(transition: Transition) -> list[tuple[str, list[HeatCell]]]:
         depth = 0 if share is None else round(100 * math.sqrt(min(1.0, max(0.0, share))))
         text = MISSING if share is None else "" if share < 0.005 else f"{100 * share:.0f}"
         kind = ("right" if i == j else "wrong") + (" strong" if depth > _STRONG else "")
-        return HeatCell(text=text, title=title, depth=depth, kind=kind)
+        return TransitionCell(text=text, title=title, depth=depth, kind=kind)
 
     return [(name, [cell(i, j) for j in range(len(classes))]) for i, name in enumerate(classes)]
 

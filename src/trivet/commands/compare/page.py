@@ -45,7 +45,7 @@ _CURVES: dict[str, tuple[str, list[Number] | None]] = {
 }
 
 
-class RunMark(Record):
+class ComparedMark(Record):
     """Line of a run in the plots: a colour for each side, a dash for each of its runs."""
 
     run: str
@@ -54,7 +54,7 @@ class RunMark(Record):
     strokes: str
 
 
-class RunLine(Record):
+class ComparedLine(Record):
     """Values of a run over its steps."""
 
     name: str
@@ -64,12 +64,12 @@ class RunLine(Record):
     y: list[Number | None]
 
 
-class RunLines(Record):
+class ComparedLines(Record):
     """A plot with a line for each run that has the series."""
 
     title: str
     limits: list[Number] | None
-    lines: list[RunLine]
+    lines: list[ComparedLine]
 
 
 @dataclass(frozen=True)
@@ -237,14 +237,14 @@ def _where(change: SideDifference, table: LevelTable) -> str:
     return f"{text})"
 
 
-def _marks(record: CompareRecord) -> dict[str, RunMark]:
+def _marks(record: CompareRecord) -> dict[str, ComparedMark]:
     alone = all(len(side.runs) == 1 for side in record.sides)
     marks = {}
     for column, side in enumerate(record.sides):
         for at, run in enumerate(side.runs):
             dash = list(_DASHES)[(column // len(_COLOURS) if alone else at) % len(_DASHES)]
             colour = _COLOURS[column % len(_COLOURS)]
-            marks[run] = RunMark(run=run, colour=colour, dash=dash, strokes=_DASHES[dash])
+            marks[run] = ComparedMark(run=run, colour=colour, dash=dash, strokes=_DASHES[dash])
     return marks
 
 
@@ -268,7 +268,7 @@ def _finding(finding: Finding) -> VerdictView:
     return verdict(VerdictRecord(**dict(finding)))
 
 
-def _curves(record: CompareRecord, marks: dict[str, RunMark]) -> list[RunLines]:
+def _curves(record: CompareRecord, marks: dict[str, ComparedMark]) -> list[ComparedLines]:
     known = [(run.name, run.training) for run in record.runs if run.training is not None]
     levels = list(dict.fromkeys(level for _, training in known for level in training.recall))
     wanted: list[tuple[str, list[Number] | None, list[_Series]]] = [
@@ -287,14 +287,14 @@ def _curves(record: CompareRecord, marks: dict[str, RunMark]) -> list[RunLines]:
     for title, limits, series in wanted:
         lines = [_line(marks[run], step, values) for run, step, values in series if any(map(is_number, values))]
         if lines and (title != _CURVES["dropped"][0] or any(any(line.y) for line in lines)):
-            curves.append(RunLines(title=title, limits=limits, lines=lines))
+            curves.append(ComparedLines(title=title, limits=limits, lines=lines))
     return curves
 
 
-def _line(mark: RunMark, step: list[int], values: list[Number | None]) -> RunLine:
+def _line(mark: ComparedMark, step: list[int], values: list[Number | None]) -> ComparedLine:
     indices = thin(min(len(step), len(values)), _MOST_STEPS)
     x, y = [step[i] for i in indices], [values[i] for i in indices]
-    return RunLine(name=mark.run, colour=mark.colour, dash=mark.dash, x=x, y=y)
+    return ComparedLine(name=mark.run, colour=mark.colour, dash=mark.dash, x=x, y=y)
 
 
 def _query(
