@@ -182,7 +182,7 @@ def _compared(
     assert trained is not None
     hits, *others = (result.values[:, result.measures.index(measure)] for result in (trained, *references.values()))
     return [
-        RecallComparison(**comparison_json(compare(hits, other, trained.classes, reference=reference, level=level)))
+        RecallComparison.read(comparison_json(compare(hits, other, trained.classes, reference=reference, level=level)))
         for reference, other in zip(references, others, strict=True)
     ]
 
