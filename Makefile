@@ -55,6 +55,7 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_commands.py
+	$(BIN)/python docs/make_json.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

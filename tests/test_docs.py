@@ -43,9 +43,10 @@ def test_tables_are_those_of_the_code(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == made, "run .venv/bin/python docs/make_tables.py"
 
 
-def test_commands_are_those_of_the_code() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "make_commands.py"))["page"]()
-    assert (ROOT / "docs" / "command_line.md").read_text() == made, "run .venv/bin/python docs/make_commands.py"
+@pytest.mark.parametrize(("program", "page"), [("make_commands.py", "command_line.md"), ("make_json.py", "json.md")])
+def test_commands_and_their_json_are_those_of_the_code(program: str, page: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / program))["page"]()
+    assert (ROOT / "docs" / page).read_text() == made, f"run .venv/bin/python docs/{program}"
 
 
 def test_the_picture_of_the_packages_is_drawn_from_the_imports() -> None:

@@ -45,6 +45,21 @@ def test_a_pretrained_model_is_loaded_without_fetching_weights(tmp_path: Path, m
     assert torch.equal(load_model(tmp_path)(images), model.eval()(images))
 
 
+def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save(build(CONFIG, SHAPE, seed=4), CONFIG, SHAPE, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

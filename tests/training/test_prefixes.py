@@ -18,7 +18,8 @@ from pydantic_core import to_jsonable_python
 from tests.training.runs import record_of, write_vectors
 
 from trivet.commands.evaluate.trained_model import evaluate_run
-from trivet.commands.train.printing import print_run, run_summary
+from trivet.commands.train.printing import print_run
+from trivet.commands.train.record import RunSummary
 from trivet.commands.train.run import train
 from trivet.label_noise import loss_picks
 from trivet.label_noise.skew import json_values
@@ -158,4 +159,4 @@ def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.C
     out = capsys.readouterr().out
     for name in ("trained, first 2", "trained, first 4", "untrained network, first", "raw inputs, first 4"):
         assert name in out
-    assert run_summary(found, finished)["prefixes"] == found.prefixes
+    assert RunSummary.of(found, finished).prefixes == found.prefixes

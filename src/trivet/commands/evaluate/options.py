@@ -11,7 +11,7 @@ import typer
 from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
 from trivet.commands.shared_options import check_written, command, refuse, written_options
-from trivet.commands.train.printing import print_run, run_summary
+from trivet.commands.train.printing import print_run
 from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
 from trivet.runtime.progress import show_progress
@@ -32,10 +32,11 @@ def evaluate(context: typer.Context, request: EvaluateRequest) -> int:
     if len(paths) == 1 and is_run_folder(paths[0]) and not written_options(context, *options):
         with show_progress("loading what trains"):
             from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack
+            from trivet.commands.train.record import RunSummary
 
         record = evaluate_run(paths[0], data_root=request.data_root, progress=True)
         if request.json:
-            print_json(run_summary(record, paths[0]))
+            print_json(RunSummary.of(record, paths[0]).as_json())
         else:
             print_run(record, paths[0])
         return 0

@@ -12,7 +12,7 @@ import typer
 
 from trivet.commands.printing import command_line, echo, print_json
 from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
-from trivet.commands.train.printing import print_folds, print_run, run_summary
+from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
@@ -136,7 +136,9 @@ def train(
             return _folds_ended(result, folder, json=json)
         record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
     if json:
-        print_json(run_summary(record, folder))
+        from trivet.commands.train.record import RunSummary  # here: `--help` needs no record
+
+        print_json(RunSummary.of(record, folder).as_json())
     else:
         print_run(record, folder)
     if record.status == "finished":

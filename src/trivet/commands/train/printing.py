@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trivet.commands.printing import echo, per_cent, print_table, print_text
 
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
     from trivet.reports.run_record import RunRecord
-
-
-def run_summary(record: RunRecord, folder: Path) -> dict[str, Any]:
-    """The JSON of `train` and `evaluate`: "evaluation" is that of the first split, "splits" holds all."""
-    splits = {split: {row.name: row.levels for row in rows} for split, rows in record.evaluation.items()}
-    first = next(iter(splits), None)
-    return {
-        "run": str(folder),
-        "status": record.status,
-        "split": first,
-        "evaluation": splits[first]["trained"] if first else {},
-        "splits": {split: rows["trained"] for split, rows in splits.items()},
-        "references": {
-            split: {name: levels for name, levels in rows.items() if name != "trained"}
-            for split, rows in splits.items()
-        },
-        "comparisons": record.comparisons,
-        "chosen_comparisons": record.chosen_comparisons,
-        "prefixes": record.prefixes,
-        "verdicts": {split: section.verdicts for split, section in record.diagnosis.items()},
-        "intervals": {} if first is None else record.intervals.get(first, {}),
-        "collapse": record.collapse,
-        "events": record.monitor.events,
-        "guard": record.guard,
-        "choosing": record.choosing,
-        "label_noise": record.label_noise,
-        "seconds": record.seconds,
-        "warnings": record.warnings,
-        "report": str(folder / "report.html"),
-    }
 
 
 def print_run(record: RunRecord, folder: Path) -> None:

@@ -1,10 +1,70 @@
-"""The record of a cross-validation: `folds.json`, and the `--json` of `trivet train --folds`."""
+"""The `--json` of `trivet train`: of a run, as `trivet evaluate RUN` prints it too, and of a cross-validation."""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
+from trivet.reports.diagnosis_record import RecallComparison, VerdictRecord
+from trivet.reports.label_noise_record import LabelNoise
+from trivet.reports.monitor_record import EventRecord, GuardRecord
+from trivet.reports.run_record import AtPrefix, Choice, ChosenCompared, CollapseIndex, RunRecord
+from trivet.reports.shared_records import Intervals, Levels
 from trivet.runtime.record import Number, Record
+
+
+class RunSummary(Record):
+    """Results of a run: `evaluation` and `intervals` are of the first split, `splits` holds all."""
+
+    run: str
+    status: str
+    split: str | None
+    evaluation: Levels
+    splits: dict[str, Levels]
+    references: dict[str, dict[str, Levels]]
+    comparisons: dict[str, dict[str, list[RecallComparison]]]
+    chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]]
+    prefixes: dict[str, list[AtPrefix]]
+    verdicts: dict[str, list[VerdictRecord]]
+    intervals: dict[str, Intervals]
+    collapse: dict[str, CollapseIndex]
+    events: list[EventRecord]
+    guard: GuardRecord
+    choosing: Choice | None
+    label_noise: LabelNoise
+    seconds: dict[str, Number]
+    warnings: list[str]
+    report: str
+
+    @classmethod
+    def of(cls, record: RunRecord, folder: Path) -> Self:
+        """The summary of the run in a folder."""
+        splits = {split: {row.name: row.levels for row in rows} for split, rows in record.evaluation.items()}
+        first = next(iter(splits), None)
+        return cls(
+            run=str(folder),
+            status=record.status,
+            split=first,
+            evaluation=splits[first]["trained"] if first else {},
+            splits={split: rows["trained"] for split, rows in splits.items()},
+            references={
+                split: {name: levels for name, levels in rows.items() if name != "trained"}
+                for split, rows in splits.items()
+            },
+            comparisons=record.comparisons,
+            chosen_comparisons=record.chosen_comparisons,
+            prefixes=record.prefixes,
+            verdicts={split: section.verdicts for split, section in record.diagnosis.items()},
+            intervals={} if first is None else record.intervals.get(first, {}),
+            collapse=record.collapse,
+            events=record.monitor.events,
+            guard=record.guard,
+            choosing=record.choosing,
+            label_noise=record.label_noise,
+            seconds=record.seconds,
+            warnings=record.warnings,
+            report=str(folder / "report.html"),
+        )
 
 
 class OverFolds(Record):
