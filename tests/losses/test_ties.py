@@ -18,7 +18,7 @@ from trivet import (
     mine,
 )
 from trivet.distances import Products, device
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.set_sums import stable_softplus
 from trivet.mining import (
     EasyNegative,
     HardNegative,

@@ -25,6 +25,7 @@ from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, exploding_norm
 from trivet.collapse.verdict import Severity, Verdict
 from trivet.distances import Array
+from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric
 from trivet.mining import EasyPositive
 from trivet.runtime.extras import installed
@@ -292,7 +293,9 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
 
 def _at_margin(measures: Measures, strategy: SamplingStrategy | None) -> float | None:
     """The margin of a hinge that random batches leave as large as if all distances were 0, else None."""
-    if strategy is None or measures.sampling is None or not strategy.loss.margin_at_a_point:
+    if strategy is None or measures.sampling is None:
+        return None
+    if not isinstance(strategy.loss, TripletLoss) or strategy.loss.soft:
         return None
     margin, near = strategy.loss.margin, THRESHOLDS["margin"].value
     stuck = margin > 0 and abs(measures.sampling.loss - margin) <= near * margin

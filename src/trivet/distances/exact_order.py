@@ -29,20 +29,20 @@ class RoundedDistances:
 
     Attributes:
         values: `(B, M)`; infinite for what is never chosen.
+        exact: gives the exact ones of rows and columns `(K,)`; None where the values are exact.
         reach: `(B, 1)`, at least half of any of them that is finite.
         share: times `reach` is more than any of them is off, and 0 where none is.
-        exact: gives the exact ones of rows and columns `(K,)`.
     """
 
     values: Tensor
+    exact: Callable[[Tensor, Tensor], Tensor] | None
     reach: Tensor
     share: float
-    exact: Callable[[Tensor, Tensor], Tensor]
 
     def settle(self, limits: Tensor) -> None:
         """Write the exact values over those that may lie on the wrong side of one of the limits `(B, S)` of the row."""
         slots, size = limits.shape[1], self.values.shape[1]
-        if slots == 0 or size == 0:
+        if self.exact is None or slots == 0 or size == 0:
             return
         if slots * self.values.numel() <= AT_ONCE:
             limits = torch.minimum(limits, 4 * self.reach)  # large ones would round more than the values
@@ -62,6 +62,8 @@ class RoundedDistances:
 
     def settle_between(self, low: Tensor, high: Tensor) -> None:
         """Write the exact values over those that may lie between `low` and `high (B, 1)`, or on either end."""
+        if self.exact is None:
+            return
         low, high = (end.clamp(-4 * self.reach, 4 * self.reach) / 2 for end in (low, high))
         self._settle(slice(None), (self.values - (low + high)).abs_().sub_(high - low))
 
@@ -69,8 +71,11 @@ class RoundedDistances:
         """Write the exact values over those of some rows whose `gaps` to a limit are within the error."""
         row, column = _below(gaps, self.reach[some] * self.share)
         if len(row):
-            row = row + some.start if some.start else row
-            self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+            self._rewrite(row + some.start if some.start else row, column)
+
+    def _rewrite(self, row: Tensor, column: Tensor) -> None:
+        assert self.exact is not None
+        self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
 
     @lazy
     def _slack(self) -> Tensor:
@@ -86,16 +91,15 @@ class RoundedDistances:
 
     def settle_smallest(self, penalty: Tensor | None) -> None:
         """Write the exact values over those that may be the smallest of their row once the penalty is added."""
-        values = self.values if penalty is None else self.values + penalty
-        row, column = _near_smallest(values, self._slack)
-        self.values.index_put_((row, column), self.exact(row, column).to(self.values.dtype))
+        if self.exact is not None:
+            self._rewrite(*_near_smallest(self.values if penalty is None else self.values + penalty, self._slack))
 
     def nearest(self, number: int, *, farthest: bool = False) -> Tensor:
         """As `nearest_few` of the exact values; with `farthest` from the far end, as infinite entries are none."""
         values = self.values.neg() if farthest else self.values
-        if farthest:
+        if farthest:  # nearest first in -D; what is none, at -inf, must come last instead
             values = torch.threshold_(values, torch.finfo(values.dtype).min, torch.inf)
-        elif number > 1:
+        elif number > 1 and self.exact is not None:
             values = values.clone()
         return self._nearest(values, number, -1 if farthest else 1)
 
@@ -104,6 +108,8 @@ class RoundedDistances:
         return self._nearest(values, number, 1, shifted=True)
 
     def _nearest(self, values: Tensor, number: int, sign: int, *, shifted: bool = False) -> Tensor:
+        if self.exact is None:
+            return nearest_few(values, number)
         columns: list[Tensor] = []
         for rank in range(number):
             if rank:
@@ -112,6 +118,7 @@ class RoundedDistances:
         return columns[0] if number == 1 else torch.cat(columns, dim=1)
 
     def _first(self, values: Tensor, sign: int, shifted: bool) -> Tensor:
+        assert self.exact is not None
         row, column = _near_smallest(values, self._slack)
         if len(row) == len(values) and torch.equal(row, torch.arange(len(row), device=row.device)):
             return column[:, None]

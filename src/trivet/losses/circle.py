@@ -8,30 +8,10 @@ import torch
 from torch.nn.functional import relu
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.engine import ABOVE_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_above_zero
-
-
-def circle_terms(block: BlockView, *, margin: float, scale: float) -> LossTerms:
-    """One term per anchor with a chosen positive and negative: log(1 + sum_p e^x_p sum_n e^x_n), with S = 1 - D,
-
-    x_p = -scale [1 + margin - S_p] (S_p - 1 + margin), x_n = scale [S_n + margin]_+ (S_n - margin), [] constants.
-    """
-    block = block.once()
-    near, chosen = block.to_positive, block.positive_chosen
-    far = block.to_negative.where(block.negative_chosen, 0)  # an infinite one times a weight of 0 is no number
-    pull = scale * (near.detach() + margin) * (near - margin)
-    push = scale * relu(1 + margin - far.detach()) * (1 - margin - far)
-    pulls, pushes = (
-        log_sum_exp(values.where(mask, -torch.inf)) for values, mask in ((pull, chosen), (push, block.negative_chosen))
-    )
-    return LossTerms(
-        stable_softplus(pulls + pushes)[:, None], (chosen.any(dim=1) & (block.negative_count > 0))[:, None]
-    )
 
 
 @loss_options
@@ -51,17 +31,8 @@ class CircleLoss(EmbeddingLoss):
         margin: m of the paper, a similarity, >= 0.
         scale: gamma of the paper, > 0. The paper has 0.4 and 80 for retrieval, 0.25 and 128 for persons, 0.25 and 256
             for faces.
-        positives, negatives: a selector, or the name of one; the paper takes all.
         reduction: "mean" over the anchors kept, "anchors" divides by N, or "sum".
-        trim: share of the anchors, those with the largest loss, left out.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
-        exactly 0 with a graph when no anchor has both.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity Optimization", CVPR 2020, eq. 6 with the
@@ -77,7 +48,7 @@ class CircleLoss(EmbeddingLoss):
     term = "set"
 
     margin: float = 0.4
-    scale: float = 80.0
+    scale: float = field(default=80.0, metadata=ABOVE_ZERO)
     positives: PositiveName | PositiveSelector = "all"
     negatives: NegativeName | NegativeSelector = "all"
     reduction: Reduction = "mean"
@@ -86,10 +57,19 @@ class CircleLoss(EmbeddingLoss):
     trim_positives_only: bool = field(default=False, init=False)
     disjoint: Disjoint = field(default=False, init=False)
 
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        check_above_zero(self.scale, name="scale")
-
     def formula(self, block: BlockView) -> LossTerms:
-        """One term per anchor."""
-        return circle_terms(block, margin=self.margin, scale=self.scale)
+        """One term per anchor with a chosen positive and negative: log(1 + sum_p e^x_p sum_n e^x_n), with S = 1 - D,
+
+        x_p = -scale [1 + margin - S_p] (S_p - 1 + margin), x_n = scale [S_n + margin]_+ (S_n - margin), [] constants.
+        """
+        block, margin, scale = block.once(), self.margin, self.scale
+        near, chosen = block.to_positive, block.positive_chosen
+        far = block.to_negative.where(block.negative_chosen, 0)  # an infinite one times a weight of 0 is no number
+        pull = scale * (near.detach() + margin) * (near - margin)
+        push = scale * relu(1 + margin - far.detach()) * (1 - margin - far)
+        pulls, pushes = (
+            log_sum_exp(values.where(mask, -torch.inf))
+            for values, mask in ((pull, chosen), (push, block.negative_chosen))
+        )
+        used = chosen.any(dim=1) & (block.negative_count > 0)
+        return LossTerms(stable_softplus(pulls + pushes)[:, None], used[:, None])

@@ -9,35 +9,6 @@ from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import hinge_sum
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_at_least
-
-
-def beyond(distances: Tensor, margin: float) -> Tensor:
-    """max(0, D - margin)."""
-    return (distances - margin).relu() if margin else distances
-
-
-def contrastive_terms(block: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossTerms:
-    """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
-    pull = beyond(block.to_positive, positive_margin)
-    if not block.paired:
-        block.settle(pull.new_full((len(pull), 1), margin))
-    push = (margin - block.to_negative).relu()
-    return LossTerms(
-        torch.cat([pull, push], dim=1),
-        torch.cat([block.positive_chosen, block.negative_chosen], dim=1),
-        pull=torch.cat([block.to_positive, torch.full_like(push, -torch.inf)], dim=1),
-    )
-
-
-def contrastive_sum(block: BlockView, *, margin: float, positive_margin: float = 0.0) -> LossSum:
-    """The sum of `contrastive_terms` over a set of negatives."""
-    pull = block.at_positives(beyond(block.to_positive, positive_margin), 0)
-    limit = pull.new_full((len(pull), 1), margin)
-    block.settle(limit)
-    push, active = hinge_sum(limit, block.to_negative)
-    counts = block.positive_count + block.negative_count
-    return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
 
 
 @loss_options
@@ -52,18 +23,9 @@ class ContrastiveLoss(EmbeddingLoss):
         positive_margin: in the unit of D; positives within it are not pulled, so that a class need not be a point.
         distance: "squared_euclidean", "euclidean" or "cosine".
         positives, negatives: a selector, or the name of one; with both "all", every ordered pair counts.
-        normalize: divide embeddings by their norm first.
         reduction: "objective" divides by N^2, all ordered pairs (N M against references); "mean" by the chosen
             pairs, zeros kept; "mean-active" by those above zero; "sum".
-        trim: share of the pairs, those with the largest loss, left out.
-        trim_positives_only: `trim` is of the positive pairs alone.
-        disjoint, block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when there is no pair.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Hadsell, Chopra, LeCun, CVPR 2006; in this form Levi et al., ICCV 2021, section 3. `positive_margin` is
@@ -80,6 +42,7 @@ class ContrastiveLoss(EmbeddingLoss):
     not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
     sums_sets = True
     negative_weight = "within-reach"
+    exact_at_reach = True
 
     positive_margin: float = 0.0
     distance: Distance = "squared_euclidean"
@@ -90,17 +53,27 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         super().__post_init__(generator)
-        self._check_reach(self.margin, name="margin")
-        self._check_reach(check_at_least(0, self.positive_margin, name="positive_margin"), name="positive_margin")
+        self._check_reach(margin=self.margin, positive_margin=self.positive_margin)
 
     def reach(self, block: BlockView) -> Tensor:
         """The margin."""
         return block.to_positive.new_full((len(block.labels), 1), self.margin)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """Pairs of the block."""
-        return contrastive_terms(block, margin=self.margin, positive_margin=self.positive_margin)
+        """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
+        push = (self.margin - block.to_negative).relu()
+        return LossTerms(
+            torch.cat([self._pull(block), push], dim=1),
+            torch.cat([block.positive_chosen, block.negative_chosen], dim=1),
+            pull=torch.cat([block.to_positive, torch.full_like(push, -torch.inf)], dim=1),
+        )
 
     def set_sum(self, block: BlockView) -> LossSum:
-        """The sum of the pairs of the block."""
-        return contrastive_sum(block, margin=self.margin, positive_margin=self.positive_margin)
+        """The sum of the hinges over a set of negatives."""
+        pull = block.at_positives(self._pull(block), 0)
+        push, active = hinge_sum(self.reach(block), block.to_negative)
+        counts = block.positive_count + block.negative_count
+        return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
+
+    def _pull(self, block: BlockView) -> Tensor:
+        return (block.to_positive - self.positive_margin).relu() if self.positive_margin else block.to_positive

@@ -12,48 +12,12 @@ from torch.nn.functional import relu
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction
 from trivet.losses.set_sums import hinge_sum
+from trivet.losses.triplet_terms import pair_terms
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.gather import local_share
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least, check_count, check_name
-
-
-def margin_terms(block: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossTerms:
-    """max(0, D(a, p) - beta_a + margin) and max(0, beta_a - D(a, n) + margin) for the chosen pairs of the block.
-
-    `beta` is `(B, 1)`. Where each positive has its negative a term is the sum of both; against a set of negatives
-    each pair is a term. `with_self` adds the pair of the anchor with itself.
-    """
-    block.settle(beta.to(block.to_positive.dtype) + margin)
-    pull = relu(block.to_positive - beta + margin)  # (B, S)
-    push = relu(beta - block.to_negative + margin)  # (B, S) or (B, M)
-    if block.paired:
-        active = (pull > 0).long() + (push > 0).long()
-        filled = block.positive_chosen
-        return LossTerms(
-            pull + push, filled, components=2, active=active, pull=pull, push=push, all_chosen=block.all_chosen
-        )
-    values, chosen = [pull, push], [block.positive_chosen, block.negative_chosen]
-    if with_self:
-        values.append(relu(margin - beta))
-        chosen.append(torch.ones_like(beta, dtype=torch.bool))
-    no_pull = [torch.full_like(value, -torch.inf) for value in values[1:]]
-    return LossTerms(torch.cat(values, dim=1), torch.cat(chosen, dim=1), pull=torch.cat([pull, *no_pull], dim=1))
-
-
-def margin_sum(block: BlockView, beta: Tensor, *, margin: float, with_self: bool = False) -> LossSum:
-    """The sum of `margin_terms` over a set of negatives."""
-    pull = block.at_positives(relu(block.to_positive - beta + margin), 0)
-    block.settle(beta + margin)
-    push, active = hinge_sum(beta + margin, block.to_negative)
-    count = block.positive_count + block.negative_count
-    total = pull.sum() + push
-    numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
-    if with_self:
-        alone = relu(margin - beta)
-        total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
-    return LossSum(total=total, counts=count, active=numbers, anchors=len(block.labels))
 
 
 class MarginLoss(EmbeddingLoss):
@@ -74,20 +38,11 @@ class MarginLoss(EmbeddingLoss):
         beta_penalty: nu, weight of the penalty nu * sum(beta) over the classes (or samples) of the batch, each once; of
             one global beta, nu * beta. Wu et al. add nu * beta of the anchor to each tuple, and divide with the loss.
         distance: "euclidean" (Wu et al.), "squared_euclidean" or "cosine".
-        positives, negatives: a selector, or the name of one.
-        normalize: divide embeddings by their norm first.
         reduction: "mean-active" divides by the number of terms above zero, pulls and pushes counted apart; "mean" by
             the number of (a, p, n) tuples, or of pairs against a set of negatives; "anchors" by N; "sum"; "objective"
             by N^2 with the pairs i = j included (for positives="all", negatives="all").
-        trim: share of the tuples (or pairs), those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the positive pairs with the largest loss, their negatives stay.
-        disjoint, block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, 0 with a graph when nothing can be chosen.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, a label has no beta, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, section 4; Levi et al., ICCV 2021,
@@ -104,6 +59,7 @@ class MarginLoss(EmbeddingLoss):
     term = "pair"
     sums_sets = True
     negative_weight = "within-reach"
+    exact_at_reach = True
     beta: Tensor
 
     def __init__(
@@ -155,8 +111,7 @@ class MarginLoss(EmbeddingLoss):
         number = num_samples if self.num_classes is None else self.num_classes
         if number is not None:
             self.parameters_per = "class" if num_samples is None else "sample"
-        self._check_reach(check_at_least(0, beta, name="beta"), name="beta")
-        self._check_reach(margin, name="margin")
+        self._check_reach(beta=beta, margin=margin)
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
         self.learn_beta = learn_beta
@@ -182,12 +137,24 @@ class MarginLoss(EmbeddingLoss):
         return self._beta(block).to(block.to_positive.dtype) + self.margin
 
     def formula(self, block: BlockView) -> LossTerms:
-        """Pulls and pushes of the block."""
-        return margin_terms(block, self._beta(block), margin=self.margin, with_self=self.reduction == "objective")
+        """Pulls and pushes of the chosen pairs; the objective counts the pair of each anchor with itself too."""
+        beta, margin = self._beta(block), self.margin
+        pull = relu(block.to_positive - beta + margin)  # (B, S)
+        push = relu(beta - block.to_negative + margin)  # (B, S) or (B, M)
+        return pair_terms(block, pull, push, alone=relu(margin - beta) if self.reduction == "objective" else None)
 
     def set_sum(self, block: BlockView) -> LossSum:
-        """The sum of pulls and pushes over sets of negatives."""
-        return margin_sum(block, self._beta(block), margin=self.margin, with_self=self.reduction == "objective")
+        """The sum of pulls and pushes over a set of negatives."""
+        beta, margin = self._beta(block), self.margin
+        pull = block.at_positives(relu(block.to_positive - beta + margin), 0)
+        push, active = hinge_sum(beta + margin, block.to_negative)
+        count = block.positive_count + block.negative_count
+        total = pull.sum() + push
+        numbers: tuple[Tensor, ...] = (pull.detach() > 0, active)
+        if self.reduction == "objective":
+            alone = relu(margin - beta)
+            total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
+        return LossSum(total=total, counts=count, active=numbers, anchors=len(block.labels))
 
     def _beta(self, block: BlockView) -> Tensor:
         """The boundary of each anchor, `(B, 1)`."""
@@ -214,6 +181,5 @@ class MarginLoss(EmbeddingLoss):
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""
-        if not self.learn_beta:
-            return []
-        return [{"params": [self.beta], "lr": self.beta_learning_rate, "weight_decay": 0.0}]
+        group = {"params": [self.beta], "lr": self.beta_learning_rate, "weight_decay": 0.0}
+        return [group] if self.learn_beta else []

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, cast
 
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.losses.engine import EmbeddingLoss, StepStats
@@ -27,10 +26,6 @@ class MatryoshkaLoss(nn.Module):
 
     Attributes:
         last: what the last call did at the longest prefix; None before the first.
-
-    Raises:
-        ValueError: if prefixes are no ascending lengths, weights or losses are not as many, or, in a call, an embedding
-            is shorter than a prefix; else as the loss.
 
     Source:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022, eq. 1.
@@ -91,12 +86,7 @@ class MatryoshkaLoss(nn.Module):
         labels: Tensor,
         *,
         references: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        reference_ids: Tensor | None = None,
-        with_batch: bool = False,
-        indices: Sequence[Tensor] | None = None,
-        gather: bool | dist.ProcessGroup = False,
+        **others: Any,
     ) -> Tensor:
         """The weighted sum; arguments as of `EmbeddingLoss.forward`."""
         longest = self.prefixes[-1]
@@ -107,19 +97,9 @@ class MatryoshkaLoss(nn.Module):
             )
         values = []
         for number, (prefix, weight) in enumerate(zip(self.prefixes, self.weights, strict=True)):
-            rows = _first(embeddings, prefix)
-            value = self.losses[number % len(self.losses)](
-                rows,
-                labels,
-                references=rows if references is embeddings else _first(references, prefix),
-                reference_labels=reference_labels,
-                ids=ids,
-                reference_ids=reference_ids,
-                with_batch=with_batch,
-                indices=indices,
-                gather=gather,
-            )
-            values.append(weight * value)
+            rows, loss = _first(embeddings, prefix), self.losses[number % len(self.losses)]
+            compared = rows if references is embeddings else _first(references, prefix)
+            values.append(weight * loss(rows, labels, references=compared, **others))
         total: Tensor = sum(values[1:], values[0])
         return total
 

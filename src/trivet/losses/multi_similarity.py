@@ -8,32 +8,9 @@ from dataclasses import field
 import torch
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.engine import ABOVE_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_above_zero
-
-
-def multi_similarity_terms(
-    block: BlockView, *, positive_scale: float, negative_scale: float, threshold: float, skip_if_any_empty: bool
-) -> LossTerms:
-    """One term per anchor that has a candidate positive and negative:
-
-    log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
-    """
-    block = block.once()
-    to_positive, to_negative = block.at_positives(block.to_positive, -torch.inf), block.to_negative
-    if block.paired:
-        to_negative = to_negative.where(block.negative_chosen, torch.inf)
-    # S = 1 - D; the constant of the exponents comes after the sum.
-    shift = 1 - threshold
-    pull = stable_softplus(log_sum_exp(to_positive, positive_scale) - positive_scale * shift) / positive_scale
-    push = stable_softplus(log_sum_exp(to_negative, -negative_scale) + negative_scale * shift) / negative_scale
-    used, every = block.matched
-    if skip_if_any_empty:
-        used, every = used & block.positive_chosen.any(dim=1, keepdim=True) & block.opposed, False
-    return LossTerms((pull + push)[:, None], used, pull=pull[:, None], push=push[:, None], all_chosen=every)
 
 
 @loss_options
@@ -57,15 +34,8 @@ class MultiSimilarityLoss(EmbeddingLoss):
         negatives: "multi-similarity" (mined), "all" or another.
         skip_if_any_empty: leave out an anchor with no chosen positive or no chosen negative, as widely used code does.
         reduction: "anchors" divides by N; "mean" by the anchors kept; "sum".
-        trim: share of the anchors, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the positive part of the anchors where it is largest.
-        disjoint, block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Wang et al., "Multi-Similarity Loss with General Pair Weighting", CVPR 2019, eq. 15. The scales are those of
@@ -81,8 +51,8 @@ class MultiSimilarityLoss(EmbeddingLoss):
     reductions = ("anchors", "mean", "sum")
     term = "set"
 
-    positive_scale: float = 2.0
-    negative_scale: float = 50.0
+    positive_scale: float = field(default=2.0, metadata=ABOVE_ZERO)
+    negative_scale: float = field(default=50.0, metadata=ABOVE_ZERO)
     threshold: float = 0.5
     positives: PositiveName | PositiveSelector = "multi-similarity"
     negatives: NegativeName | NegativeSelector = "multi-similarity"
@@ -96,15 +66,21 @@ class MultiSimilarityLoss(EmbeddingLoss):
         super().__post_init__(generator)
         if not math.isfinite(self.threshold):
             raise ValueError(f"threshold must be finite, a similarity: got {self.threshold}.")
-        check_above_zero(self.positive_scale, name="positive_scale")
-        check_above_zero(self.negative_scale, name="negative_scale")
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term per anchor."""
-        return multi_similarity_terms(
-            block,
-            positive_scale=self.positive_scale,
-            negative_scale=self.negative_scale,
-            threshold=self.threshold,
-            skip_if_any_empty=self.skip_if_any_empty,
-        )
+        """One term per anchor that has a candidate positive and negative:
+
+        log(1 + sum_p exp(-a (S_ap - t))) / a + log(1 + sum_n exp(b (S_an - t))) / b, an empty sum being 0.
+        """
+        block, a, b = block.once(), self.positive_scale, self.negative_scale
+        to_positive, to_negative = block.at_positives(block.to_positive, -torch.inf), block.to_negative
+        if block.paired:
+            to_negative = to_negative.where(block.negative_chosen, torch.inf)
+        # S = 1 - D; the constant of the exponents comes after the sum.
+        shift = 1 - self.threshold
+        pull = stable_softplus(log_sum_exp(to_positive, a) - a * shift) / a
+        push = stable_softplus(log_sum_exp(to_negative, -b) + b * shift) / b
+        used, every = block.matched
+        if self.skip_if_any_empty:
+            used, every = used & block.positive_chosen.any(dim=1, keepdim=True) & block.opposed, False
+        return LossTerms((pull + push)[:, None], used, pull=pull[:, None], push=push[:, None], all_chosen=every)

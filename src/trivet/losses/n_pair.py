@@ -9,32 +9,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.engine import ABOVE_ZERO, AT_LEAST_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch
 from trivet.mining.gather import local_share, sum_over_processes
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_above_zero, check_at_least
-
-
-def n_pair_terms(block: BlockView, *, temperature: float, ranked: bool = False) -> LossTerms:
-    """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
-
-    x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out. `ranked` terms
-    have a pull, -x_a . x_p / temperature.
-    """
-    to_positive = (block.positive_norms - block.to_positive) / (2 * temperature)  # (B, S)
-    to_negative = block.reference_norms - block.to_negative  # (B, M), -inf where not chosen
-    values = stable_softplus(log_sum_exp(to_negative, 1 / (2 * temperature))[:, None] - to_positive)
-    pull = None
-    if ranked:
-        pull = -to_positive.detach() - block.anchor_norms.detach()[:, None] / (2 * temperature)
-    chosen, opposed = block.positive_chosen, block.opposed
-    if opposed is True:
-        return LossTerms(values, chosen, pull=pull, all_chosen=block.all_chosen)
-    return LossTerms(values, chosen & opposed, pull=pull)
 
 
 @loss_options
@@ -52,19 +32,11 @@ class NPairLoss(EmbeddingLoss):
         temperature: of the difference of dot products, > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE
             against all other classes.
         l2_weight: >= 0; the paper keeps the norms small by such a penalty, of embeddings and references as given.
-        positives: a selector, or the name of one.
         negatives: "all" or another selector of a set.
         normalize: divide embeddings by their norm first; the paper does not.
         reduction: "mean" over the pairs or "sum"; the penalty is not divided.
-        trim: share of the pairs, those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the pairs of the smallest x_a . x_p.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float; labels `(N,)` integer; returns a scalar, the penalty alone when there is no pair.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, an option is out of range, or `negatives` is no set.
+        others: see `EmbeddingLoss`.
 
     Source:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016, eq. 7. The paper's
@@ -81,8 +53,8 @@ class NPairLoss(EmbeddingLoss):
     reductions = ("mean", "sum")
     term = "set"
 
-    temperature: float = 1.0
-    l2_weight: float = 0.0
+    temperature: float = field(default=1.0, metadata=ABOVE_ZERO)
+    l2_weight: float = field(default=0.0, metadata=AT_LEAST_ZERO)
     positives: PositiveName | PositiveSelector = "random"
     negatives: NegativeName | NegativeSelector = "all"
     normalize: bool = False
@@ -99,17 +71,29 @@ class NPairLoss(EmbeddingLoss):
                 f"got {type(self.negatives).__name__}, which gives one for each positive; "
                 "use NCATripletLoss for single negatives."
             )
-        check_above_zero(self.temperature, name="temperature")
-        check_at_least(0, self.l2_weight, name="l2_weight")
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each chosen positive."""
+        """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.
+
+        x_a . x = (|x|^2 - D(a, x)) / 2 + |x_a|^2 / 2, where the last part is the same for all and falls out. Terms have
+        a pull, -x_a . x_p / temperature, where positives are trimmed.
+        """
         if block.paired:
             raise ValueError(
                 "indices must be pairs, 4 tensors (anchors, positives, anchors, negatives): got 3, triplets; "
                 "pass (a, p, a, n), which compares each positive with all negatives of its anchor."
             )
-        return n_pair_terms(block, temperature=self.temperature, ranked=self.trim_positives_only)
+        scale = 2 * self.temperature
+        to_positive = (block.positive_norms - block.to_positive) / scale  # (B, S)
+        to_negative = block.reference_norms - block.to_negative  # (B, M), -inf where not chosen
+        values = stable_softplus(log_sum_exp(to_negative, 1 / scale)[:, None] - to_positive)
+        pull = None
+        if self.trim_positives_only:
+            pull = -to_positive.detach() - block.anchor_norms.detach()[:, None] / scale
+        chosen, opposed = block.positive_chosen, block.opposed
+        if opposed is True:
+            return LossTerms(values, chosen, pull=pull, all_chosen=block.all_chosen)
+        return LossTerms(values, chosen & opposed, pull=pull)
 
     def penalty(
         self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup

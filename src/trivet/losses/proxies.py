@@ -1,7 +1,6 @@
 """Losses against learned proxies of the classes, which belong to the loss."""
 
 # No postponed annotations: signatures of losses in other files hold these types.
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, ClassVar
 
@@ -10,27 +9,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, check_dense
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.engine import ABOVE_ZERO, AT_LEAST_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_at_least
-
-
-def margin_softmax(block: BlockView, target: Tensor, *, scale: float, sub_centers: int) -> LossTerms:
-    """log(1 + sum_z exp(scale (S_z - target))) of each item, S_z the similarity to the nearest centre of another class.
-
-    Args:
-        target: `(B, 1)`, what stands for the similarity to the nearest centre of the own class.
-        sub_centers: how many centres each class has, side by side among the references; distances are 1 - S.
-    """
-    to_others = block.to_negative
-    if sub_centers > 1:
-        to_others = to_others.reshape(len(to_others), to_others.shape[1] // sub_centers, -1).amin(dim=2)  # (B, C)
-    values = stable_softplus(log_sum_exp(to_others, -scale)[:, None] + scale * (1 - target))
-    return LossTerms(values, block.positive_chosen, all_chosen=block.all_chosen)
+from trivet.runtime.arguments import check_count
 
 
 @loss_options
@@ -41,9 +25,9 @@ class ProxyLoss(EmbeddingLoss):
         num_classes: at least 2; labels must lie in [0, num_classes).
         embedding_dim: d.
         proxies_per_class: how many; those of a class stand side by side.
-        proxy_learning_rate: of the group that `optimizer_groups` returns.
-        distance, positives, margin, reduction, trim, block_size: see `EmbeddingLoss`.
+        proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
         generator: source of the initial proxies, normal numbers; None takes torch's global generator.
+        others: see `EmbeddingLoss`.
 
     Attributes:
         gathers: whether a term is about several items, so that processes that share a batch need the rows of all.
@@ -59,7 +43,7 @@ class ProxyLoss(EmbeddingLoss):
     num_classes: int = field(kw_only=False)
     embedding_dim: int = field(kw_only=False)
     proxies_per_class: int = field(default=1, init=False)
-    proxy_learning_rate: float = 1e-2
+    proxy_learning_rate: float = field(default=1e-2, metadata=AT_LEAST_ZERO)
     reduction: Reduction = "mean"
     margin: float = field(default=0.0, init=False)
     distance: Distance = field(default="cosine", init=False)
@@ -77,15 +61,10 @@ class ProxyLoss(EmbeddingLoss):
             )
         if self.embedding_dim < 1:
             raise ValueError(f"embedding_dim must be at least 1, the length of an embedding: got {self.embedding_dim}.")
-        check_at_least(0, self.proxy_learning_rate, name="proxy_learning_rate")
         count = self.num_classes * self.proxies_per_class
         self.proxies = nn.Parameter(torch.randn(count, self.embedding_dim, generator=generator))
         classes = torch.arange(self.num_classes).repeat_interleave(self.proxies_per_class)
         self.register_buffer("classes", classes, persistent=False)  # of the proxies
-
-    def formula_parameters(self) -> list[nn.Parameter]:
-        """None: the proxies are rows that are compared."""
-        return []
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every label has a proxy."""
@@ -96,13 +75,9 @@ class ProxyLoss(EmbeddingLoss):
         embeddings: Tensor,
         labels: Tensor,
         *,
-        references: Tensor | None = None,
-        reference_labels: Tensor | None = None,
         ids: Tensor | None = None,
-        reference_ids: Tensor | None = None,
-        with_batch: bool = False,
-        indices: Sequence[Tensor] | None = None,
         gather: bool | dist.ProcessGroup = False,
+        **compared: Any,
     ) -> Tensor:
         """The loss of a batch against the proxies; `ids` change nothing, as no two items are compared.
 
@@ -110,9 +85,7 @@ class ProxyLoss(EmbeddingLoss):
             ValueError: as `EmbeddingLoss.forward`, and if references or indices are given.
         """
         name = type(self).__name__
-        if with_batch or any(
-            argument is not None for argument in (references, reference_labels, reference_ids, indices)
-        ):
+        if any(argument is not None and argument is not False for argument in compared.values()):
             raise ValueError(
                 f"references and indices must be left out: {name} compares each item with its proxies; "
                 "use another loss to compare given rows."
@@ -136,3 +109,34 @@ class ProxyLoss(EmbeddingLoss):
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with the proxies at their own learning rate, without weight decay."""
         return [{"params": [self.proxies], "lr": self.proxy_learning_rate, "weight_decay": 0.0}]
+
+
+@loss_options
+class CentresLoss(ProxyLoss):
+    """A softmax over learned centres of the classes; with several of a class the nearest one counts.
+
+    Args:
+        scale: s of the paper, > 0.
+        sub_centers: centres of each class; `proxies` holds `num_classes * sub_centers` of them.
+        others: see `ProxyLoss`.
+    """
+
+    scale: float = field(default=64.0, metadata=ABOVE_ZERO)
+    sub_centers: int = 1
+    positives: PositiveName | PositiveSelector = field(default="easy", init=False)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        self.proxies_per_class = check_count(self.sub_centers, name="sub_centers")
+        super().__post_init__(generator)
+
+    def softmax_terms(self, block: BlockView, target: Tensor) -> LossTerms:
+        """log(1 + sum_z exp(scale (S_z - target))) of each item, S_z the similarity to the nearest centre of another.
+
+        Args:
+            target: `(B, 1)`, what stands for the similarity to the nearest centre of the own class.
+        """
+        to_others, centers = block.to_negative, self.sub_centers
+        if centers > 1:
+            to_others = to_others.reshape(len(to_others), to_others.shape[1] // centers, -1).amin(dim=2)  # (B, C)
+        values = stable_softplus(log_sum_exp(to_others, -self.scale)[:, None] + self.scale * (1 - target))
+        return LossTerms(values, block.positive_chosen, all_chosen=block.all_chosen)

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 
 import torch
 
-from trivet.losses.engine import BlockView, LossTerms, loss_options
+from trivet.losses.engine import ABOVE_ZERO, BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
 from trivet.mining.label_groups import LabelGroups
-from trivet.runtime.arguments import check_above_zero
-
-
-def proxy_anchor_terms(block: BlockView, *, scale: float, margin: float, num_classes: int) -> LossTerms:
-    """One term per proxy; the rows are those of proxies, against the items of the batch.
-
-    log(1 + sum_p exp(-scale (S_p - margin))) num_classes / |P+| + log(1 + sum_n exp(scale (S_n + margin))), S = 1 - D,
-    where P+ are the classes of the batch: so the mean over all proxies has the first part as the mean over P+.
-    """
-    present = block.reference_labels.new_zeros(num_classes).index_fill_(0, block.reference_labels, 1).sum()
-    to_positive = block.at_positives(block.to_positive, -torch.inf)
-    pull = stable_softplus(log_sum_exp(to_positive, scale) - scale * (1 - margin))
-    push = stable_softplus(log_sum_exp(block.to_negative, -scale) + scale * (1 + margin))
-    values = pull * (num_classes / present.clamp_min(1).to(pull)) + push
-    used = block.positive_chosen.any(dim=1) | (block.negative_count > 0)
-    return LossTerms(values[:, None], used[:, None])
 
 
 @loss_options
@@ -42,26 +25,12 @@ class ProxyAnchorLoss(ProxyLoss):
         + 1 / |P| sum_{p in P} log(1 + sum_{x not in X_p} exp(scale (S_xp + margin))).
 
     Args:
-        num_classes: at least 2; labels must lie in [0, num_classes).
-        embedding_dim: d.
         scale: alpha of the paper, > 0.
         margin: delta of the paper, a similarity, >= 0.
-        proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
-            In the paper a hundred times that of the network.
+        proxy_learning_rate: of the proxies, in the paper a hundred times that of the network.
         reduction: "mean" as above or "sum", |P| times that.
-        trim: share of the proxies, those with the largest loss, left out.
         block_size: proxies per block; None chooses one by memory.
-        generator: source of the initial proxies, normal numbers; None takes torch's global generator.
-
-    Attributes:
-        proxies: the parameter `(num_classes, embedding_dim)`; it is normalised where it is used.
-
-    Shape:
-        embeddings `(N, embedding_dim)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
-        exactly 0 with a graph for an empty batch.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, a label has no proxy, or an option is out of range.
+        others: see `ProxyLoss`.
 
     Source:
         Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, eq. 4.
@@ -75,12 +44,8 @@ class ProxyAnchorLoss(ProxyLoss):
 
     gathers = True
 
-    scale: float = 32.0
+    scale: float = field(default=32.0, metadata=ABOVE_ZERO)
     margin: float = 0.1
-
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        check_above_zero(self.scale, name="scale")
 
     def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
         """The proxies against the items; of several processes, each takes a share of the proxies."""
@@ -108,5 +73,15 @@ class ProxyAnchorLoss(ProxyLoss):
         )
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each proxy."""
-        return proxy_anchor_terms(block, scale=self.scale, margin=self.margin, num_classes=self.num_classes)
+        """One term per proxy; the rows are those of proxies, against the items of the batch.
+
+        With the first part times |P| / |P+| its mean over all proxies is that over P+; S = 1 - D.
+        """
+        scale, margin, count = self.scale, self.margin, self.num_classes
+        present = block.reference_labels.new_zeros(count).index_fill_(0, block.reference_labels, 1).sum()
+        to_positive = block.at_positives(block.to_positive, -torch.inf)
+        pull = stable_softplus(log_sum_exp(to_positive, scale) - scale * (1 - margin))
+        push = stable_softplus(log_sum_exp(block.to_negative, -scale) + scale * (1 + margin))
+        values = pull * (count / present.clamp_min(1).to(pull)) + push
+        used = block.positive_chosen.any(dim=1) | (block.negative_count > 0)
+        return LossTerms(values[:, None], used[:, None])

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
-import torch
-
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, LossTerms, loss_options
+from trivet.losses.engine import ABOVE_ZERO, BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
-from trivet.runtime.arguments import check_above_zero
-
-
-def proxy_nca_terms(block: BlockView, *, scale: float) -> LossTerms:
-    """scale D(a, p) + log sum_n exp(-scale D(a, n)) for each chosen positive p, n the other proxies.
-
-    A term may be negative, so all count as active.
-    """
-    values = scale * block.to_positive + log_sum_exp(block.to_negative, -scale)[:, None]
-    return LossTerms(values, block.positive_chosen, active=block.positive_chosen, all_chosen=block.all_chosen)
 
 
 @loss_options
@@ -34,26 +22,10 @@ class ProxyNCALoss(ProxyLoss):
     value falls below 0. Widely used code includes it; its value is log(1 + exp(this)) of each item.
 
     Args:
-        num_classes: at least 2; labels must lie in [0, num_classes).
-        embedding_dim: d.
         scale: > 0; 1 is the paper's equation, 9 that of Teh et al., "ProxyNCA++", ECCV 2020 (temperature 1/9).
-        proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
-            The paper names none. It should be above that of the network (Teh et al.), as a proxy moves only with the
-            items of a batch.
-        reduction: "mean" over the items or "sum".
-        trim: share of the items, those with the largest loss, left out.
-        block_size: see `EmbeddingLoss`.
-        generator: source of the initial proxies, normal numbers; None takes torch's global generator.
-
-    Attributes:
-        proxies: the parameter `(num_classes, embedding_dim)`; it is normalised where it is used.
-
-    Shape:
-        embeddings `(N, embedding_dim)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph for an empty batch.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, a label has no proxy, or an option is out of range.
+        proxy_learning_rate: of the proxies. The paper names none. It should be above that of the network (Teh et al.),
+            as a proxy moves only with the items of a batch.
+        others: see `ProxyLoss`.
 
     Source:
         Movshovitz-Attias, Toshev, Leung, Ioffe, Singh, "No Fuss Distance Metric Learning using Proxies", ICCV 2017,
@@ -66,13 +38,10 @@ class ProxyNCALoss(ProxyLoss):
         tensor(-2., grad_fn=<DivBackward0>)
     """
 
-    scale: float = 9.0
+    scale: float = field(default=9.0, metadata=ABOVE_ZERO)
     distance: Distance = field(default="squared_euclidean", init=False)
 
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        check_above_zero(self.scale, name="scale")
-
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each item."""
-        return proxy_nca_terms(block, scale=self.scale)
+        """scale D(x, p_y) + log sum_z exp(-scale D(x, p_z)); it may be negative, so all terms count as active."""
+        values = self.scale * block.to_positive + log_sum_exp(block.to_negative, -self.scale)[:, None]
+        return LossTerms(values, block.positive_chosen, active=block.positive_chosen, all_chosen=block.all_chosen)

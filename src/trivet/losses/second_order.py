@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import softplus_sum
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, triplet_total
-from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-
-
-def second_order_terms(block: BlockView) -> LossTerms:
-    """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
-
-    With S = 1 - D the exponent is (D_ap^2 + S_an^2 - 1) / 2.
-    """
-    to_positive, to_negative, chosen = chosen_triplets(block)
-    values = stable_softplus((to_positive.square() + (1 - to_negative).square() - 1) / 2)
-    return flat_terms(block, values, to_positive, chosen)
-
-
-def second_order_sum(block: BlockView) -> LossSum:
-    """The sum of `second_order_terms` over a set of negatives, without a term for each triplet."""
-    to_positive = block.at_positives((block.to_positive.square() - 1) / 2, -torch.inf)
-    half_squares: Tensor = _MinusHalfSquares.apply(block.to_negative)
-    total = softplus_sum(to_positive, half_squares)
-    return triplet_total(block, total)
+from trivet.losses.engine import BlockView, LossSum, LossTerms, loss_options
+from trivet.losses.set_sums import softplus_sum, stable_softplus
+from trivet.losses.triplet_terms import CosineTripletLoss, chosen_triplets, flat_terms, triplet_total
 
 
 class _MinusHalfSquares(torch.autograd.Function):
@@ -49,7 +28,7 @@ class _MinusHalfSquares(torch.autograd.Function):
 
 
 @loss_options
-class SecondOrderTripletLoss(EmbeddingLoss):
+class SecondOrderTripletLoss(CosineTripletLoss):
     """Pull a positive the less the nearer it is, and push a negative the less the nearer to orthogonal it is.
 
     Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
@@ -63,18 +42,7 @@ class SecondOrderTripletLoss(EmbeddingLoss):
     Args:
         positives, negatives: a selector, or the name of one; "easy" and "hard" is EPHN.
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
-        reduction: "mean" over the triplets or "sum".
-        trim: share of the triplets, those with the largest loss, left out.
-        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
-        disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when no triplet can be chosen. With negatives="all" and `trim` each triplet is held.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eq. 16.
@@ -85,21 +53,19 @@ class SecondOrderTripletLoss(EmbeddingLoss):
         tensor(0.4741)
     """
 
-    reductions = ("mean", "sum")
     motion = "second-order"
-    sums_sets = True
-
-    positives: PositiveName | PositiveSelector = "easy"
-    negatives: NegativeName | NegativeSelector = "hard"
-    margin: float = 0.2
-    reduction: Reduction = "mean"
-    distance: Distance = field(default="cosine", init=False)
-    normalize: bool = field(default=True, init=False)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each chosen triplet."""
-        return second_order_terms(block)
+        """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
+
+        With S = 1 - D the exponent is (D_ap^2 + S_an^2 - 1) / 2.
+        """
+        to_positive, to_negative, chosen = chosen_triplets(block)
+        values = stable_softplus((to_positive.square() + (1 - to_negative).square() - 1) / 2)
+        return flat_terms(block, values, to_positive, chosen)
 
     def set_sum(self, block: BlockView) -> LossSum:
-        """The sum of the terms over sets of negatives."""
-        return second_order_sum(block)
+        """The sum of the terms over a set of negatives, without a term for each triplet."""
+        to_positive = block.at_positives((block.to_positive.square() - 1) / 2, -torch.inf)
+        half_squares: Tensor = _MinusHalfSquares.apply(block.to_negative)
+        return triplet_total(block, softplus_sum(to_positive, half_squares))

@@ -9,34 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trivet.distances import Distance
 from trivet.distances.exact_order import AT_ONCE
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms, stable_softplus, triplet_total
-from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_at_least
+from trivet.losses.engine import ABOVE_ZERO, AT_LEAST_ZERO, BlockView, LossSum, LossTerms, loss_options
+from trivet.losses.set_sums import stable_softplus
+from trivet.losses.triplet_terms import CosineTripletLoss, chosen_triplets, flat_terms, triplet_total
 
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
-
-
-def selectively_contrastive_terms(block: BlockView, *, hard_weight: float, temperature: float) -> LossTerms:
-    """hard_weight S_an for each chosen triplet with S_an > S_ap, log(1 + exp((S_an - S_ap) / temperature)) for others.
-
-    S = 1 - D. A term may be negative, so all count as active.
-    """
-    block.settle(block.to_positive)
-    to_positive, to_negative, chosen = chosen_triplets(block)
-    logistic = stable_softplus((to_positive - to_negative) / temperature)
-    values = (hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
-    return flat_terms(block, values, to_positive, chosen, all_active=True)
-
-
-def selectively_contrastive_sum(block: BlockView, *, hard_weight: float, temperature: float) -> LossSum:
-    """The sum of `selectively_contrastive_terms` over a set of negatives, without a term for each triplet."""
-    to_positive = block.at_positives(block.to_positive, -torch.inf)
-    block.settle(to_positive)
-    total: Tensor = _SelectiveSum.apply(to_positive, block.to_negative, hard_weight, temperature)
-    return triplet_total(block, total)
 
 
 class _SelectiveSum(torch.autograd.Function):
@@ -86,7 +64,7 @@ class _SelectiveSum(torch.autograd.Function):
 
 
 @loss_options
-class SelectivelyContrastiveLoss(EmbeddingLoss):
+class SelectivelyContrastiveLoss(CosineTripletLoss):
     """Only push the negative where it is the harder one; elsewhere the triplet loss of NCA.
 
     Mean over the chosen triplets (a, p, n) of, with S the cosine similarity,
@@ -101,18 +79,7 @@ class SelectivelyContrastiveLoss(EmbeddingLoss):
         temperature: of the difference of similarities, > 0.
         positives, negatives: a selector, or the name of one; "easy" and "hard" is EPHN.
         margin: width of the bands of "semihard" and "violating", in 1 - S; the loss has none.
-        reduction: "mean" over the triplets or "sum".
-        trim: share of the triplets, those with the largest loss, left out.
-        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
-        disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when no triplet can be chosen. With negatives="all" and `trim` each triplet is held.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Xuan, Stylianou, Liu, Pless, "Hard Negative Examples are Hard, but Useful", ECCV 2020; lambda 1 and temperature
@@ -126,28 +93,24 @@ class SelectivelyContrastiveLoss(EmbeddingLoss):
         tensor(1.4000)
     """
 
-    reductions = ("mean", "sum")
-    sums_sets = True
+    exact_at_reach = True
 
-    hard_weight: float = 1.0
-    temperature: float = 0.1
-    positives: PositiveName | PositiveSelector = "easy"
-    negatives: NegativeName | NegativeSelector = "hard"
-    margin: float = 0.2
-    reduction: Reduction = "mean"
-    distance: Distance = field(default="cosine", init=False)
-    normalize: bool = field(default=True, init=False)
+    hard_weight: float = field(default=1.0, metadata=AT_LEAST_ZERO)
+    temperature: float = field(default=0.1, metadata=ABOVE_ZERO)
 
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be a finite number above 0: got {self.temperature}.")
-        check_at_least(0, self.hard_weight, name="hard_weight")
+    def reach(self, block: BlockView) -> Tensor:
+        """The positive, where a negative becomes the harder one."""
+        return block.at_positives(block.to_positive, -torch.inf)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each chosen triplet."""
-        return selectively_contrastive_terms(block, hard_weight=self.hard_weight, temperature=self.temperature)
+        """A term for each chosen triplet, S = 1 - D; one may be negative, so all count as active."""
+        to_positive, to_negative, chosen = chosen_triplets(block)
+        logistic = stable_softplus((to_positive - to_negative) / self.temperature)
+        values = (self.hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
+        return flat_terms(block, values, to_positive, chosen, all_active=True)
 
     def set_sum(self, block: BlockView) -> LossSum:
-        """The sum of the terms over sets of negatives."""
-        return selectively_contrastive_sum(block, hard_weight=self.hard_weight, temperature=self.temperature)
+        """The sum of the terms over a set of negatives, without a term for each triplet."""
+        options = self.hard_weight, self.temperature
+        total: Tensor = _SelectiveSum.apply(self.reach(block), block.to_negative, *options)
+        return triplet_total(block, total)

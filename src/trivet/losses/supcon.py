@@ -7,31 +7,10 @@ from dataclasses import field
 import torch
 
 from trivet.distances import Distance
-from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import log_sum_exp
-from trivet.losses.triplet_terms import stable_softplus
+from trivet.losses.engine import ABOVE_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_above_zero
-
-
-def supcon_terms(block: BlockView, *, temperature: float) -> LossTerms:
-    """One term per anchor with a chosen positive: log sum_j exp(S_aj / T) - mean_p S_ap / T.
-
-    j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
-    """
-    block = block.once()
-    pairs = block.positive_count
-    any_positive = block.positive_chosen.any(dim=1)
-    to_negative = block.to_negative.where(block.negative_chosen, torch.inf) if block.paired else block.to_negative
-    scale = 1 / temperature
-    pull = block.at_positives(block.to_positive * scale, 0).sum(dim=1)
-    pull = pull / (max(1, pairs) if isinstance(pairs, int) else pairs.clamp_min(1))
-    positive = log_sum_exp(block.at_positives(block.to_positive, torch.inf), -scale)
-    positive = positive if block.all_chosen and pairs else positive.where(any_positive, 0)
-    negative = log_sum_exp(to_negative, -scale)
-    values = pull + positive + stable_softplus(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
-    return LossTerms(values[:, None], any_positive[:, None])
 
 
 @loss_options
@@ -51,18 +30,8 @@ class SupConLoss(EmbeddingLoss):
 
     Args:
         temperature: > 0; 0.1 in the paper.
-        positives: a selector, or the name of one; the paper takes all.
-        negatives: a selector, or the name of one; the paper takes all.
         reduction: "mean" over the anchors with a positive, "anchors" divides by N, or "sum".
-        trim: share of the anchors, those with the largest loss, left out.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar >= 0,
-        exactly 0 with a graph when no anchor has a positive.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, eq. 2, L_out; there a sum over the anchors, here
@@ -83,7 +52,7 @@ class SupConLoss(EmbeddingLoss):
     reductions = ("mean", "anchors", "sum")
     term = "set"
 
-    temperature: float = 0.1
+    temperature: float = field(default=0.1, metadata=ABOVE_ZERO)
     positives: PositiveName | PositiveSelector = "all"
     negatives: NegativeName | NegativeSelector = "all"
     reduction: Reduction = "mean"
@@ -93,10 +62,19 @@ class SupConLoss(EmbeddingLoss):
     trim_positives_only: bool = field(default=False, init=False)
     disjoint: Disjoint = field(default=False, init=False)
 
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        check_above_zero(self.temperature, name="temperature")
-
     def formula(self, block: BlockView) -> LossTerms:
-        """One term per anchor."""
-        return supcon_terms(block, temperature=self.temperature)
+        """One term per anchor with a chosen positive: log sum_j exp(S_aj / T) - mean_p S_ap / T.
+
+        j goes through the chosen positives and negatives; S = 1 - D, and the constant falls out.
+        """
+        block, scale = block.once(), 1 / self.temperature
+        pairs = block.positive_count
+        any_positive = block.positive_chosen.any(dim=1)
+        to_negative = block.to_negative.where(block.negative_chosen, torch.inf) if block.paired else block.to_negative
+        pull = block.at_positives(block.to_positive * scale, 0).sum(dim=1)
+        pull = pull / (max(1, pairs) if isinstance(pairs, int) else pairs.clamp_min(1))
+        positive = log_sum_exp(block.at_positives(block.to_positive, torch.inf), -scale)
+        positive = positive if block.all_chosen and pairs else positive.where(any_positive, 0)
+        negative = log_sum_exp(to_negative, -scale)
+        values = pull + positive + stable_softplus(negative - positive)  # log(e^p + e^n) = p + log(1 + e^(n - p))
+        return LossTerms(values[:, None], any_positive[:, None])

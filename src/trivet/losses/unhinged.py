@@ -9,65 +9,10 @@ from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
-from trivet.losses.triplet_terms import chosen_triplets, flat_terms
+from trivet.losses.triplet_terms import chosen_triplets, flat_terms, pair_terms
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_at_least
 
 DIAMETER = 2.0  # d_max, of the unit sphere
-
-
-def unhinged_triplet_terms(block: BlockView, *, margin: float) -> LossTerms:
-    """d_max + D(a, p) - D(a, n) + margin for each chosen triplet; never below the margin, and all count as active."""
-    to_positive, to_negative, chosen = chosen_triplets(block)
-    values = DIAMETER + to_positive - to_negative + margin
-    return flat_terms(block, values, to_positive, chosen, all_active=True)
-
-
-def unhinged_triplet_sum(block: BlockView, *, margin: float) -> LossSum:
-    """The sum of `unhinged_triplet_terms` over a set of negatives without a term for each triplet.
-
-    A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
-    """
-    positives, negatives = block.positive_count, block.negative_count
-    pull = block.at_positives(block.to_positive, 0).sum(dim=1)  # (B,)
-    push = DIAMETER * negatives - block.negative_total
-    result = LossSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(block.labels))
-    return replace(result, total=result.total + margin * _number(result.count, pull))
-
-
-def unhinged_margin_terms(block: BlockView, *, beta: float, margin: float) -> LossTerms:
-    """d_max + D(a, p) - beta + margin and d_max + beta - D(a, n) + margin for the chosen pairs of the block.
-
-    Where each positive has its negative a term is the sum of both; against a set of negatives each pair is a term.
-    """
-    pull = DIAMETER + block.to_positive - beta + margin  # (B, S)
-    push = DIAMETER + beta - block.to_negative + margin  # (B, S) or (B, M)
-    if block.paired:
-        chosen = block.positive_chosen
-        active = 2 * chosen.long()
-        return LossTerms(
-            pull + push, chosen, components=2, active=active, pull=pull, push=push, all_chosen=block.all_chosen
-        )
-    chosen = torch.cat([block.positive_chosen, block.negative_chosen], dim=1)
-    no_pull = torch.full_like(push, -torch.inf)
-    return LossTerms(
-        torch.cat([pull, push], dim=1), chosen, active=chosen.long(), pull=torch.cat([pull, no_pull], dim=1)
-    )
-
-
-def unhinged_margin_sum(block: BlockView, *, beta: float, margin: float) -> LossSum:
-    """The sum of `unhinged_margin_terms` over a set of negatives."""
-    anchors, counts = len(block.labels), (block.positive_count, block.negative_count)
-    pull = block.at_positives(block.to_positive, 0).sum()
-    push = -block.negative_total.sum()
-    positives, negatives = (_number(anchors * c if isinstance(c, int) else c.sum(), pull) for c in counts)
-    constant = (DIAMETER - beta + margin) * positives + (DIAMETER + beta + margin) * negatives
-    return LossSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
-
-
-def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
-    """A count that keeps its digits when it is multiplied."""
-    return count if isinstance(count, int) else count.to(like.dtype)
 
 
 @loss_options
@@ -85,19 +30,7 @@ class UnhingedTripletLoss(EmbeddingLoss):
         margin: alpha of the paper, in the unit of D, a constant here; also the margin of the bands of "semihard" and
             "violating".
         positives, negatives: a selector, or the name of one; "all" and "random" is the paper's 1-1 sampling.
-        reduction: "mean" over the triplets or "sum".
-        trim: share of the triplets, those with the largest loss, left out. With negatives="all", each triplet of a
-            block is held.
-        trim_positives_only: `trim` leaves out the triplets with the farthest positives.
-        disjoint: each item in at most one triplet, see `trivet.mine`.
-        block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar in [margin, 4 + margin],
-        or exactly 0 with a graph when no triplet can be chosen.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 12.
@@ -120,12 +53,21 @@ class UnhingedTripletLoss(EmbeddingLoss):
     normalize: bool = field(default=True, init=False)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """One term for each chosen triplet."""
-        return unhinged_triplet_terms(block, margin=self.margin)
+        """A term for each chosen triplet; never below the margin, and all count as active."""
+        to_positive, to_negative, chosen = chosen_triplets(block)
+        values = DIAMETER + to_positive - to_negative + self.margin
+        return flat_terms(block, values, to_positive, chosen, all_active=True)
 
     def set_sum(self, block: BlockView) -> LossSum:
-        """The sum of the terms over sets of negatives."""
-        return unhinged_triplet_sum(block, margin=self.margin)
+        """The sum over a set of negatives without a term for each triplet.
+
+        A term is D(a, p) + (d_max - D(a, n)) + margin: each part is summed once, times the number of its partners.
+        """
+        positives, negatives = block.positive_count, block.negative_count
+        pull = block.at_positives(block.to_positive, 0).sum(dim=1)  # (B,)
+        push = DIAMETER * negatives - block.negative_total
+        result = LossSum((pull * negatives + push * positives).sum(), positives * negatives, None, len(block.labels))
+        return replace(result, total=result.total + self.margin * _number(result.count, pull))
 
 
 @loss_options
@@ -143,18 +85,9 @@ class UnhingedMarginLoss(EmbeddingLoss):
         margin: alpha of the paper, in the unit of D, a constant here; also the margin of the bands of "semihard" and
             "violating".
         beta: the boundary, in [0, 2], fixed; it shifts positives against negatives and has no gradient.
-        positives, negatives: a selector, or the name of one.
         reduction: "mean" over the (a, p, n) tuples, or over the pairs against a set of negatives; or "sum".
-        trim: share of the tuples (or pairs), those with the largest loss, left out.
         trim_positives_only: `trim` leaves out the farthest positive pairs, their negatives stay.
-        disjoint, block_size, generator: see `EmbeddingLoss`.
-
-    Shape:
-        embeddings `(N, d)` float, normalised here; labels `(N,)` integer; returns a scalar,
-        exactly 0 with a graph when nothing can be chosen.
-
-    Raises:
-        ValueError: if shapes disagree, a row is not finite, or an option is out of range.
+        others: see `EmbeddingLoss`.
 
     Source:
         Le, Odobez, "Theoretical Guarantees of Deep Embedding Losses Under Label Noise", 2018, eq. 31.
@@ -181,12 +114,27 @@ class UnhingedMarginLoss(EmbeddingLoss):
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         super().__post_init__(generator)
-        self._check_reach(check_at_least(0, self.beta, name="beta"), name="beta")
+        self._check_reach(beta=self.beta)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """Pairs of the block."""
-        return unhinged_margin_terms(block, beta=self.beta, margin=self.margin)
+        """d_max + D(a, p) - beta + margin and d_max + beta - D(a, n) + margin for the chosen pairs of the block.
+
+        Where each positive has its negative a term is the sum of both; against a set of negatives each pair is a term.
+        """
+        pull = DIAMETER + block.to_positive - self.beta + self.margin  # (B, S)
+        push = DIAMETER + self.beta - block.to_negative + self.margin  # (B, S) or (B, M)
+        return pair_terms(block, pull, push, all_active=True)
 
     def set_sum(self, block: BlockView) -> LossSum:
         """The sum of the pairs of the block."""
-        return unhinged_margin_sum(block, beta=self.beta, margin=self.margin)
+        anchors, counts = len(block.labels), (block.positive_count, block.negative_count)
+        pull = block.at_positives(block.to_positive, 0).sum()
+        push = -block.negative_total.sum()
+        positives, negatives = (_number(anchors * c if isinstance(c, int) else c.sum(), pull) for c in counts)
+        constant = (DIAMETER - self.beta + self.margin) * positives + (DIAMETER + self.beta + self.margin) * negatives
+        return LossSum(total=pull + push + constant, counts=counts[0] + counts[1], active=None, anchors=anchors)
+
+
+def _number(count: Tensor | int, like: Tensor) -> Tensor | int:
+    """A count that keeps its digits when it is multiplied."""
+    return count if isinstance(count, int) else count.to(like.dtype)

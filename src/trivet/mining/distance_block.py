@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Distance, device, row_sums
-from trivet.distances.exact_order import RoundedDistances, nearest_few
+from trivet.distances.exact_order import RoundedDistances
 from trivet.mining.batch import Batch
 from trivet.mining.block_labels import BlockLabels
 from trivet.mining.selected_set import SelectedItems, nothing
@@ -66,11 +66,6 @@ class DistanceBlock(BlockLabels):
         """The same by differences, which takes many times as long."""
         return self._hide(self._by_differences(None), torch.inf)
 
-    @property
-    def rounds(self) -> bool:
-        """Return whether rounding may have changed `to_negatives`, in a way that can be looked at."""
-        return self._rounded is not None
-
     def squared_to(self, columns: Tensor) -> Tensor:
         """Squared distances `(B, S)` to any columns, by differences."""
         if columns is self.same_class_columns:
@@ -83,25 +78,14 @@ class DistanceBlock(BlockLabels):
 
         The exact distance is that by differences: equal rows are equally far, and blocks and processes agree.
         """
-        if self._rounded is not None:
-            self._rounded.settle(limits)
-
-    def settle_between(self, low: Tensor, high: Tensor) -> None:
-        """Make `to_negatives` exact where it may lie between the squared limits `(B, 1)`."""
-        if self._rounded is not None:
-            self._rounded.settle_between(low, high)
+        self.rounded.settle(limits)
 
     def nearest_negatives(self, number: int, *, farthest: bool = False) -> Tensor:
         """Columns `(B, number)` of the nearest, or farthest, negatives by exact distance; the lowest of tied ones.
 
         There must be a reference; an anchor with fewer negatives gets columns that mean nothing.
         """
-        if self._rounded is not None:
-            return self._rounded.nearest(number, farthest=farthest)
-        distances = self.to_negatives
-        if farthest:  # nearest first in -D; what is no negative, at -inf, must come last instead
-            distances = torch.threshold(distances.neg(), torch.finfo(distances.dtype).min, torch.inf)
-        return nearest_few(distances, number)
+        return self.rounded.nearest(number, farthest=farthest)
 
     @lazy
     def to_nearest(self) -> Tensor:
@@ -109,13 +93,8 @@ class DistanceBlock(BlockLabels):
 
         There must be a reference.
         """
-        self.settle_nearest(None)
+        self.rounded.settle_smallest(None)
         return self.to_negatives.amin(dim=1, keepdim=True)
-
-    def settle_nearest(self, penalty: Tensor | None) -> None:
-        """Make `to_negatives` exact where rounding might decide which negative of a set is the nearest."""
-        if self._rounded is not None:
-            self._rounded.settle_smallest(penalty)
 
     def nearest_beyond(self, low: Tensor, number: int) -> SelectedItems:
         """The `number` nearest negatives strictly beyond each squared distance of `low (B, S)`, `(B, S number)`."""
@@ -124,10 +103,7 @@ class DistanceBlock(BlockLabels):
         for slot in range(low.shape[1]):
             # The difference keeps the order and is 0 only for equal numbers; what is not beyond becomes infinite.
             ahead = torch.threshold_(squared - low[:, slot : slot + 1], 0, torch.inf)
-            if self._rounded is not None:
-                chosen_columns.append(self._rounded.nearest_of(ahead, number))
-            else:
-                chosen_columns.append(nearest_few(ahead, number))
+            chosen_columns.append(self.rounded.nearest_of(ahead, number))
         if not chosen_columns:
             return nothing(low)
         index = torch.cat(chosen_columns, dim=1)
@@ -152,16 +128,16 @@ class DistanceBlock(BlockLabels):
             return self._product()
 
     @lazy
-    def _rounded(self) -> RoundedDistances | None:
-        """`to_negatives` with what rounding may have done to it; None where it is exact, or cannot be looked at."""
-        if self._exact or self.size == 0 or torch.compiler.is_compiling():
-            return None
-        if "_squared" not in self.__dict__ and self.labels.shape[0] * self.size * self.dimension <= MAX_EXACT:
-            self._exact = True  # from now on: nobody has asked for them yet
-            return None
+    def rounded(self) -> RoundedDistances:
+        """`to_negatives`, and where rounding may have changed it in a way that can be looked at, what is exact."""
+        exact = self._exact or self.size == 0 or torch.compiler.is_compiling()
+        if not exact and self.labels.shape[0] * self.size * self.dimension <= MAX_EXACT:
+            exact = self._exact = "_squared" not in self.__dict__  # from now on: nobody has asked for them yet
+        if exact:
+            return RoundedDistances(self.to_negatives, None, self.label_column, 0.0)
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
-        exact = partial(_squared_of_pairs, self._rows, self._batch.references)
-        return RoundedDistances(self.to_negatives, *self._batch.products.bounds(*self._span), exact)
+        pairs = partial(_squared_of_pairs, self._rows, self._batch.references)
+        return RoundedDistances(self.to_negatives, pairs, *self._batch.products.bounds(*self._span))
 
     def _product(self) -> Tensor:
         """Squared distances `(B, M)` to the negatives, infinite for all that are none."""

@@ -24,46 +24,48 @@ from trivet.mining.label_groups import LabelGroups
 DTYPES = (torch.float32, torch.float64)
 HEADER_SIZE = 9  # passed, rows, dimension, dtype, ids, gradient, shared references, two seeds
 TEXT_SIZE = 2048  # bytes of an error that the other processes are told
+# What every process must do alike with its rows, how a number in its header reads, and what helps.
+ALIKE: list[tuple[str, Callable[[int], str], str]] = [
+    ("pass embeddings of the same dimension", lambda d: f"d = {d}", "embed with the same model"),
+    (
+        "pass embeddings of the same dtype",
+        lambda kind: str(DTYPES[kind]).removeprefix("torch."),
+        "use the same precision everywhere",
+    ),
+    ("give ids, or none of them", lambda given: "ids" if given else "none", "pass ids everywhere"),
+    (
+        "require a gradient of its embeddings, or none of them",
+        lambda wanted: "a required gradient" if wanted else "no gradient",
+        "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
+    ),
+    ("pass the same references", lambda count: f"{count} references", "keep equal memories everywhere"),
+]
 
 
 @dataclass(frozen=True)
 class LocalBatch:
-    """The rows of one process.
+    """The rows of one process."""
 
-    Attributes:
-        embeddings: `(N, d)` float32 or float64.
-        labels: `(N,)` int64.
-        ids: `(N,)` int64, which rows are the same item, in any process; None if an item is its own row only.
-        seeds: of the random choices; those of process 0 count.
-        shared: how many further references every process has, the same ones.
-    """
-
-    embeddings: Tensor
-    labels: Tensor
-    ids: Tensor | None
-    seeds: tuple[int, int]
-    shared: int = 0
+    embeddings: Tensor  # (N, d) float32 or float64
+    labels: Tensor  # (N,) int64
+    ids: Tensor | None  # (N,) int64, which rows are the same item, in any process; None if an item is its own row only
+    seeds: tuple[int, int]  # of the random choices; those of process 0 count
+    shared: int = 0  # how many further references every process has, the same ones
 
 
 @dataclass(frozen=True)
 class Gathered:
     """The rows of all processes: M of them, those of process 0 first.
 
-    Attributes:
-        embeddings: `(M, d)`; the gradient of each row is summed over the processes and goes to the one that brought it.
-        labels: `(M,)` int64.
-        ids: `(M,)` int64, the given ones, else 0 .. M - 1.
-        seeds: the same on every process.
-        counts: how many rows each process brought.
-        start: which row is the first of this process.
+    The gradient of each row is summed over the processes and goes to the one that brought it.
     """
 
-    embeddings: Tensor
-    labels: Tensor
-    ids: Tensor
-    seeds: tuple[int, int]
-    counts: list[int]
-    start: int
+    embeddings: Tensor  # (M, d)
+    labels: Tensor  # (M,) int64
+    ids: Tensor  # (M,) int64, the given ones, else 0 .. M - 1
+    seeds: tuple[int, int]  # the same on every process
+    counts: list[int]  # how many rows each process brought
+    start: int  # which row is the first of this process
 
 
 def gather(check: Callable[[], LocalBatch], group: dist.ProcessGroup | None = None) -> Gathered:
@@ -189,12 +191,11 @@ class Processes:
 
     def largest(self, local: Tensor) -> Tensor:
         """The largest of a scalar that each of them has."""
-        return gather_rows(local[None], [1] * dist.get_world_size(self.group), self.group).max()
+        return _concatenated(local[None], self.group).max()
 
     def add_before(self, local: Tensor) -> Tensor:
         """The sum of a scalar over those of lower rank."""
-        size = dist.get_world_size(self.group)
-        return gather_rows(local[None], [1] * size, self.group)[: _rank(self.group)].sum()
+        return _concatenated(local[None], self.group)[: _rank(self.group)].sum()
 
 
 def gather_rows(rows: Tensor, counts: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
@@ -216,12 +217,11 @@ def sum_over_processes(
 ) -> Tensor:
     """The sum of a tensor of any shape over all processes, in its dtype.
 
-    Counted as one number that the processes share: its gradient goes to `local_batches` as it comes.
+    Counted as one number that the processes share: its gradient goes to `local` as it comes.
 
     Args:
-        gathered: the gathered rows that `local_batches` was made of. Then backward passes by them, and exchanges their
-        gradient,
-            also on a process whose `local_batches` happens to use none of them; the others would wait for it forever.
+        gathered: the gathered rows that `local` was made of. Then backward passes by them, and exchanges their
+            gradient, also on a process whose `local` happens to use none of them; the others would wait for it forever.
     """
     _rank(group)
     total: Tensor = _Sum.apply(local, gathered, group)
@@ -250,44 +250,20 @@ def _header(local: LocalBatch) -> list[int]:
     return [1, rows, dimension, kind, local.ids is not None, wants_gradient, local.shared, *local.seeds]
 
 
-def _check_agreement(
-    counts: list[int],
-    dimensions: list[int],
-    dtypes: list[int],
-    ids: list[int],
-    gradients: list[int],
-    references: list[int],
-) -> None:
+def _check_agreement(counts: list[int], *columns: list[int]) -> None:
     """Raise ValueError unless every process brings rows of the same kind; the same sentence on every process."""
     if 0 in counts:
         raise ValueError(
             f"every process must pass at least one row: got none from process {counts.index(0)}; give each process a "
             "part of every batch, for instance with drop_last=True in its sampler."
         )
-    _check_same("pass embeddings of the same dimension", [f"d = {d}" for d in dimensions], "embed with the same model")
-    _check_same(
-        "pass embeddings of the same dtype",
-        [str(DTYPES[dtype]).removeprefix("torch.") for dtype in dtypes],
-        "use the same precision everywhere",
-    )
-    _check_same("give ids, or none of them", ["ids" if present else "none" for present in ids], "pass ids everywhere")
-    _check_same(
-        "require a gradient of its embeddings, or none of them",
-        ["a required gradient" if wanted else "no gradient" for wanted in gradients],
-        "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
-    )
-    _check_same(
-        "pass the same references", [f"{count} references" for count in references], "keep equal memories everywhere"
-    )
-
-
-def _check_same(must: str, values: list[str], remedy: str) -> None:
-    for process, value in enumerate(values):
-        if value != values[0]:
-            raise ValueError(
-                f"every process must {must}: got {values[0]} from process 0 and {value} from process {process}; "
-                f"{remedy}."
-            )
+    for column, (must, shown, remedy) in zip(columns, ALIKE, strict=True):
+        for process, value in enumerate(column):
+            if value != column[0]:
+                raise ValueError(
+                    f"every process must {must}: got {shown(column[0])} from process 0 and {shown(value)} from process "
+                    f"{process}; {remedy}."
+                )
 
 
 def _encoded(failure: Exception | None) -> Tensor:

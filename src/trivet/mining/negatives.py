@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from trivet.distances import device, exact_order, squared_beyond
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
-from trivet.runtime.arguments import check_at_least, check_count, check_name, nearest
+from trivet.mining.selected_set import Otherwise, SelectedItems, SelectedSet, Selector, nothing
+from trivet.runtime.arguments import check_name, nearest
 
 __all__ = [
     "AllNegatives",
@@ -40,31 +40,19 @@ NegativeName = Literal[
 ]
 NEVER = 1e30  # minus the logarithm of a weight of what may not be drawn
 MOST_COUNTED = 64  # positives of an anchor for which counting is faster than sorting its negatives
-Otherwise = Literal["random", "farthest", "drop"]
 
 
-class NegativeSelector(ABC):
-    """A rule that picks negatives, given the chosen positives where it matters.
+class NegativeSelector(Selector):
+    """A rule that picks negatives, given the chosen positives where it matters; see `Selector`.
 
     Attributes:
         selects_set: whether it gives a whole set of negatives per anchor (`SelectedSet`) rather than k for each
-        positive. needs_positive: whether the choice depends on the positive.
-        random: whether it uses the uniform numbers it is given.
-        unit_rows: whether it means something for embeddings of unit norm only.
-        k: how many it gives for each positive.
+            positive.
+        needs_positive: whether the choice depends on the positive.
     """
 
     selects_set: ClassVar[bool] = False
     needs_positive: ClassVar[bool] = False
-    unit_rows: ClassVar[bool] = False
-
-    @property
-    def random(self) -> bool:
-        return False
-
-    @property
-    def k(self) -> int:
-        return 1
 
     @abstractmethod
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems | SelectedSet:
@@ -85,11 +73,7 @@ class RandomNegative(NegativeSelector):
     k: int = 1
     random = True
 
-    def __post_init__(self) -> None:
-        check_count(self.k, name="k")
-
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """k negatives per positive slot, `(B, S k)`."""
         return _uniform(block, uniform, self.k)
 
 
@@ -103,14 +87,8 @@ class EasyNegative(NegativeSelector):
 
     k: int = 1
 
-    def __post_init__(self) -> None:
-        check_count(self.k, name="k")
-
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """The same negatives for every positive slot, `(B, S k)`."""
-        if block.size == 0:
-            return nothing(uniform)
-        return _same(block, block.nearest_negatives(self.k, farthest=True), uniform)
+        return _nearest(block, self.k, uniform, farthest=True)
 
 
 @dataclass(frozen=True)
@@ -123,14 +101,8 @@ class HardNegative(NegativeSelector):
 
     k: int = 1
 
-    def __post_init__(self) -> None:
-        check_count(self.k, name="k")
-
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """The same negatives for every positive slot, `(B, S k)`."""
-        if block.size == 0:
-            return nothing(uniform)
-        return _same(block, block.nearest_negatives(self.k), uniform)
+        return _nearest(block, self.k, uniform)
 
 
 @dataclass(frozen=True)
@@ -148,16 +120,12 @@ class SemihardNegative(NegativeSelector):
     otherwise: Otherwise = "random"
     k: int = 1
     random = True
-    needs_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check(self.margin, self.otherwise, self.k)
+    needs_positive = True
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """k negatives per positive slot, `(B, S k)`."""
         to_positive = block.squared_to(positives.index)
-        high = squared_beyond(to_positive, block.margin if self.margin is None else self.margin, block.distance)
-        return _or_else(_between(block, to_positive, high, uniform, self.k), block, uniform, self.otherwise, self.k)
+        band = _between(block, to_positive, _beyond(block, to_positive, self.margin), uniform, self.k)
+        return _or_else(band, block, uniform, self.otherwise, self.k)
 
 
 @dataclass(frozen=True)
@@ -177,15 +145,10 @@ class ViolatingNegative(NegativeSelector):
     otherwise: Otherwise = "drop"
     k: int = 1
     random = True
-    needs_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check(self.margin, self.otherwise, self.k)
+    needs_positive = True
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """k negatives per positive slot, `(B, S k)`."""
-        margin = block.margin if self.margin is None else self.margin
-        high = squared_beyond(block.squared_to(positives.index), margin, block.distance)
+        high = _beyond(block, block.squared_to(positives.index), self.margin)
         return _or_else(_between(block, None, high, uniform, self.k), block, uniform, self.otherwise, self.k)
 
 
@@ -204,18 +167,13 @@ class SemihardHardestNegative(NegativeSelector):
 
     otherwise: Otherwise = "drop"
     k: int = 1
-    needs_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check(None, self.otherwise, self.k)
+    needs_positive = True
 
     @property
     def random(self) -> bool:
-        """Only the fallback is random."""
         return self.otherwise == "random"
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """k negatives per positive slot, `(B, S k)`."""
         to_positive = block.squared_to(positives.index)
         if block.size == 0:
             return nothing(uniform)
@@ -253,10 +211,10 @@ class DistanceWeighted(NegativeSelector):
     otherwise: Otherwise = "random"
     k: int = 1
     random = True
-    unit_rows: ClassVar[bool] = True
+    unit_rows = True
 
     def __post_init__(self) -> None:
-        _check(None, self.otherwise, self.k)
+        super().__post_init__()
         if not 0 < self.cutoff <= 2:
             raise ValueError(f"cutoff must lie in (0, 2], a distance between unit vectors: got {self.cutoff}.")
         if self.upper_cutoff is not None and not self.upper_cutoff > 0:
@@ -267,7 +225,6 @@ class DistanceWeighted(NegativeSelector):
             raise ValueError(f"dimension must be at least 2 for a density of distances: got {self.dimension}.")
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
-        """k negatives per positive slot, `(B, S k)`."""
         if block.size == 0:
             return nothing(uniform)
         weights = self.weights(block)
@@ -305,16 +262,15 @@ class MultiSimilarityNegatives(NegativeSelector):
 
     epsilon: float = 0.1
     reference: Literal["least-similar", "chosen"] = "least-similar"
-    unit_rows: ClassVar[bool] = True
-    selects_set: ClassVar[bool] = True
-    needs_positive: ClassVar[bool] = True
+    unit_rows = True
+    selects_set = True
+    needs_positive = True
 
     def __post_init__(self) -> None:
-        check_at_least(0, self.epsilon, name="epsilon")
+        super().__post_init__()
         check_name(self.reference, ("least-similar", "chosen"), name="reference")
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
-        """The mined negatives, a set per anchor; none for an anchor without a positive."""
         if self.reference == "chosen":
             reached, chosen, every = block.squared_to(positives.index), positives.chosen, positives.all_chosen
         else:
@@ -336,10 +292,9 @@ class MultiSimilarityNegatives(NegativeSelector):
 class AllNegatives(NegativeSelector):
     """Every item of another class."""
 
-    selects_set: ClassVar[bool] = True
+    selects_set = True
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
-        """All negatives, a set per anchor."""
         return SelectedSet(None, block.negative_count)
 
 
@@ -389,13 +344,17 @@ class _Ranked:
         return SelectedItems(self._order.gather(1, rank.where(chosen, 0)), chosen)
 
 
+def _beyond(block: DistanceBlock, to_positive: Tensor, margin: float | None) -> Tensor:
+    return squared_beyond(to_positive, block.margin if margin is None else margin, block.distance)
+
+
 def _between(block: DistanceBlock, low: Tensor | None, high: Tensor, uniform: Tensor, k: int) -> SelectedItems:
     """k different negatives whose squared distance lies strictly between `low` and `high (B, S)`."""
     if block.size == 0 or high.shape[1] == 0:
         return nothing(uniform)
     if high.shape[1] > MOST_COUNTED:
         return _Ranked(block).between(low, high, uniform, k)
-    if block.rounds:
+    if block.rounded.exact is not None:
         block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
     ranges = exact_order.ranges(block.to_negatives, low, high)
     rank, chosen = _ranks(uniform, ranges.count, k)
@@ -441,10 +400,11 @@ def _ranks(uniform: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.stack(taken, dim=2).flatten(1), chosen.flatten(1)
 
 
-def _same(block: DistanceBlock, index: Tensor, shape_of: Tensor) -> SelectedItems:
-    """The first negatives `index (B, k)` for every positive slot."""
-    k = index.shape[1]
-    slots = shape_of.shape[1] // k
+def _nearest(block: DistanceBlock, k: int, shape_of: Tensor, *, farthest: bool = False) -> SelectedItems:
+    """The k nearest or farthest negatives, the same for every positive slot."""
+    if block.size == 0:
+        return nothing(shape_of)
+    index, slots = block.nearest_negatives(k, farthest=farthest), shape_of.shape[1] // k
     index = index if slots == 1 else index.repeat(1, slots)
     if k == 1 and block.all_opposed:
         return SelectedItems(index, block.all_true(slots), all_chosen=True)
@@ -461,10 +421,8 @@ def _or_else(
         return replace(choice, all_chosen=True)
     if block.size == 0:
         return choice
-    if otherwise == "random":
-        fallback = _uniform(block, uniform, k)
-    else:
-        fallback = _same(block, block.nearest_negatives(k, farthest=True), choice.index)
+    drawn = otherwise == "random"
+    fallback = _uniform(block, uniform, k) if drawn else _nearest(block, k, choice.index, farthest=True)
     empty = ~choice.chosen
     if k > 1:
         empty = empty.view(len(empty), -1, k).all(dim=2).repeat_interleave(k, dim=1)
@@ -472,10 +430,3 @@ def _or_else(
     if fallback.all_chosen:
         return SelectedItems(index, fallback.chosen, all_chosen=True)
     return SelectedItems(index, choice.chosen | (fallback.chosen & empty))
-
-
-def _check(margin: float | None, otherwise: Otherwise, k: int) -> None:
-    check_name(otherwise, get_args(Otherwise), name="otherwise")
-    check_count(k, name="k")
-    if margin is not None:
-        check_at_least(0, margin, name="margin")

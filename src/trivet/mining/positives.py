@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.selected_set import SelectedItems, nothing
-from trivet.runtime.arguments import check_at_least, check_count, nearest
+from trivet.mining.selected_set import SelectedItems, Selector, nothing
+from trivet.runtime.arguments import nearest
 
 __all__ = [
     "AllPositives",
@@ -25,28 +25,16 @@ __all__ = [
 PositiveName = Literal["easy", "hard", "semihard", "random", "all", "multi-similarity"]
 
 
-class PositiveSelector(ABC):
-    """A rule that picks among the references of the anchor's class.
+class PositiveSelector(Selector):
+    """A rule that picks among the references of the anchor's class; see `Selector`.
 
     Attributes:
         pairwise: whether every positive may be chosen, in the slots of `DistanceBlock.same_class`; otherwise `k` are.
-        random: whether it uses the uniform numbers it is given.
         needs_negative: whether it needs the chosen negative, so that the negative is chosen first.
-        unit_rows: whether it means something for embeddings of unit norm only.
-        k: how many it gives for each anchor.
     """
 
     pairwise: ClassVar[bool] = False
-    random: ClassVar[bool] = False
     needs_negative: ClassVar[bool] = False
-
-    @property
-    def unit_rows(self) -> bool:
-        return False
-
-    @property
-    def k(self) -> int:
-        return 1
 
     def slots(self, block: DistanceBlock) -> int:
         """Return how many numbers for each anchor it uses if it is random: one for each item of the class."""
@@ -66,7 +54,7 @@ class _OfTheClass(PositiveSelector):
     max_positive_similarity: float | None
 
     def __post_init__(self) -> None:
-        check_count(self.k, name="k")
+        super().__post_init__()
         limit = self.max_positive_similarity
         if limit is not None and not -1 <= limit < 1:
             raise ValueError(
@@ -76,7 +64,6 @@ class _OfTheClass(PositiveSelector):
 
     @property
     def unit_rows(self) -> bool:
-        """Similarities are those of unit rows."""
         return self.max_positive_similarity is not None
 
 
@@ -93,7 +80,6 @@ class EasyPositive(_OfTheClass):
     max_positive_similarity: float | None = None
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """The nearest positives, `(B, k)`; the lowest index wins a tie."""
         return _nearest(block, block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
 
 
@@ -110,7 +96,6 @@ class HardPositive(_OfTheClass):
     max_positive_similarity: float | None = None
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """The farthest positives, `(B, k)`; the lowest index wins a tie."""
         return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
 
 
@@ -129,7 +114,6 @@ class SemihardPositive(_OfTheClass):
     needs_negative = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """The positive, `(B, 1)`; the lowest index wins a tie."""
         assert negatives is not None
         nearer = (block.to_same_class < block.squared_to(negatives.index)) & negatives.chosen
         return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity) & nearer, 1)
@@ -149,7 +133,6 @@ class RandomPositive(_OfTheClass):
     random = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """Positives, `(B, k)`."""
         return _nearest(block, uniform, _allowed(block, self.max_positive_similarity), self.k)
 
 
@@ -165,7 +148,6 @@ class AllPositives(_OfTheClass):
     pairwise = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """All positives, `(B, S)`."""
         allowed = _allowed(block, self.max_positive_similarity)
         return SelectedItems(
             block.same_class_columns, allowed, all_chosen=block.slots_filled and allowed is block.positive
@@ -183,11 +165,7 @@ class MultiSimilarityPositives(PositiveSelector):
     pairwise = True
     unit_rows = True
 
-    def __post_init__(self) -> None:
-        check_at_least(0, self.epsilon, name="epsilon")
-
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        """The mined positives, `(B, S)`."""
         if block.size == 0:
             return SelectedItems(block.same_class_columns, block.positive)
         # S = 1 - D / 2, so S_ap < S_an + epsilon is D_ap > D_an - 2 epsilon.
@@ -230,12 +208,11 @@ def _nearest(block: DistanceBlock, ranking: Tensor, allowed: Tensor, k: int) -> 
     if k == 1 and allowed is block.positive and block.slots_filled:
         slot = ranking.argmin(dim=1, keepdim=True)
         return SelectedItems(block.same_class_columns.gather(1, slot), block.all_true(1), all_chosen=True)
+    ranking = ranking.masked_fill(~allowed, torch.inf)
     if k == 1:
-        slot = ranking.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
-    else:
-        order = ranking.masked_fill(~allowed, torch.inf).argsort(dim=1, stable=True)[:, :k]
-        slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
-    if k == 1:
+        slot = ranking.argmin(dim=1, keepdim=True)
         return SelectedItems(block.same_class_columns.gather(1, slot), allowed.any(dim=1, keepdim=True))
+    order = ranking.argsort(dim=1, stable=True)[:, :k]
+    slot = torch.cat([order, order[:, :1].expand(-1, k - order.shape[1])], dim=1)
     rank = torch.arange(k, device=slot.device)
     return SelectedItems(block.same_class_columns.gather(1, slot), rank < allowed.sum(dim=1, keepdim=True))

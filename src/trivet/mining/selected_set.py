@@ -1,11 +1,54 @@
-"""Choices of a selector for a block of anchors: some references each, or a whole set of them."""
+"""What all selectors share, and their choices for a block of anchors: some references each, or a whole set of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+
+from trivet.runtime.arguments import check_at_least, check_count, check_name
+
+Otherwise = Literal["random", "farthest", "drop"]
+CHECKS: Mapping[str, Callable[..., Any]] = {
+    "k": check_count,
+    "margin": partial(check_at_least, 0),
+    "epsilon": partial(check_at_least, 0),
+    "otherwise": lambda value, name: check_name(value, get_args(Otherwise), name=name),
+}
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A rule that picks references for each anchor. Options of the names in `CHECKS` are checked.
+
+    Attributes:
+        random: whether it uses the uniform numbers it is given.
+        unit_rows: whether it means something for embeddings of unit norm only.
+        k: how many it gives, positives for each anchor, negatives for each positive.
+    """
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name in CHECKS and value is not None:
+                CHECKS[option.name](value, name=option.name)
+
+    # Properties, as a subclass may have an option of the name.
+    @property
+    def random(self) -> bool:
+        return False
+
+    @property
+    def unit_rows(self) -> bool:
+        return False
+
+    @property
+    def k(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)

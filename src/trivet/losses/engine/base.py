@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, get_args
 
 import torch
@@ -46,6 +47,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         if self.block_size is not None and self.block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {self.block_size}; None chooses it by memory.")
         self.positives, self.negatives = positive_selector(self.positives), negative_selector(self.negatives)
+        for option in fields(self):
+            if "check" in option.metadata:
+                option.metadata["check"](getattr(self, option.name), name=option.name)
         margin = check_at_least(0, self.margin, name="margin")
         self.strategy = Strategy(self.positives, self.negatives, distance=self.distance, margin=margin)
         self.normalize = self.normalize or self.distance == "cosine"
@@ -54,9 +58,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         self.last = None
         self._reaches: dict[str, float] = {}
 
-    def formula_parameters(self) -> list[nn.Parameter]:
-        """The learned parameters that `formula` reads; others reach the loss as references."""
-        if not (self._parameters or self._modules):  # before every module is asked
+    def _formula_parameters(self) -> list[nn.Parameter]:
+        """The learned parameters that `formula` reads; proxies reach it as references."""
+        if self.term == "proxy" or not (self._parameters or self._modules):  # before every module is asked
             return []
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
@@ -88,9 +92,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             options += [] if value is None else [f"{name}={text}"]
         return ", ".join(options)
 
-    def _check_reach(self, value: float, *, name: str) -> None:
-        """Raise ValueError if `value` exceeds every distance on the unit sphere and the embeddings lie on it."""
-        self._reaches[name] = value
+    def _check_reach(self, **distances: float) -> None:
+        """Raise ValueError if one exceeds every distance on the unit sphere and the embeddings lie on it."""
+        self._reaches = {name: check_at_least(0, value, name=name) for name, value in distances.items()}
         if self.normalize or self.strategy.unit_rows_for is not None:
             self.check_unit_rows()
 
@@ -211,7 +215,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         else:
             references = None if batch.self_references else batch.references
             total = Blocks.apply(
-                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self.formula_parameters()
+                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self._formula_parameters()
             )
         count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:

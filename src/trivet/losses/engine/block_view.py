@@ -46,19 +46,14 @@ class BlockView:
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor | int]:
-        """Return which slots of the anchor's class hold a positive, `(B, L)` bool, and how many negatives there are,
-        `(B, 1)`,
-        or one number if all anchors have as many.
-
-        Chosen or not.
-        """
+        """Positives and negatives, chosen or not: which slots of the class hold one, `(B, L)` bool, and how many there
+        are, `(B, 1)`, or one number if all anchors have as many."""
         return self._block.positive, self._block.negative_count
 
     @property
     def matched(self) -> tuple[Tensor, bool]:
-        """Return which anchors have a positive and a negative to choose from, `(B, 1)` bool, and whether it is known
-        that all
-        have."""
+        """Anchors with a positive and a negative to choose from, `(B, 1)` bool, and whether it is known that all have
+        them."""
         block = self._block
         if block.slots_filled and block.all_opposed and block.same_class.shape[1]:
             return block.all_true(1), True
@@ -83,29 +78,30 @@ class BlockView:
                 return self._pairs[1]
             return block.distances_to(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
-        if block.distance == "euclidean" and not self._zeros_settled and block.rounds:
+        if block.distance == "euclidean" and not self._zeros_settled and self.rounds:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether rounding may have changed `to_negative`, of a set of negatives."""
+        return not self.paired and self._block.rounded.exact is not None
 
     def settle(self, limits: Tensor) -> None:
         """Make `to_negative` exact where rounding might decide on which side of the distances `limits (B, S)` it lies.
 
         For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
         """
-        if not self.paired and self._block.rounds:
+        if self.rounds:
             limits = self._squared(limits)
             if self._block.distance == "euclidean":
                 limits = pad(limits, (0, 1))  # with 0, for `to_negative`
                 self._zeros_settled = True
-            self._block.settle_negatives(limits)
+            self._block.rounded.settle(limits)
 
     def settle_between(self, low: Tensor, high: Tensor) -> None:
-        """Make `to_negative` exact where it may lie between the distances `low` and `high (B, 1)`; before it is read.
-
-        For a set of negatives.
-        """
-        if self._block.rounds:
-            self._block.settle_between(self._squared(low), self._squared(high))
+        """As `settle`, where it may lie between the distances `low` and `high (B, 1)`."""
+        self._block.rounded.settle_between(self._squared(low), self._squared(high))
 
     def _squared(self, limits: Tensor) -> Tensor:
         if self._block.distance == "euclidean":
@@ -115,7 +111,7 @@ class BlockView:
     def settle_nearest(self) -> None:
         """Make `to_negative` exact for the nearest of a set; before it is read."""
         if not isinstance(self.selection.negatives, SelectedItems):
-            self._block.settle_nearest(self.selection.negatives.penalty)
+            self._block.rounded.settle_smallest(self.selection.negatives.penalty)
 
     @lazy
     def _pairs(self) -> tuple[Tensor, Tensor] | None:
@@ -134,19 +130,18 @@ class BlockView:
 
     @lazy
     def negative_chosen(self) -> Tensor:
-        """Return which slots `(B, S)` have a negative if paired, else which references `(B, M)` are chosen
-        negatives."""
+        """Slots `(B, S)` that have a negative if paired, else references `(B, M)` that are chosen negatives."""
         negatives = self.selection.negatives
         return negatives.chosen if isinstance(negatives, SelectedItems) else negatives.chosen(self._block.to_negatives)
 
     @property
     def positive_count(self) -> Tensor | int:
-        """Return how many positives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        """Positives of each anchor, `(B,)`, or one number if it is known that all have as many."""
         return self.positive_chosen.shape[1] if self.all_chosen else self.positive_chosen.sum(dim=1)
 
     @property
     def negative_count(self) -> Tensor | int:
-        """Return how many negatives each anchor has, `(B,)`, or one number if it is known that all have as many."""
+        """Negatives of each anchor, `(B,)`, or one number if it is known that all have as many."""
         negatives = self.selection.negatives
         if isinstance(negatives, SelectedItems):
             return self.positive_count
@@ -154,7 +149,7 @@ class BlockView:
 
     @property
     def opposed(self) -> Tensor | bool:
-        """Return which anchors have a chosen negative, `(B, 1)`, or True if it is known that all have."""
+        """Anchors with a chosen negative, `(B, 1)`, or True if it is known that all have one."""
         count = self.negative_count
         if isinstance(count, int):
             return count > 0 or torch.zeros_like(self.labels[:, None], dtype=torch.bool)
@@ -197,10 +192,8 @@ class BlockView:
     @property
     def positive_norms(self) -> Tensor:
         """Squared Euclidean norms `(B, S)` of the positives, differentiable; where none is chosen they mean nothing."""
-        index = self.selection.positives.index
-        return (
-            self.reference_norms[index] if len(self.reference_norms) else self._block.references.new_zeros(index.shape)
-        )
+        norms, index = self.reference_norms, self.selection.positives.index
+        return norms[index] if len(norms) else norms.new_zeros(index.shape)
 
     def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:
         """Add the gradient of `total`, which was computed from these rows, to `sums`."""
@@ -219,7 +212,7 @@ class BlockView:
 
 
 def _first_of_each(choice: SelectedItems) -> Tensor:
-    """Return which chosen slots `(B, S)` hold an item that no earlier one of the anchor holds."""
+    """Chosen slots `(B, S)` that hold an item that no earlier one of the anchor holds."""
     index, order = choice.index.masked_fill(~choice.chosen, -1).sort(dim=1, stable=True)
     first = index[:, 1:] != index[:, :-1]
     return choice.chosen.scatter(1, order[:, 1:], first) & choice.chosen
@@ -254,7 +247,7 @@ class LossTerms:
     Attributes:
         values: `(B, T)` the terms; where `chosen` is False the value means nothing.
         chosen: `(B, T)` bool.
-        counts: how many parts a term is the sum of.
+        components: how many parts a term is the sum of.
         active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
             is what is above 0.
         pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
@@ -300,7 +293,7 @@ class LossTerms:
 
     @lazy
     def count(self) -> Tensor | int:
-        """Return how many are chosen."""
+        """The number of chosen ones."""
         return self.values.numel() if self.all_chosen else self.chosen.sum()
 
     @lazy
@@ -317,7 +310,7 @@ class LossTerms:
         return self.chosen.any(dim=1)
 
     def detach(self) -> LossTerms:
-        """Return what a record needs of them."""
+        """The same without a graph, with what a record needs."""
         return LossTerms(self.values.detach(), self.chosen, self.components, self.active, all_chosen=self.all_chosen)
 
 
@@ -330,7 +323,7 @@ class LossSum:
         counts: `(B,)` how many each anchor has, or one number if all have as many.
         active: how many of their parts are not zero: the sum of these tensors; None if none is zero.
         anchors: B.
-        counts: how many parts a term is the sum of.
+        components: how many parts a term is the sum of.
     """
 
     total: Tensor
@@ -341,12 +334,12 @@ class LossSum:
 
     @lazy
     def count(self) -> Tensor | int:
-        """Return how many there are."""
+        """The number of terms."""
         return self.anchors * self.counts if isinstance(self.counts, int) else self.counts.sum()
 
     @lazy
     def count_active(self) -> Tensor | int:
-        """Return how many of their parts are not zero."""
+        """The number of their parts that are not zero."""
         if self.active is None:
             return self.count
         counts = (self.active,) if isinstance(self.active, Tensor) else self.active
@@ -361,5 +354,5 @@ class LossSum:
         return self.counts > 0
 
     def detach(self) -> LossSum:
-        """Return what a record needs of it."""
+        """The same without a graph."""
         return LossSum(self.total.detach(), self.counts, self.active, self.anchors, self.components)

@@ -2,8 +2,10 @@
 
 # No postponed annotations: signatures of losses in other files hold these types.
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import ClassVar, Literal, TypeVar, dataclass_transform
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -15,10 +17,15 @@ from trivet.mining.index_tuples import Disjoint
 from trivet.mining.negatives import NegativeName, NegativeSelector
 from trivet.mining.positives import PositiveName, PositiveSelector
 from trivet.mining.strategy import Strategy
+from trivet.runtime.arguments import check_above_zero, check_at_least
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
+
+# Metadata of an option: how its value is checked.
+ABOVE_ZERO: Mapping[str, Any] = {"check": check_above_zero}
+AT_LEAST_ZERO: Mapping[str, Any] = {"check": partial(check_at_least, 0)}
 
 Definition = TypeVar("Definition")
 
@@ -27,7 +34,7 @@ Definition = TypeVar("Definition")
 def loss_options(definition: type[Definition]) -> type[Definition]:
     """Make the annotated names of a loss the keyword arguments of its constructor, beside those of `LossDefinition`.
 
-    One with `field(default=..., init=False)` is fixed: no argument of this loss.
+    One with `field(default=..., init=False)` is fixed: no argument of this loss. `metadata=ABOVE_ZERO` has it checked.
     """
     return dataclass(kw_only=True, eq=False, repr=False)(definition)
 
@@ -43,7 +50,8 @@ class LossDefinition(ABC):
         normalize: divide rows by their norm first.
         reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
             trimming, only those equal to the largest term of the batch, and needs a formula that gives `LossTerms`.
-        trim: share of the terms, those with the largest loss, that is left out; in [0, 1).
+        trim: share of the terms, those with the largest loss, that is left out before any reduction; in [0, 1). Then
+            each triplet of a block with a set of negatives is held.
         trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
             positive stays.
         disjoint: each item of the batch in at most one triplet, anchors by index (True) or in a "random" order; for one
@@ -57,11 +65,11 @@ class LossDefinition(ABC):
             was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
         sums_sets: whether `set_sum` gives the sum over a set of negatives without a term for each of them.
         negative_weight: how much a negative of a set counts: by its "distance", the same "within-reach", or "always".
+        exact_at_reach: whether the formula has a hinge or a case at `reach`, so that rounding must not decide there.
         nearest_is_hardest: whether no term of a set is larger than that with the nearest negative.
+        third_side: whether the formula reads the distances between positives and negatives, too.
         objective_power: the paper's objective divides by N M to this power, for the reduction "objective".
         parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
-        margin_at_a_point: whether the mean term is the margin where all embeddings are equal, so that a loss that stays
-            there tells of a collapse.
         not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
         motion: the model of `trivet.collapse.dynamics` that describes how unit rows move under the loss, if one does.
     """
@@ -76,7 +84,8 @@ class LossDefinition(ABC):
     negative_weight: Literal["distance", "within-reach", "always"] = field(default="distance", init=False)
     nearest_is_hardest: bool = field(default=False, init=False)
     parameters_per: Literal["class", "sample"] | None = field(default=None, init=False)
-    margin_at_a_point: bool = field(default=False, init=False)
+    exact_at_reach: bool = field(default=False, init=False)
+    third_side: bool = field(default=False, init=False)
     motion: Motion | None = field(default=None, init=False)
 
     margin: float
@@ -105,10 +114,9 @@ class LossDefinition(ABC):
         raise NotImplementedError(f"{type(self).__name__} must give the sum over a set, as it declares sums_sets.")
 
     def reach(self, block: BlockView) -> Tensor:
-        """The distance from which on a negative adds nothing to the loss, infinite if none does.
+        """The distance from which on a negative adds nothing, or is of another case; infinite if there is none.
 
-        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen. For
-        losses that count negatives.
+        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen.
         """
         endless = torch.full_like(block.to_positive, torch.inf)
         if self.term == "triplet":
@@ -127,10 +135,14 @@ class LossDefinition(ABC):
 
     def evaluate(self, block: BlockView) -> LossTerms | LossSum:
         """The terms of a block, or their sum where no more is needed."""
+        if self.exact_at_reach and block.rounds:
+            block.settle(self.reach(block))
         return self.set_sum(block) if self.sums_only and not block.paired else self.formula(block)
 
     def numbers(self, batch: Batch) -> int:
         """Return about how many numbers the formula stores for each anchor beside the choice, for a block's size."""
+        slots = batch.largest_class if self.strategy.positives.pairwise else 1
+        third = 2 * slots * batch.dimension if self.third_side else 0
         if self.term != "triplet" or self.sums_only or not self.strategy.selects_set:
-            return 0
-        return (batch.largest_class if self.strategy.positives.pairwise else 1) * len(batch.references)
+            return third
+        return third + slots * len(batch.references)
