@@ -28,16 +28,13 @@ class RoundedDistances:
     other, are computed again one by one, and decide.
 
     Attributes:
-        values: `(B, M)`; infinite for what is never chosen.
         exact: gives the exact ones of rows and columns `(K,)`; None where the values are exact.
-        reach: `(B, 1)`, at least half of any of them that is finite.
-        share: times `reach` is more than any of them is off, and 0 where none is.
     """
 
-    values: Tensor
+    values: Tensor  # (B, M); infinite for what is never chosen
     exact: Callable[[Tensor, Tensor], Tensor] | None
-    reach: Tensor
-    share: float
+    reach: Tensor  # (B, 1), at least half of any of them that is finite
+    share: float  # times `reach` is more than any of them is off, and 0 where none is
 
     def settle(self, limits: Tensor) -> None:
         """Write the exact values over those that may lie on the wrong side of one of the limits `(B, S)` of the row."""

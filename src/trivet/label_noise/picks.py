@@ -13,7 +13,7 @@ from trivet.losses.engine.formula_block import FormulaBlock
 from trivet.mining.batch import check_batch
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.index_tuples import IndexTuples, disjoint_triplets
+from trivet.mining.index_tuples import IndexTuples, disjoint_tuples
 from trivet.mining.selected_set import SelectedItems
 from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import smallest
@@ -71,10 +71,7 @@ def loss_picks(
             key = loss.key - torch.tensor([0, 1], device=loss.key.device)  # it has counted on since
             rng = CounterRng(key.to(batch.labels.device))
         if loss.disjoint:
-            anchor, positive, negative = disjoint_triplets(loss.strategy, batch, rng, order=loss.disjoint)
-            columns = (anchor, positive, anchor, negative)
-            strategy = IndexTuples(*columns, paired=True, distance=loss.strategy.distance, margin=loss.strategy.margin)
-            rng = None
+            strategy, rng = disjoint_tuples(loss.strategy, batch, rng, order=loss.disjoint), None
         joint = bool(loss.trim) or loss.reduction == "max"  # where one term decides about another
         count = len(batch.labels)
         block = FormulaBlock(batch, (0, count if joint else min(count, MOST_ANCHORS)), strategy)

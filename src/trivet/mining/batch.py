@@ -22,36 +22,28 @@ class Batch:
     """N anchors and M references with labels.
 
     Attributes:
-        embeddings: `(N, d)` float32 or float64.
-        labels: `(N,)` int64.
-        references: `(M, d)`; the embeddings themselves where nothing else was given.
-        reference_labels: `(M,)` int64.
-        ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among the
-            references, and the places in the whole batch where `items` is None.
-        classes: the references of each class.
-        items: the references of each item, where ids were given; otherwise an item is the same as its own row only.
-        total: anchors in the whole batch, of which these may be one process's part.
-        first: place of the first anchor in the whole batch.
+        ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among
+            the references, and the places in the whole batch where `items` is None.
+        items: the references of each item, where ids were given; otherwise an item is the same as its own row
+            only.
         shared: how many of the references, the first ones, are the anchors; then these alone have a gradient.
-        taken: `(M,)` bool, references that may not be chosen any more; None where all may.
         exact: whether all distances are computed by differences, which takes many times as long as by products.
-        graph: whether gradients are wanted.
     """
 
-    embeddings: Tensor
-    labels: Tensor
-    references: Tensor
-    reference_labels: Tensor
+    embeddings: Tensor  # (N, d) float32 or float64
+    labels: Tensor  # (N,) int64
+    references: Tensor  # (M, d); the embeddings themselves where nothing else was given
+    reference_labels: Tensor  # (M,) int64
     ids: Tensor | None
     reference_ids: Tensor | None
-    classes: LabelGroups
+    classes: LabelGroups  # the references of each class
     items: LabelGroups | None
-    total: int
-    first: int = 0
+    total: int  # anchors in the whole batch, of which these may be one process's part
+    first: int = 0  # place of the first anchor in the whole batch
     self_references: int = 0
-    taken: Tensor | None = None
+    taken: Tensor | None = None  # (M,) bool, references that may not be chosen any more; None where all may
     exact: bool = False
-    graph: bool = field(default_factory=torch.is_grad_enabled)
+    graph: bool = field(default_factory=torch.is_grad_enabled)  # whether gradients are wanted
 
     @lazy
     def products(self) -> Products:

@@ -162,6 +162,13 @@ def disjoint_triplets(
     return first, second, third
 
 
+def disjoint_tuples(strategy: Strategy, batch: Batch, rng: CounterRng | None, *, order: Disjoint) -> IndexTuples:
+    """The `disjoint_triplets` of a strategy in its place."""
+    anchor, positive, negative = disjoint_triplets(strategy, batch, rng, order=order)
+    columns = (anchor, positive, anchor, negative)
+    return IndexTuples(*columns, paired=True, distance=strategy.distance, margin=strategy.margin)
+
+
 def _slots(groups: LabelGroups, anchors: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Numbers `(B, S)` of the tuples of each anchor, and which slots hold one."""
     numbers = groups.positions(*groups.ranges(anchors), groups.largest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -48,10 +48,15 @@ class PositiveSelector(Selector):
         """
 
 
+@dataclass(frozen=True)
 class _OfTheClass(PositiveSelector):
-    """Base of the selectors that consider the anchor's class alone."""
+    """A rule that considers the anchor's class alone.
 
-    max_positive_similarity: float | None
+    Args:
+        max_positive_similarity: positives with a larger cosine similarity are left out, such as copies of the anchor.
+    """
+
+    max_positive_similarity: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +71,13 @@ class _OfTheClass(PositiveSelector):
     def unit_rows(self) -> bool:
         return self.max_positive_similarity is not None
 
+    def _allowed(self, block: DistanceBlock) -> Tensor:
+        """Slots of `DistanceBlock.same_class (B, S)` that hold a positive that is not too similar."""
+        limit = self.max_positive_similarity
+        if limit is None:
+            return block.positive
+        return block.positive & (block.to_same_class >= 2 * (1 - limit))  # S = 1 - D / 2 between unit rows
+
 
 @dataclass(frozen=True)
 class EasyPositive(_OfTheClass):
@@ -73,14 +85,12 @@ class EasyPositive(_OfTheClass):
 
     Args:
         k: the k nearest, each with negatives of its own.
-        max_positive_similarity: positives with a larger cosine similarity are left out, such as copies of the anchor.
     """
 
     k: int = 1
-    max_positive_similarity: float | None = None
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        return _nearest(block, block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
+        return _nearest(block, block.to_same_class, self._allowed(block), self.k)
 
 
 @dataclass(frozen=True)
@@ -89,14 +99,12 @@ class HardPositive(_OfTheClass):
 
     Args:
         k: the k farthest, each with negatives of its own.
-        max_positive_similarity: positives with a larger cosine similarity are left out.
     """
 
     k: int = 1
-    max_positive_similarity: float | None = None
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity), self.k)
+        return _nearest(block, -block.to_same_class, self._allowed(block), self.k)
 
 
 @dataclass(frozen=True)
@@ -105,18 +113,14 @@ class SemihardPositive(_OfTheClass):
 
     The counterpart of the semi-hard negative: the hardest positive of those that are on the right side. The negative
     is chosen first, so it must be a rule that does not need the positive ("hard", "easy", "random").
-
-    Args:
-        max_positive_similarity: positives with a larger cosine similarity are left out.
     """
 
-    max_positive_similarity: float | None = None
     needs_negative = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         assert negatives is not None
         nearer = (block.to_same_class < block.squared_to(negatives.index)) & negatives.chosen
-        return _nearest(block, -block.to_same_class, _allowed(block, self.max_positive_similarity) & nearer, 1)
+        return _nearest(block, -block.to_same_class, self._allowed(block) & nearer, 1)
 
 
 @dataclass(frozen=True)
@@ -125,30 +129,23 @@ class RandomPositive(_OfTheClass):
 
     Args:
         k: how many different ones, each with negatives of its own.
-        max_positive_similarity: positives with a larger cosine similarity are left out.
     """
 
     k: int = 1
-    max_positive_similarity: float | None = None
     random = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        return _nearest(block, uniform, _allowed(block, self.max_positive_similarity), self.k)
+        return _nearest(block, uniform, self._allowed(block), self.k)
 
 
 @dataclass(frozen=True)
 class AllPositives(_OfTheClass):
-    """Every item of the same class, each with negatives of its own.
+    """Every item of the same class, each with negatives of its own."""
 
-    Args:
-        max_positive_similarity: positives with a larger cosine similarity are left out.
-    """
-
-    max_positive_similarity: float | None = None
     pairwise = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
-        allowed = _allowed(block, self.max_positive_similarity)
+        allowed = self._allowed(block)
         return SelectedItems(
             block.same_class_columns, allowed, all_chosen=block.slots_filled and allowed is block.positive
         )
@@ -190,14 +187,6 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     if selector not in POSITIVES:
         raise ValueError(f"positives = {selector!r} is not a positive strategy; {nearest(selector, POSITIVES)}")
     return POSITIVES[selector]()
-
-
-def _allowed(block: DistanceBlock, max_positive_similarity: float | None) -> Tensor:
-    """Return which slots of `DistanceBlock.same_class (B, S)` hold a positive that is not too similar."""
-    # S = 1 - D / 2 between unit rows.
-    if max_positive_similarity is None:
-        return block.positive
-    return block.positive & (block.to_same_class >= 2 * (1 - max_positive_similarity))
 
 
 def _nearest(block: DistanceBlock, ranking: Tensor, allowed: Tensor, k: int) -> SelectedItems:

@@ -56,14 +56,11 @@ class SelectedItems:
     """S references for each of B anchors: column numbers `index (B, S)` and, where one was found, `chosen (B, S)`.
 
     Where nothing was chosen the index is a column too, and means nothing.
-
-    Attributes:
-        all_chosen: whether it is known that one was found in every slot.
     """
 
     index: Tensor
     chosen: Tensor
-    all_chosen: bool = False
+    all_chosen: bool = False  # whether it is known that one was found in every slot
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,12 @@ class SelectedSet:
     """A whole set of references for each of B anchors, not tied to one positive.
 
     Attributes:
-        penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all negatives.
-        count: how many are chosen, `(B, 1)`, or one number if all anchors have as many.
+        penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all
+            negatives.
     """
 
     penalty: Tensor | None
-    count: Tensor | int
+    count: Tensor | int  # how many are chosen, `(B, 1)`, or one number if all anchors have as many
 
     def chosen(self, to_negatives: Tensor) -> Tensor:
         """Return which references are chosen, `(B, M)` bool, given `DistanceBlock.to_negatives`."""

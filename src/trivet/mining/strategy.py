@@ -17,15 +17,10 @@ from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 
 
 class Selection(NamedTuple):
-    """Positives and negatives chosen for a block of anchors.
+    """Positives and negatives chosen for a block of anchors."""
 
-    Attributes:
-        positives: `(B, S)`; in a tuple strategy only the slots that also have a negative.
-        negatives: one per positive slot `(B, S)`, or a set of references per anchor.
-    """
-
-    positives: SelectedItems
-    negatives: SelectedItems | SelectedSet
+    positives: SelectedItems  # (B, S); in a tuple strategy only the slots that also have a negative
+    negatives: SelectedItems | SelectedSet  # one per positive slot `(B, S)`, or a set of references per anchor
 
 
 @dataclass(frozen=True)
@@ -33,8 +28,6 @@ class Strategy:
     """Positives x negatives, and the distance and margin they are chosen by.
 
     Attributes:
-        random: whether anything is drawn.
-        selects_set: whether it gives a set of negatives for each anchor.
         unit_rows_for: the name of the selector that means something for unit rows only, or None.
 
     Raises:
@@ -45,8 +38,8 @@ class Strategy:
     negatives: NegativeSelector
     distance: Distance
     margin: float
-    random: bool = field(init=False, repr=False)
-    selects_set: bool = field(init=False, repr=False)
+    random: bool = field(init=False, repr=False)  # whether anything is drawn
+    selects_set: bool = field(init=False, repr=False)  # whether it gives a set of negatives for each anchor
     unit_rows_for: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

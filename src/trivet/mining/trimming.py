@@ -23,17 +23,11 @@ MAX_SORTED = 2**15  # values that a CPU sorts in less time than it counts digits
 
 @dataclass
 class Cut:
-    """All values below `value` are kept, and the first `ties` of those equal to it.
+    """All values below `value` are kept, and the first `ties` of those equal to it."""
 
-    Attributes:
-        value: scalar, the largest kept value.
-        ties: scalar int64, how many values equal to it are still to be kept; counted down by `retained`.
-        all_ties: whether these are all there are, so that nothing need be counted.
-    """
-
-    value: Tensor
-    ties: Tensor
-    all_ties: bool = False
+    value: Tensor  # scalar, the largest kept value
+    ties: Tensor  # scalar int64, how many values equal to it are still to be kept; counted down by `retained`
+    all_ties: bool = False  # whether these are all there are, so that nothing need be counted
 
     def retained(self, values: Tensor, candidates: Tensor) -> Tensor:
         """Return which of the `candidates (B, T)` are kept; blocks must come in order."""

@@ -98,11 +98,11 @@ def mine(
         normalize=normalize or distance == "cosine",
         unit_rows_for=strategy.unit_rows_for,
     )
+    rng = CounterRng(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
     if disjoint:
-        rng = _counter_rng(generator, batch) if strategy.random or disjoint == "random" else None
         return Triplets(*disjoint_triplets(strategy, batch, rng, order=disjoint))
     tuples = []
-    for start, block, chosen, against in _selections(strategy, batch, generator):
+    for start, block, chosen, against in _selections(strategy, batch, rng):
         if isinstance(against, SelectedItems):
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             negative = against.index[row, slot]
@@ -154,8 +154,9 @@ negative=tensor([2, 2, 0, 1]))
         normalize=normalize or distance == "cosine",
         unit_rows_for=strategy.unit_rows_for,
     )
+    rng = CounterRng(new_key(generator).to(batch.labels.device)) if strategy.random else None
     near, far = [], []
-    for start, block, chosen, against in _selections(strategy, batch, generator):
+    for start, block, chosen, against in _selections(strategy, batch, rng):
         row, slot = chosen.chosen.nonzero(as_tuple=True)
         near.append((row + start, chosen.index[row, slot]))
         if isinstance(against, SelectedItems):
@@ -181,15 +182,10 @@ def _strategy(
     )
 
 
-def _counter_rng(generator: torch.Generator | None, batch: Batch) -> CounterRng:
-    return CounterRng(new_key(generator).to(batch.labels.device))
-
-
 def _selections(
-    strategy: Strategy, batch: Batch, generator: torch.Generator | None
+    strategy: Strategy, batch: Batch, rng: CounterRng | None
 ) -> Iterator[tuple[int, DistanceBlock, SelectedItems, SelectedItems | SelectedSet]]:
     """Yield the first anchor of each block, the block, and the chosen positives and negatives."""
-    rng = _counter_rng(generator, batch) if strategy.random else None
     slots = batch.largest_class if strategy.positives.pairwise else 1
     matrices = slots if strategy.selects_set else 1  # every combination is written out
     numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import torch
@@ -19,7 +19,7 @@ from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Batch, check_batch
 from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.gather import Processes, gather_batch, sum_over_processes
-from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_triplets
+from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_tuples
 from trivet.mining.negatives import negative_selector
 from trivet.mining.positives import positive_selector
 from trivet.mining.strategy import Strategy
@@ -239,6 +239,8 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         self, batch: Batch, indices: Sequence[Tensor] | None
     ) -> tuple[Strategy | IndexTuples, CounterRng | None]:
         """Return what chooses for this batch, and the random numbers it needs."""
+        if self.margin != self.strategy.margin:  # set since
+            self.strategy = replace(self.strategy, margin=self.margin)
         strategy = self.strategy
         if indices is not None:
             return check_index_tuples(indices, batch, distance=strategy.distance, margin=strategy.margin), None
@@ -247,7 +249,5 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             rng = CounterRng(self.key.to(batch.labels.device))  # a loss without parameters need not be moved
             self.key[1].add_(1)
         if self.disjoint:
-            anchor, positive, negative = disjoint_triplets(strategy, batch.with_all_anchors(), rng, order=self.disjoint)
-            columns = (anchor, positive, anchor, negative)
-            return IndexTuples(*columns, paired=True, distance=strategy.distance, margin=strategy.margin), None
+            return disjoint_tuples(strategy, batch.with_all_anchors(), rng, order=self.disjoint), None
         return strategy, rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -245,24 +245,19 @@ class LossTerms:
     """The terms of a loss, one by one.
 
     Attributes:
-        values: `(B, T)` the terms; where `chosen` is False the value means nothing.
-        chosen: `(B, T)` bool.
-        components: how many parts a term is the sum of.
-        active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None where that
-            is what is above 0.
-        pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a term
-            without one. None if the terms have no such part.
-        push: `(B, T)` what remains of a term without its positive; None if the whole term goes.
-        all_chosen: whether it is known that all are chosen, so that nothing need be masked.
+        active: `(B, T)` how many parts of a term are not zero, or whether its one part counts as such; None
+            where that is what is above 0.
+        pull: `(B, T)` what the positive brings to a term, by which positives are trimmed; infinitely low for a
+            term without one. None if the terms have no such part.
     """
 
-    values: Tensor
-    chosen: Tensor
-    components: int = 1
+    values: Tensor  # (B, T) the terms; where `chosen` is False the value means nothing
+    chosen: Tensor  # (B, T) bool
+    components: int = 1  # how many parts a term is the sum of
     active: Tensor | None = None
     pull: Tensor | None = None
-    push: Tensor | None = None
-    all_chosen: bool = False
+    push: Tensor | None = None  # (B, T) what remains of a term without its positive; None if the whole term goes
+    all_chosen: bool = False  # whether it is known that all are chosen, so that nothing need be masked
 
     def trim(self, cut: Cut, *, positives_only: bool) -> LossTerms:
         """Without the terms, or positives, that do not survive the cut."""
@@ -319,18 +314,14 @@ class LossSum:
     """The terms of a block added up.
 
     Attributes:
-        total: their sum, differentiable.
-        counts: `(B,)` how many each anchor has, or one number if all have as many.
         active: how many of their parts are not zero: the sum of these tensors; None if none is zero.
-        anchors: B.
-        components: how many parts a term is the sum of.
     """
 
-    total: Tensor
-    counts: Tensor | int
+    total: Tensor  # their sum, differentiable
+    counts: Tensor | int  # (B,) how many each anchor has, or one number if all have as many
     active: Tensor | tuple[Tensor, ...] | None
-    anchors: int
-    components: int = 1
+    anchors: int  # B
+    components: ClassVar[int] = 1  # how many parts a term is the sum of
 
     @lazy
     def count(self) -> Tensor | int:
@@ -355,4 +346,4 @@ class LossSum:
 
     def detach(self) -> LossSum:
         """The same without a graph."""
-        return LossSum(self.total.detach(), self.counts, self.active, self.anchors, self.components)
+        return LossSum(self.total.detach(), self.counts, self.active, self.anchors)

@@ -32,20 +32,17 @@ class Gradients:
     """Sums over the blocks of a batch.
 
     Attributes:
-        anchors: `(N, d)`.
-        references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they are
-            these.
-        parameters: one for each parameter of the formula.
+        references: `(L, d)` of those that need a gradient, the first ones; the tensor of the anchors where they
+            are these.
         products, precise: what comes by matrix products, and in float64; made when they are needed.
-        squares: of the squared norms of the references `(L,)`; likewise.
     """
 
-    anchors: Tensor
+    anchors: Tensor  # (N, d)
     references: Tensor
-    parameters: list[Tensor]
+    parameters: list[Tensor]  # one for each parameter of the formula
     products: ProductGradients | None = None
     precise: ProductGradients | None = None
-    squares: Tensor | None = None
+    squares: Tensor | None = None  # of the squared norms of the references `(L,)`; likewise
 
     @property
     def learned(self) -> int:

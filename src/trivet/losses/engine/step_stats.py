@@ -115,22 +115,19 @@ class BlockNotes(NamedTuple):
     """Results of a block that step statistics need; nothing here holds a graph.
 
     Attributes:
-        result: the terms.
-        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many; or one number.
+        positive, negatives: `(B, S)` and `(B, 1)`, the candidates of an anchor: which slots, how many; or one
+            number.
         to_positive, pulled: `(B, S)` distances to the positives and which are chosen.
-        to_negative: distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere.
-        negative_count: which of the former are chosen, or how many of a set, `(B, 1)` or one number.
-        selects_set: whether the negatives are a set.
     """
 
-    result: LossTerms | LossSum
+    result: LossTerms | LossSum  # the terms
     positive: Tensor
     negatives: Tensor | int
     to_positive: Tensor
     pulled: Tensor
-    to_negative: Tensor
-    negative_count: Tensor | int
-    selects_set: bool
+    to_negative: Tensor  # distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere
+    negative_count: Tensor | int  # which of the former are chosen, or how many of a set, `(B, 1)` or one number
+    selects_set: bool  # whether the negatives are a set
 
 
 def block_notes(block: BlockView, result: LossTerms | LossSum) -> BlockNotes:
