@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -28,6 +28,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import reference
+from tests.every_loss import DEFINED, DISTANCES, OF_PROXIES, Setting, negative_selector, positive_selector
 from tests.reference import Problem, Rule, Term
 from torch import Tensor
 
@@ -37,11 +38,9 @@ from trivet.losses import set_sums
 from trivet.mining import batch as batches_of_rows
 from trivet.mining import distance_block as blocks_of_rows
 from trivet.mining import negatives as negative_rules
-from trivet.mining import positives as positive_rules
 
 # How many batches are generated for each parameter of a test.
 CHOICES, DRAWS, VALUES, INDICES, PROXIES, DISJOINT, SEEDS = 40, 25, 40, 20, 25, 40, 15
-DISTANCES = ["squared_euclidean", "euclidean", "cosine"]
 BLOCK_SIZES = [None, 1, 2, 5]
 # Class 0, 1, 2 ... by label dtype: extreme values, and neighbours that float32 or float64 could not tell apart.
 CLASSES = {
@@ -232,28 +231,6 @@ NEGATIVES = {
 }
 
 
-def positive_selector(rule: Rule) -> trivet.mining.PositiveSelector:
-    if rule.name == "multi-similarity":
-        return trivet.MultiSimilarityPositives(epsilon=rule.epsilon)
-    options = {} if rule.name in ("semihard", "all") else {"k": rule.k}
-    return positive_rules.POSITIVES[rule.name](max_positive_similarity=rule.most_similar, **options)
-
-
-def negative_selector(rule: Rule) -> trivet.mining.NegativeSelector:
-    make = negative_rules.NEGATIVES[rule.name]
-    if rule.name == "multi-similarity":
-        return make(epsilon=rule.epsilon, reference="chosen" if rule.against_chosen else "least-similar")
-    if rule.name == "all":
-        return make()
-    if rule.name == "semihard-hardest":
-        return make(k=rule.k, otherwise=rule.otherwise)
-    if rule.name in ("semihard", "violating"):
-        return make(k=rule.k, margin=rule.margin, otherwise=rule.otherwise)
-    if rule.name == "distance-weighted":
-        return make(k=rule.k, upper_cutoff=rule.upper, otherwise=rule.otherwise)
-    return make(k=rule.k)
-
-
 def unit_only(*rules: Rule) -> bool:
     return any(
         rule.most_similar is not None or rule.name in ("multi-similarity", "distance-weighted") for rule in rules
@@ -365,228 +342,6 @@ def check_draws(
             assert not nearest or drawn == nearest
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The options of a loss, and the reference's names of its selectors."""
-
-    positives: Rule
-    negatives: Rule
-    distance: trivet.distances.Distance
-    margin: float
-    reduction: str
-    trim: float
-    trim_positives_only: bool
-    variant: str
-    skip_if_any_empty: bool
-    normalize: bool = True
-
-    def of_anchors(self) -> dict[str, object]:
-        """What the losses of one term for each anchor take."""
-        return {
-            "positives": positive_selector(self.positives),
-            "negatives": negative_selector(self.negatives),
-            "reduction": self.reduction,
-            "trim": self.trim,
-        }
-
-    def common(self) -> dict[str, object]:
-        """What the others take."""
-        return {"trim_positives_only": self.trim_positives_only, **self.of_anchors()}
-
-    def of_distances(self) -> dict[str, object]:
-        """What the losses of any distance take."""
-        return {"distance": self.distance, "margin": self.margin, "normalize": self.normalize, **self.common()}
-
-
-Terms = Callable[[Setting, Problem, Sample], list[Term]]
-BETA = 1.25
-CLASS_BETAS = [0.5, 1.0, 1.25, 1.5, 0.75]
-SAMPLE_BETAS = [place / 8 for place in range(12)]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss and its definition: `make(setting)` and `terms(setting, problem, sample)`."""
-
-    make: Callable[[Setting], trivet.EmbeddingLoss]
-    terms: Terms
-    reductions: Sequence[str]
-    distances: Sequence[str] = tuple(DISTANCES)
-    unit: bool = False
-    sets_only: bool = False
-    numbered: bool = False
-    ids: bool = False
-    pairs: bool = False
-    positives_only: bool = True
-
-
-def triplet_terms(value: Callable[[Setting, float, float], float]) -> Terms:
-    """Terms of a formula on D(a, p) and D(a, n), or D(p, n); the objective's sum holds the anchor as a positive."""
-
-    def terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
-        found = []
-        for a in range(len(problem.anchors)):
-            for p, n in reference.tuples_of(problem, a, setting.positives, setting.negatives):
-                far = problem.d(a, n)
-                if setting.variant == "pn":
-                    far = reference.measure(problem.references[p], problem.references[n], problem.kind)
-                found.append(Term(a, (value(setting, problem.d(a, p), far),), pull=problem.d(a, p)))
-            if setting.reduction == "objective":
-                _, negatives = reference.pairs_of(problem, a, setting.positives, setting.negatives)
-                found += [Term(a, (value(setting, 0.0, problem.d(a, n)),), pull=0.0) for n in negatives]
-        return found
-
-    return terms
-
-
-def contrastive_terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
-    return reference.pair_terms(
-        problem, setting.positives, setting.negatives,
-        lambda a, d: max(0.0, d - setting.margin / 2), lambda a, d: max(0.0, setting.margin - d), joined=False,
-    )  # fmt: skip
-
-
-def margin_terms(betas: Sequence[float] | None, key: str = "") -> Terms:
-    def terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
-        def beta(a: int) -> float:
-            return BETA if betas is None else betas[getattr(sample, key)[a]]
-
-        found = reference.pair_terms(
-            problem, setting.positives, setting.negatives,
-            lambda a, d: max(0.0, d - beta(a) + setting.margin), lambda a, d: max(0.0, beta(a) - d + setting.margin),
-            joined=True,
-        )  # fmt: skip
-        if setting.reduction == "objective":
-            found += [Term(a, (max(0.0, setting.margin - beta(a)),)) for a in range(len(problem.anchors))]
-        return found
-
-    return terms
-
-
-def unhinged_margin_terms(setting: Setting, problem: Problem, sample: Sample) -> list[Term]:
-    return reference.pair_terms(
-        problem, setting.positives, setting.negatives,
-        lambda a, d: reference.unhinged_pair(d, 1, BETA, setting.margin),
-        lambda a, d: reference.unhinged_pair(d, -1, BETA, setting.margin), joined=True,
-    )  # fmt: skip
-
-
-def with_betas(betas: list[float], **options: int) -> Callable[[Setting], trivet.EmbeddingLoss]:
-    def make(setting: Setting) -> trivet.EmbeddingLoss:
-        loss = trivet.MarginLoss(**options, **setting.of_distances())
-        loss.beta.data = torch.tensor(betas, dtype=torch.float64)
-        return loss
-
-    return make
-
-
-OF_MARGIN = {"terms": margin_terms(None), "reductions": trivet.MarginLoss.reductions, "pairs": True}
-LOSSES = {
-    "triplet": Loss(
-        lambda s: trivet.TripletLoss(variant=s.variant, **s.of_distances()),
-        triplet_terms(lambda s, near, far: max(0.0, near - far + s.margin)),
-        trivet.TripletLoss.reductions,
-    ),
-    "soft triplet": Loss(
-        lambda s: trivet.TripletLoss(variant=s.variant, soft=True, soft_margin=s.margin, **s.of_distances()),
-        triplet_terms(lambda s, near, far: reference.log_one_plus_exp(near - far + s.margin)),
-        ["mean", "sum"],
-    ),
-    "contrastive": Loss(
-        lambda s: trivet.ContrastiveLoss(positive_margin=s.margin / 2, **s.of_distances()),
-        contrastive_terms,
-        trivet.ContrastiveLoss.reductions,
-        pairs=True,
-    ),
-    "margin": Loss(lambda s: trivet.MarginLoss(beta=BETA, **s.of_distances()).double(), **OF_MARGIN),
-    "margin, fixed beta": Loss(
-        lambda s: trivet.MarginLoss(beta=BETA, learn_beta=False, **s.of_distances()).double(), **OF_MARGIN
-    ),
-    "margin, beta per class": Loss(
-        with_betas(CLASS_BETAS, num_classes=5),
-        **{**OF_MARGIN, "terms": margin_terms(CLASS_BETAS, "labels"), "numbered": True},
-    ),
-    "margin, beta per sample": Loss(
-        with_betas(SAMPLE_BETAS, num_samples=12),
-        **{**OF_MARGIN, "terms": margin_terms(SAMPLE_BETAS, "ids"), "ids": True},
-    ),
-    "multi-similarity": Loss(
-        lambda s: trivet.MultiSimilarityLoss(threshold=s.margin, skip_if_any_empty=s.skip_if_any_empty, **s.common()),
-        lambda s, problem, sample: reference.multi_similarity_terms(
-            problem, s.positives, s.negatives, 2.0, 50.0, s.margin, s.skip_if_any_empty
-        ),
-        trivet.MultiSimilarityLoss.reductions,
-        ["cosine"],
-        unit=True,
-        pairs=True,
-    ),
-    "NCA": Loss(
-        lambda s: trivet.NCATripletLoss(temperature=0.5, **s.common()),
-        triplet_terms(lambda s, near, far: reference.nca(1 - near, 1 - far, 0.5)),
-        trivet.NCATripletLoss.reductions,
-        ["cosine"],
-        unit=True,
-    ),
-    "second-order": Loss(
-        lambda s: trivet.SecondOrderTripletLoss(**s.common()),
-        triplet_terms(lambda s, near, far: reference.second_order(1 - near, 1 - far)),
-        trivet.SecondOrderTripletLoss.reductions,
-        ["cosine"],
-        unit=True,
-    ),
-    "selectively contrastive": Loss(
-        lambda s: trivet.SelectivelyContrastiveLoss(hard_weight=0.75, **s.common()),
-        triplet_terms(lambda s, near, far: reference.selectively_contrastive(1 - near, 1 - far, 0.75)),
-        trivet.SelectivelyContrastiveLoss.reductions,
-        ["cosine"],
-        unit=True,
-    ),
-    "n-pair": Loss(
-        lambda s: trivet.NPairLoss(temperature=0.5, normalize=s.normalize, **s.common()),
-        lambda s, problem, sample: reference.n_pair_terms(problem, s.positives, s.negatives, 0.5),
-        trivet.NPairLoss.reductions,
-        ["squared_euclidean"],
-        sets_only=True,
-        pairs=True,
-    ),
-    "supcon": Loss(
-        lambda s: trivet.SupConLoss(temperature=0.5, **s.of_anchors()),
-        lambda s, problem, sample: reference.set_terms(
-            problem, s.positives, s.negatives, lambda *chosen: reference.supcon(problem, *chosen, 0.5), both=False
-        ),
-        trivet.SupConLoss.reductions,
-        ["cosine"],
-        unit=True,
-        pairs=True,
-        positives_only=False,
-    ),
-    "circle": Loss(
-        lambda s: trivet.CircleLoss(margin=s.margin, scale=6.0, **s.of_anchors()),
-        lambda s, problem, sample: reference.set_terms(
-            problem, s.positives, s.negatives, lambda *chosen: reference.circle(problem, *chosen, s.margin, 6.0), True
-        ),
-        trivet.CircleLoss.reductions,
-        ["cosine"],
-        unit=True,
-        pairs=True,
-        positives_only=False,
-    ),
-    "unhinged triplet": Loss(
-        lambda s: trivet.UnhingedTripletLoss(margin=s.margin, **s.common()),
-        triplet_terms(lambda s, near, far: reference.unhinged_triplet(near, far, s.margin)),
-        trivet.UnhingedTripletLoss.reductions,
-        ["euclidean"],
-        unit=True,
-    ),
-    "unhinged margin": Loss(
-        lambda s: trivet.UnhingedMarginLoss(margin=s.margin, beta=BETA, **s.common()),
-        unhinged_margin_terms,
-        trivet.UnhingedMarginLoss.reductions,
-        ["euclidean"],
-        unit=True,
-        pairs=True,
-    ),
-}
 VARIANTS = ("triplet", "soft triplet")
 STRATEGIES = [pair for pair in itertools.product(POSITIVES.values(), NEGATIVES.values()) if possible(*pair)]
 OF_SETS = [(rule, other) for rule, other in STRATEGIES if reference.is_set(other)]
@@ -596,7 +351,7 @@ OF_ALL_PAIRS = [(rule, other) for rule, other in OF_SETS if rule.name in ("all",
 @st.composite
 def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
     """Options for a loss, and a batch that suits them."""
-    loss = LOSSES[name]
+    loss = DEFINED[name]
     reduction = draw(st.sampled_from(list(loss.reductions)))
     strategies = OF_SETS if loss.sets_only else STRATEGIES
     if reduction == "objective" and name != "contrastive":
@@ -646,19 +401,19 @@ def objective_size(name: str, problem: Problem) -> int:
     return len(problem.anchors) * len(problem.references) ** (2 if name == "triplet" else 1)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", DEFINED)
 @given(data=st.data(), block_size=st.sampled_from(BLOCK_SIZES))
 @generated(VALUES)
 def test_a_loss_is_its_definition(name: str, data: st.DataObject, block_size: int | None) -> None:
     setting, sample = data.draw(problems(name))
     problem = sample.problem(setting.distance)
-    terms = LOSSES[name].terms(setting, problem, sample)
+    terms = DEFINED[name].terms(setting, problem, sample)
     used = {term.anchor for term in terms}
     if setting.trim:
         terms = reference.trimmed_terms(terms, setting.trim, setting.trim_positives_only)
     expected = reference.reduced(terms, setting.reduction, len(sample.rows), objective_size(name, problem))
 
-    loss = LOSSES[name].make(setting)
+    loss = DEFINED[name].make(setting)
     whole = evaluate(loss, sample, None)
     with pieces(sample.small_pieces):
         blocks = evaluate(loss, sample, block_size)
@@ -677,13 +432,13 @@ def test_a_loss_is_its_definition(name: str, data: st.DataObject, block_size: in
         }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", DEFINED)
 @given(data=st.data(), block_size=st.sampled_from(BLOCK_SIZES))
 @generated(INDICES)
 def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_size: int | None) -> None:
     """Mined triplets, and for a set of negatives the pairs, give what the strategy itself gives."""
     setting, sample = data.draw(problems(name))
-    loss = LOSSES[name].make(setting)
+    loss = DEFINED[name].make(setting)
     own = evaluate(loss, sample, None)
     terms = loss.last.terms
     is_set = reference.is_set(setting.negatives)
@@ -706,7 +461,7 @@ def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_si
         )
         assert sorted(zip(*(c.tolist() for c in found[:2]), strict=True)) == sorted(pulls)
         assert list(zip(*(c.tolist() for c in found[2:]), strict=True)) == pushes
-    if not is_set or (not LOSSES[name].pairs and setting.reduction != "objective"):
+    if not is_set or (not DEFINED[name].pairs and setting.reduction != "objective"):
         triplets = trivet.mine(
             **sample.tensors(),
             positives=positive_selector(setting.positives),
@@ -716,33 +471,6 @@ def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_si
         )
         check_same(evaluate(loss, sample, block_size, triplets), own)
         assert loss.last.terms == terms
-
-
-def proxy_nca_terms(rows: list[list[float]], labels: list[int], proxies: list[list[float]]) -> list[float]:
-    return [reference.proxy_nca(row, label, proxies, 9.0) for row, label in zip(rows, labels, strict=True)]
-
-
-def proxy_anchor_terms(rows: list[list[float]], labels: list[int], proxies: list[list[float]]) -> list[float]:
-    return reference.proxy_anchor(rows, labels, proxies, 4.0, 0.25) if rows else []
-
-
-def softmax_terms(sub_centers: int, margined: Callable[[float], float]) -> Callable[..., list[float]]:
-    def terms(rows: list[list[float]], labels: list[int], proxies: list[list[float]]) -> list[float]:
-        items = zip(rows, labels, strict=True)
-        return [reference.margin_softmax(row, label, proxies, sub_centers, 4.0, margined) for row, label in items]
-
-    return terms
-
-
-OF_PROXIES: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Callable[..., list[float]]]] = {
-    "proxy-NCA": (trivet.ProxyNCALoss, proxy_nca_terms),
-    "proxy-anchor": (lambda *d, **o: trivet.ProxyAnchorLoss(*d, scale=4.0, margin=0.25, **o), proxy_anchor_terms),
-    "arcface": (
-        lambda *d, **o: trivet.ArcFaceLoss(*d, scale=4.0, margin=0.7, sub_centers=2, **o),
-        softmax_terms(2, lambda s: reference.arcface_margin(s, 0.7)),
-    ),
-    "cosface": (lambda *d, **o: trivet.CosFaceLoss(*d, scale=4.0, **o), softmax_terms(1, lambda s: s - 0.35)),
-}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

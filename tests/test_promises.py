@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
-from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,7 +15,7 @@ import torch
 from pydantic import ValidationError
 from scipy.stats import chisquare
 from tests import reference
-from tests.every_loss import EVERY_LOSS
+from tests.every_loss import DEFINED, EVERY_LOSS, Setting
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -161,30 +156,25 @@ BATCHES: dict[str, tuple[Tensor, list[int]]] = {
     "single items": (torch.eye(3), [0, 1, 2]),
     "all equal": (normalize(torch.ones(4, 3), dim=1), [0, 0, 1, 1]),
 }
-# Of all equal rows: every distance is 0 and every similarity 1.
-ALL_EQUAL = {
-    "CircleLoss": math.log(1 + math.exp(80 * -(0.4**2)) * 2 * math.exp(80 * (1 - 0.4**2))),
-    "ContrastiveLoss": 8 * 1.0 / 16,
-    "MarginLoss": 1.2 + 0.2,  # the pushes alone are above zero
-    "MultiSimilarityLoss": math.log(1 + math.exp(-2 * 0.5)) / 2 + math.log(1 + 2 * math.exp(50 * 0.5)) / 50,
-    "NCATripletLoss": math.log(2),
-    "NPairLoss": math.log(1 + 2),
-    "SecondOrderTripletLoss": math.log(2),
-    "SelectivelyContrastiveLoss": math.log(2),
-    "SupConLoss": math.log(1 + 2),
-    "TripletLoss": 0.2,
-    "UnhingedMarginLoss": (4 * (2 - 1.4 + 0.2) + 8 * (2 + 1.4 + 0.2)) / 12,
-    "UnhingedTripletLoss": 2 + 0.2,
-}
-PAIRS_ALONE = {  # of losses in which a positive or a negative pair counts without the other
-    ("ContrastiveLoss", "two of a class"): 2 * 2.0 / 4,
-    ("ContrastiveLoss", "one class"): 6 * 2.0 / 9,
-    ("SupConLoss", "one class"): math.log(2),
-    ("UnhingedMarginLoss", "two of a class"): 2 + 2**0.5 - 1.4 + 0.2,
-    ("UnhingedMarginLoss", "one class"): 2 + 2**0.5 - 1.4 + 0.2,
-    ("UnhingedMarginLoss", "two of two classes"): 2 + 1.4 - 2**0.5 + 0.2,
-    ("UnhingedMarginLoss", "single items"): 2 + 1.4 - 2**0.5 + 0.2,
-}
+
+
+class Labelled(NamedTuple):
+    """What a definition reads of a batch beside its distances."""
+
+    labels: list[int]
+    ids: list[int]
+
+
+def defined(name: str, rows: list[list[float]], labels: list[int]) -> tuple[trivet.EmbeddingLoss, float]:
+    """A loss of all tuples of a batch, and what it should be."""
+    definition = DEFINED[name]
+    reduction = "mean" if "mean" in definition.reductions else definition.reductions[0]
+    everyone, kind = reference.Rule("all"), definition.distances[0]
+    setting = Setting(everyone, everyone, kind, 0.5, reduction, 0.0, False, "an", False)
+    numbers = list(range(len(rows)))
+    problem = reference.batch(rows, labels, kind)
+    terms = definition.terms(setting, problem, Labelled(labels, numbers))
+    return definition.make(setting).double(), reference.reduced(terms, reduction, len(rows), 1)
 
 
 @pytest.mark.parametrize("case", BATCHES)
@@ -192,23 +182,18 @@ def test_04_degenerate_batches_have_a_stated_result_with_a_graph(case: str) -> N
     """One class, singletons, all-equal rows, N = 0, 1, 2: a stated result with a graph, or an error; never NaN."""
     rows, classes = BATCHES[case]
     labels = torch.tensor(classes, dtype=torch.int64)
-    for name, make in LOSSES.items():
-        for block_size in (None, 1):
-            loss, leaf = make(), rows.clone().requires_grad_()
-            loss.block_size = block_size
-            value = loss(leaf, labels)
-            value.backward()
-            assert leaf.grad.isfinite().all()
-            if name == "ProxyNCALoss":  # each item has its proxy, and needs no other item
-                proxies = loss.proxies.tolist()
-                terms = [reference.proxy_nca(row, y, proxies, 9) for row, y in zip(rows.tolist(), classes, strict=True)]
-                assert value.item() == pytest.approx(fmean(terms) if terms else 0, rel=1e-5)
-            elif name not in ALL_EQUAL:
-                assert value.isfinite()
-                assert (value != 0) == (loss.last.terms > 0)
-            else:
-                expected = ALL_EQUAL[name] if case == "all equal" else PAIRS_ALONE.get((name, case), 0.0)
-                assert value.item() == (pytest.approx(expected, rel=1e-5) if expected else 0)
+    for made, block_size in itertools.product(LOSSES.values(), (None, 1)):
+        loss, leaf = made(), rows.clone().requires_grad_()
+        loss.block_size = block_size
+        value = loss(leaf, labels)
+        value.backward()
+        assert leaf.grad.isfinite().all()
+        assert value.isfinite()
+        assert value == 0 or loss.last.terms > 0
+    for name in DEFINED:
+        loss, expected = defined(name, rows.tolist(), classes)
+        ids = torch.arange(len(rows)) if name == "margin, beta per sample" else None
+        assert loss(rows.double(), labels, ids=ids).item() == pytest.approx(expected, rel=1e-6, abs=1e-12)
     mined = trivet.mine(rows, labels, positives="easy", negatives="hard")
     expected = [(0, 1, 2), (1, 0, 2), (2, 3, 0), (3, 2, 0)] if case == "all equal" else []
     assert list(zip(*(column.tolist() for column in mined), strict=True)) == expected
@@ -224,62 +209,27 @@ def test_04_degenerate_batches_have_a_stated_result_with_a_graph(case: str) -> N
     assert math.isfinite(record["nmi"])
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [name for name in DEFINED if "beta per" not in name])
 def test_05_one_positive_and_one_negative_pair_count(name: str) -> None:
     """A single positive and a single negative pair give the right non-zero loss."""
     rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)  # S_ap 0.8, S_an 0.6
     labels, one = torch.tensor([0, 0, 1]), torch.tensor([0])
-    d_ap, d_an = 0.4**0.5, 0.8**0.5
-    losses: dict[str, tuple[trivet.EmbeddingLoss, float]] = {
-        "CircleLoss": (
-            trivet.CircleLoss(margin=0.4, scale=1.0),
-            math.log(1 + math.exp(-(1.4 - 0.8) * (0.8 - 0.6)) * math.exp((0.6 + 0.4) * (0.6 - 0.4))),
-        ),
-        "ContrastiveLoss": (trivet.ContrastiveLoss(margin=1.5, reduction="mean"), (0.4 + 1.5 - 0.8) / 2),
-        "MarginLoss": (trivet.MarginLoss(beta=0.75), (d_ap - 0.75 + 0.2 + 0.75 - d_an + 0.2) / 2),
-        "MultiSimilarityLoss": (
-            trivet.MultiSimilarityLoss(**EVERYONE, reduction="sum"),
-            math.log(1 + math.exp(-2 * (0.8 - 0.5))) / 2 + math.log(1 + math.exp(50 * (0.6 - 0.5))) / 50,
-        ),
-        "NCATripletLoss": (trivet.NCATripletLoss(), reference.nca(0.8, 0.6)),
-        "NPairLoss": (trivet.NPairLoss(), math.log(1 + math.exp(0.6 - 0.8))),
-        "SecondOrderTripletLoss": (trivet.SecondOrderTripletLoss(), reference.second_order(0.8, 0.6)),
-        "SelectivelyContrastiveLoss": (
-            trivet.SelectivelyContrastiveLoss(),
-            reference.selectively_contrastive(0.8, 0.6),
-        ),
-        "SupConLoss": (trivet.SupConLoss(temperature=1.0), math.log(1 + math.exp(0.6 - 0.8))),
-        "TripletLoss": (trivet.TripletLoss(margin=0.5), 0.4 - 0.8 + 0.5),
-        "UnhingedMarginLoss": (
-            trivet.UnhingedMarginLoss(),
-            (reference.unhinged_pair(d_ap, 1) + reference.unhinged_pair(d_an, -1)) / 2,
-        ),
-        "UnhingedTripletLoss": (trivet.UnhingedTripletLoss(), reference.unhinged_triplet(d_ap, d_an)),
-    }
-    if name == "ProxyNCALoss":  # the proxies are the positive and the negative
-        loss = trivet.ProxyNCALoss(2, 2).double()
-        loss.proxies.data = rows[1:].clone()
-        expected = reference.proxy_nca(rows[0].tolist(), 0, rows[1:].tolist(), 9)
-        assert loss(rows[:1], labels[:1]).item() == pytest.approx(expected, rel=1e-6)
-        return
-    if name not in losses:  # its own test knows the value
-        made = LOSSES[name]()
-        made = LOSSES[name](embedding_dim=2) if made.term == "proxy" else made
-        value = made.double()(rows, labels)
-        assert value.isfinite()
-        assert value != 0
-        return
-    loss, expected = losses[name]
+    # Of the first row alone: the second of its class is left out of the batch, and the third has no positive.
+    definition, everyone = DEFINED[name], reference.Rule("all")
+    kind, reduction = definition.distances[0], "mean" if "mean" in definition.reductions else definition.reductions[0]
+    setting = Setting(everyone, everyone, kind, 0.5, reduction, 0.0, False, "an", False)
+    problem = reference.Problem(rows.tolist()[:1], [0], rows.tolist()[1:], [0, 1], lambda a, j: False, kind)
+    terms = definition.terms(setting, problem, Labelled([0], [0]))
+    expected, loss = reference.reduced(terms, reduction, 1, 1), definition.make(setting).double()
     assert abs(expected) > 0.05
-    alone = loss.double()(rows[:1], labels[:1], references=rows[1:], reference_labels=labels[1:])
+    alone = loss(rows[:1], labels[:1], references=rows[1:], reference_labels=labels[1:])
     assert alone.item() == pytest.approx(expected, rel=1e-6)
     pairs = (one, torch.tensor([1]), one, torch.tensor([2]))
-    assert loss(rows, labels, indices=pairs).item() == pytest.approx(expected, rel=1e-6)
-    if name == "NPairLoss":
-        return
-    parts = 2 if name == "UnhingedMarginLoss" else 1  # a triplet is one term there, its two pairs are two
-    found = loss(rows, labels, indices=(*pairs[:2], pairs[3]))
-    assert found.item() == pytest.approx(parts * expected, rel=1e-6)
+    loss.reduction = "sum"
+    total = reference.reduced(terms, "sum", 1, 1)
+    assert loss(rows, labels, indices=pairs).item() == pytest.approx(total, rel=1e-6)
+    if name != "n-pair":
+        assert loss(rows, labels, indices=(*pairs[:2], pairs[3])).item() == pytest.approx(total, rel=1e-6)
 
 
 INTEGERS = [
@@ -403,32 +353,8 @@ def test_07_ties_take_the_lowest_index_in_mining_and_count_by_chance_in_evaluati
         assert found.values[:, 0].tolist() == pytest.approx([5 / 9] * 6 + [2 / 9] * 3 + [0], rel=1e-12)
 
 
-WORKER = """
-import json, sys
-import torch, torch.distributed as dist
-import trivet
-rank, store, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-whole = torch.load(f"{folder}/batch.pt")
-span = slice(0, 5) if rank == 0 else slice(5, 8)
-found = []
-for positives, negatives in (("easy", "hard"), ("all", "all"), ("random", "semihard")):
-    for with_ids in (False, True):
-        rows = whole["rows"][span].requires_grad_()
-        loss = trivet.TripletLoss(margin=9.0, positives=positives, negatives=negatives, reduction="sum",
-                                  generator=torch.Generator().manual_seed(3))
-        value = loss(rows, whole["labels"][span], ids=whole["ids"][span] if with_ids else None, gather=True)
-        value.backward()
-        found.append([value.item(), rows.grad.tolist(), loss.last.terms, loss.last.mean_to_positive])
-        rows.grad = None
-json.dump(found, open(f"{folder}/{rank}.json", "w"))
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_08_an_item_is_never_its_own_positive_and_labels_stay_aligned(tmp_path: Path) -> None:
-    """Self-pairs are never positives, with memory banks and gathered batches too; gathered labels stay aligned."""
+def test_08_an_item_is_never_its_own_positive() -> None:
+    """Self-pairs are never positives, with memory banks too; gathered batches and their labels: tests/mining."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(8, 3, generator=generator, dtype=torch.float64)
     labels, ids = torch.tensor([0, 1, 0, 1, 2, 0, 1, 2]), torch.tensor([0, 1, 2, 3, 4, 2, 5, 6])  # 2 and 5: one item
@@ -460,53 +386,6 @@ def test_08_an_item_is_never_its_own_positive_and_labels_stay_aligned(tmp_path: 
         if j % 8 != a and labels[j % 8] == labels[a]
     ]
     assert sorted(seen.positive) == pytest.approx(sorted(expected), rel=1e-9, abs=1e-12)
-
-    torch.save({"rows": rows, "labels": labels, "ids": ids}, tmp_path / "batch.pt")
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
-    }
-    command = [sys.executable, "-c", WORKER]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store"), str(tmp_path)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors
-    parts = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
-    strategies = [("easy", "hard"), ("all", "all"), ("random", "semihard")]
-    for number, ((positives, negatives), with_ids) in enumerate(itertools.product(strategies, (False, True))):
-        leaf = rows.clone().requires_grad_()
-        alone = trivet.TripletLoss(
-            margin=9.0,
-            positives=positives,
-            negatives=negatives,
-            reduction="sum",
-            generator=torch.Generator().manual_seed(3),
-        )
-        value = alone(leaf, labels, ids=ids if with_ids else None)
-        value.backward()
-        (first, second) = (part[number] for part in parts)
-        assert first[0] == second[0] == pytest.approx(value.item(), rel=1e-12)
-        gathered = torch.tensor([*first[1], *second[1]], dtype=torch.float64)
-        torch.testing.assert_close(gathered, leaf.grad, rtol=1e-9, atol=1e-9)
-        assert first[2:] == second[2:] == pytest.approx([alone.last.terms, alone.last.mean_to_positive])
-        if positives == "easy":
-            plain = reference.Problem(
-                rows.tolist(),
-                labels.tolist(),
-                rows.tolist(),
-                labels.tolist(),
-                lambda a, j, with_ids=with_ids: a == j or (with_ids and bool(ids[a] == ids[j])),
-                "squared_euclidean",
-            )
-            terms = [reference.hinge(plain, t, 9.0) for t in reference.triplets(plain, "easy", "hard", 9.0)]
-            assert value.item() == pytest.approx(sum(terms), rel=1e-9)
 
 
 def test_09_distance_weighted_sampling_in_512_dimensions_follows_its_closed_form() -> None:

@@ -29,21 +29,6 @@ def test_second_derivative_in_one_block() -> None:
     assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), (embeddings,), fast_mode=True)
 
 
-def test_references_are_the_columns() -> None:
-    rows, labels = [[0.0, 0.0], [4.0, 0.0]], [0, 1]
-    others, other_labels = [[0.0, 3.0], [1.0, 0.0], [4.0, 1.0], [2.0, 0.0]], [0, 1, 1, 0]
-    plain = reference.Problem(rows, labels, others, other_labels, lambda a, j: False, "squared_euclidean")
-    mined = trivet.mine(
-        *tensors(rows, labels),
-        positives="easy",
-        negatives="hard",
-        references=torch.tensor(others, dtype=torch.float64),
-        reference_labels=torch.tensor(other_labels),
-    )
-    assert list(zip(*(c.tolist() for c in mined), strict=True)) == reference.triplets(plain, "easy", "hard", 0.2)
-    assert mined.positive.tolist() == [3, 2]
-
-
 @pytest.mark.parametrize("block_size", [None, 4])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("learned", [False, True])
@@ -151,14 +136,6 @@ def test_long_lists_have_the_gradient_of_differences(
     torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_rows_too_large_to_square_are_named() -> None:
-    embeddings = torch.ones(3, 2)
-    embeddings[2] = 1e20
-    for normalize in (False, True):
-        with pytest.raises(ValueError, match="row 2 holds numbers too large to square"):
-            trivet.TripletLoss(normalize=normalize)(embeddings, torch.tensor([0, 0, 1]))
-
-
 def test_a_row_of_zeros_has_no_gradient_when_normalized() -> None:
     embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     trivet.TripletLoss(positives="easy", negatives="hard", normalize=True)(
@@ -182,7 +159,6 @@ def test_labels_of_another_length_are_refused() -> None:
         (lambda: trivet.TripletLoss(positives="eazy"), "did you mean 'easy'?"),
         (lambda: trivet.TripletLoss(distance="euclid"), "did you mean 'euclidean'?"),
         (lambda: trivet.TripletLoss(reduction="none"), "Allowed: max, mean, mean-active, objective, sum"),
-        (lambda: trivet.TripletLoss(margin=-1.0), "margin must be a finite number of at least 0"),
         (lambda: trivet.TripletLoss(margin=5.0, normalize=True), "no embedding can satisfy"),
         (lambda: trivet.TripletLoss(reduction="objective"), "positives='all' and negatives='all'"),
         (lambda: trivet.TripletLoss(trim=1.0), r"trim must lie in \[0, 1\)"),
@@ -191,7 +167,6 @@ def test_labels_of_another_length_are_refused() -> None:
         (lambda: trivet.ContrastiveLoss(margin=9.0, normalize=True), "no embedding can satisfy"),
         (lambda: trivet.MarginLoss(margin=2.5), "margin must not exceed 2"),
         (lambda: trivet.MarginLoss(beta=2.5), "beta must not exceed 2"),
-        (lambda: trivet.MarginLoss(beta=math.nan), "beta must be a finite number"),
         (lambda: trivet.MultiSimilarityLoss(threshold=math.nan), "threshold must be finite"),
         (lambda: trivet.SemihardNegative(margin=-1.0), "margin must be a finite number of at least 0"),
         (lambda: trivet.SemihardNegative(otherwise="drp"), "did you mean 'drop'?"),
@@ -203,7 +178,15 @@ def test_labels_of_another_length_are_refused() -> None:
         (lambda: trivet.mine(UNIT, torch.arange(8), distance="euclid"), "did you mean 'euclidean'?"),
         (lambda: trivet.mine(UNIT, torch.arange(8), margin=-1.0), "margin must be a finite number"),
         (lambda: trivet.MarginLoss(reduction="objective"), "positives='all' and negatives='all'"),
-        (lambda: trivet.MultiSimilarityLoss(negative_scale=0.0), "negative_scale must be a finite number above 0"),
+        (lambda: trivet.NPairLoss(negatives="hard"), "negatives must be a set for each anchor"),
+        (lambda: trivet.NCATripletLoss(reduction="max"), r"reduction = 'max' is not known; .* Allowed: mean, sum"),
+        (lambda: trivet.TripletLoss(soft=True, reduction="mean-active"), "'mean', 'max' or 'sum' with soft = True"),
+        (lambda: trivet.TripletLoss(soft_margin=0.7), r"soft_margin needs soft = True: got 0\.7 without"),
+        (lambda: trivet.UnhingedMarginLoss(beta=2.5), "beta must not exceed 2"),
+        (lambda: trivet.ArcFaceLoss(3, 2, margin=28.6), r"margin must lie in \[0, pi / 2\], an angle in radians"),
+        (lambda: trivet.ArcFaceLoss(3, 2, sub_centers=0), "sub_centers must be a whole number of at least 1"),
+        (lambda: trivet.ProxyNCALoss(1, 2), "num_classes must be at least 2: got 1"),
+        (lambda: trivet.ProxyNCALoss(2, 0), "embedding_dim must be at least 1"),
     ],
 )
 def test_an_option_that_cannot_be_used(make: object, said: str) -> None:
@@ -225,64 +208,6 @@ def test_inputs_that_do_not_fit_together() -> None:
         trivet.TripletLoss(negatives="distance-weighted")(embeddings, labels)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\)"):
         trivet.MarginLoss(num_classes=2)(embeddings, torch.tensor([0, 2]))
-
-
-def test_the_embeddings_as_references_are_the_batch_itself() -> None:
-    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1, 0])
-    options = {"positives": "easy", "negatives": "hard"}
-    alone = trivet.mine(UNIT, labels, **options)
-    both = trivet.mine(UNIT, labels, references=UNIT, reference_labels=labels, **options)
-    assert alone.positive.tolist() == both.positive.tolist()
-
-
-def test_an_item_with_two_labels_is_not_its_own_negative() -> None:
-    views = torch.tensor([[0.0], [0.1], [5.0], [9.0]])
-    labels, ids = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 8, 9])  # rows 0 and 1 are one item
-    assert trivet.mine(views, labels, positives="easy", negatives="hard").negative.tolist() == [1, 0, 3, 2]
-    found = trivet.mine(views, labels, positives="easy", negatives="hard", ids=ids)
-    assert found.negative.tolist() == [3, 2, 3, 2]
-    every = trivet.mine(views, labels, positives="easy", negatives="all", ids=ids)
-    assert [0, 1] not in torch.stack([every.anchor, every.negative], dim=1).tolist()
-    drawn = trivet.mine(
-        views.repeat(50, 1), labels.repeat(50), positives="easy", negatives="random", ids=ids.repeat(50)
-    )
-    assert (ids.repeat(50)[drawn.anchor] != ids.repeat(50)[drawn.negative]).all()
-
-
-def test_divisors_against_references() -> None:
-    anchors, labels = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
-    others, other_labels = torch.tensor([[2.0], [4.0], [5.0]]), torch.tensor([0, 0, 1])
-    options = {"references": others, "reference_labels": other_labels}
-    plain = reference.Problem(anchors.tolist(), [0, 1], others.tolist(), [0, 0, 1], lambda a, j: False, "euclidean")
-    pulls = [plain.d(a, p) for a in (0, 1) for p in plain.positives(a)]
-    pushes = [max(0.0, 6 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)]
-    contrastive = trivet.ContrastiveLoss(margin=6.0, distance="euclidean")
-    assert contrastive(anchors, labels, **options).item() == pytest.approx(sum(pulls + pushes) / (2 * 3))
-    everyone = {"positives": "all", "negatives": "all", "distance": "euclidean"}
-    hinges = [reference.hinge(plain, t, 6.0) for t in reference.triplets(plain, "all", "all", 6.0)]
-    hinges += [max(0.0, 6 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)]
-    triplet = trivet.TripletLoss(margin=6.0, reduction="objective", **everyone)
-    assert triplet(anchors, labels, **options).item() == pytest.approx(sum(hinges) / (2 * 3**2))
-    margin = trivet.MarginLoss(margin=1.5, beta=1.0, normalize=False, learn_beta=False, **everyone)
-    margin.reduction = "objective"  # pairs i = j count (1.5 - 1.0)
-    terms = [max(0.0, d + 0.5) for d in pulls] + [
-        max(0.0, 2.5 - plain.d(a, n)) for a in (0, 1) for n in plain.negatives(a)
-    ]
-    assert margin(anchors, labels, **options).item() == pytest.approx((sum(terms) + 2 * 0.5) / (2 * 3))
-    margin.reduction = "anchors"
-    assert margin(anchors, labels, **options).item() == pytest.approx(sum(terms) / 2)
-
-
-def test_trimming_keeps_the_first_of_equal_terms() -> None:
-    embeddings = torch.tensor([[0.0], [1.0], [0.0], [1.0]], requires_grad=True)
-    loss = trivet.TripletLoss(
-        positives="easy", negatives="hard", distance="euclidean", margin=1.0, trim=0.75, reduction="sum"
-    )
-    # Each anchor has the triplet with loss 1 - 0 + 1 = 2; one is kept, that of anchor 0.
-    value = loss(embeddings, torch.tensor([0, 0, 1, 1]))
-    assert value.item() == pytest.approx(2.0)
-    value.backward()
-    assert embeddings.grad.flatten().tolist() == [-1.0, 1.0, 0.0, 0.0]
 
 
 def test_sums_over_all_triplets_keep_their_digits() -> None:
@@ -342,13 +267,6 @@ def test_beta_has_its_own_learning_rate() -> None:
     fixed = trivet.MarginLoss(learn_beta=False)
     assert fixed.optimizer_groups() == []
     assert fixed.state_dict()["beta"].item() == pytest.approx(1.2)
-
-
-def test_penalty_on_beta() -> None:
-    labels = torch.tensor([0, 0, 1, 1])
-    options = {"num_classes": 2, "positives": "easy", "negatives": "hard"}
-    plain = trivet.MarginLoss(**options)(UNIT[:4], labels)
-    assert (trivet.MarginLoss(beta_penalty=0.5, **options)(UNIT[:4], labels) - plain).item() == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize("per", ["num_classes", "num_samples"])

@@ -31,10 +31,6 @@ def ranked(row: list[float]) -> list[int]:
     return sorted((j for j, x in enumerate(row) if x < math.inf), key=lambda j: (row[j], j))
 
 
-def test_a_chunk_is_crossed_by_these_widths() -> None:
-    assert CHUNK == 64
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nearest(width: int, dtype: torch.dtype) -> None:
@@ -55,13 +51,6 @@ def test_nearest_few(width: int, number: int) -> None:
         expected = ranked(row)[:number]
         assert columns[: len(expected)] == expected
         assert all(0 <= column < width for column in columns)
-
-
-@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0, math.inf]), min_size=1, max_size=300), st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
-def test_nearest_few_of_any_row(row: list[float], number: int) -> None:
-    expected = ranked(row)[:number]
-    assert nearest_few(torch.tensor([row]), number)[0].tolist()[: len(expected)] == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,16 +6,14 @@ import copy
 import inspect
 import math
 from collections.abc import Callable
-from statistics import fmean
 
-import numpy as np
 import pytest
 import torch
-from tests import reference
 from tests.every_loss import EVERY_LOSS, PROXIES
 from torch import Tensor
 
 import trivet
+from trivet.losses import LOSSES as REGISTRY
 
 BAND = {"positives": "random", "negatives": "semihard"}
 ALL = {"positives": "all", "negatives": "all"}
@@ -44,26 +42,6 @@ def random_batch(size: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(size)
     rows = torch.randn(size, 3, dtype=torch.float64, generator=generator)
     return rows, torch.randint(4, (size,), generator=generator)
-
-
-def gradients(loss: trivet.EmbeddingLoss, embeddings: Tensor, labels: Tensor, block_size: int | None) -> list[Tensor]:
-    loss = copy.copy(loss)
-    loss.block_size, loss.key = block_size, torch.tensor([7, 0])
-    leaf = embeddings.clone().requires_grad_()
-    value = loss(leaf, labels)
-    return [value.detach(), *torch.autograd.grad(value, [leaf, *loss.parameters()])]
-
-
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("trim", [0.0, 0.4])
-def test_blocks_change_neither_value_nor_gradient(name: str, trim: float) -> None:
-    embeddings, labels = random_batch(14)
-    loss = LOSSES[name](trim=trim).double()
-    whole = gradients(loss, embeddings, labels, None)
-    assert whole[1].any()
-    for block_size in (1, 3):
-        for a, b in zip(whole, gradients(loss, embeddings, labels, block_size), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "circle"])  # whose weights are constants in it
@@ -113,63 +91,6 @@ def test_degenerate_batches_have_a_finite_gradient(
         )
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in PROXIES])
-def test_no_references(name: str) -> None:
-    leaf = torch.tensor(reference.V8[:3]).requires_grad_()
-    loss = LOSSES[name]()
-    loss(
-        leaf, torch.tensor([0, 1, 2]), references=torch.zeros(0, 2), reference_labels=torch.zeros(0, dtype=torch.int64)
-    ).backward()
-    assert loss.last.terms == 0
-    assert torch.isfinite(leaf.grad).all()
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_half_precision_is_computed_in_single(name: str) -> None:
-    embeddings, labels = random_batch(12)
-    low = embeddings.to(torch.bfloat16)
-    loss = LOSSES[name]()
-    exact = gradients(loss, low.float(), labels, None)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = gradients(loss, low, labels, None)
-    assert found[0].dtype == torch.float32
-    assert found[0].item() == exact[0].item()
-    assert (found[1].float() - exact[1]).norm() / exact[1].norm() < 1e-2
-
-
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("shift", [0.25, 0.4])
-def test_trimming_leaves_out_the_largest_terms(name: str, shift: float) -> None:
-    embeddings, labels = random_batch(14)
-    whole, trimmed = (LOSSES[name](trim=trim, generator=torch.Generator().manual_seed(1)) for trim in (0.0, shift))
-    full, part = whole(embeddings, labels).item(), trimmed(embeddings, labels).item()
-    assert part < full
-    assert trimmed.last.terms == pytest.approx((1 - shift) * whole.last.terms, abs=1)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_direction_of_descent(name: str) -> None:
-    embeddings, labels = random_batch(12)
-    loss = LOSSES[name]()
-    value, slope = gradients(loss, embeddings, labels, None)[:2]
-    assert gradients(loss, embeddings - 1e-5 * slope, labels, None)[0] < value
-
-
-@pytest.mark.parametrize("name", EVERY_LOSS)
-def test_an_array_is_named_for_what_it_is(name: str) -> None:
-    rows, labels = np.ones((4, 3), np.float32), np.array([0, 0, 1, 1])
-    loss = EVERY_LOSS[name]()
-    for embeddings in (rows, rows.tolist()):
-        kind = type(embeddings).__name__
-        with pytest.raises(
-            ValueError, match=rf"^embeddings must be a tensor: got {kind}; convert them with torch\.as_"
-        ):
-            loss(embeddings, labels)
-    with pytest.raises(ValueError, match=r"^labels must be a tensor: got ndarray; convert them with torch\.as_tensor"):
-        loss(torch.from_numpy(rows), labels)
-    assert loss.last is None
-
-
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_a_loss_shows_its_options(name: str) -> None:
     loss = EVERY_LOSS[name]()
@@ -199,63 +120,39 @@ def test_a_record_shows_its_numbers() -> None:
     )
 
 
-ROWS, LABELS = torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
-SQUARED, PLAIN = (
-    reference.batch(reference.V8, reference.V8_LABELS, kind) for kind in ("squared_euclidean", "euclidean")
-)
-# The class, and the value of a triplet by its similarities and distances.
-TRIPLETS: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Callable[[int, int, int], float]]] = {
-    "soft": (
-        lambda **o: trivet.TripletLoss(soft=True, **o),
-        lambda a, p, n: reference.log_one_plus_exp(SQUARED.d(a, p) - SQUARED.d(a, n)),
-    ),
-    "nca": (trivet.NCATripletLoss, lambda a, p, n: reference.nca(PLAIN.s(a, p), PLAIN.s(a, n))),
-    "second-order": (
-        trivet.SecondOrderTripletLoss,
-        lambda a, p, n: reference.second_order(PLAIN.s(a, p), PLAIN.s(a, n)),
-    ),
-    "selectively contrastive": (
-        trivet.SelectivelyContrastiveLoss,
-        lambda a, p, n: reference.selectively_contrastive(PLAIN.s(a, p), PLAIN.s(a, n)),
-    ),
-    "unhinged triplet": (
-        trivet.UnhingedTripletLoss,
-        lambda a, p, n: reference.unhinged_triplet(PLAIN.d(a, p), PLAIN.d(a, n)),
-    ),
-}
+# Options that are numbers at or above 0, of each loss; "margin" of all that take one.
+RANGED = {
+    "triplet": ["soft_margin"],
+    "contrastive": ["positive_margin"],
+    "margin": ["beta", "beta_learning_rate", "beta_penalty"],
+    "multi-similarity": ["positive_scale", "negative_scale"],
+    "nca": ["temperature"],
+    "selectively-contrastive": ["hard_weight", "temperature"],
+    "n-pair": ["temperature", "l2_weight"],
+    "supcon": ["temperature"],
+    "circle": ["scale"],
+    "unhinged-margin": ["beta"],
+} | {name: ["scale", "proxy_learning_rate"] for name in PROXIES}
 
 
-@pytest.mark.parametrize("name", TRIPLETS)
-@pytest.mark.parametrize("block_size", [None, 3])
-@pytest.mark.parametrize("negatives", ["hard", "all"])
-def test_the_farthest_positives_can_be_left_out(name: str, block_size: int | None, negatives: str) -> None:
-    make, value = TRIPLETS[name]
-    triplets = reference.triplets(PLAIN, "all", negatives, 0.2)
-    nearest = sorted(triplets, key=lambda triplet: PLAIN.d(*triplet[:2]))[: math.ceil(0.7 * len(triplets))]
-    loss = make(positives="all", negatives=negatives, trim=0.3, trim_positives_only=True, block_size=block_size)
-    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(value(*triplet) for triplet in nearest), rel=1e-12)
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_an_option_out_of_its_range_is_named(name: str) -> None:
+    options = RANGED.get(name, [])
+    if "margin" in inspect.signature(REGISTRY[name]).parameters and name != "arcface":
+        options = [*options, "margin"]
+    for option in options:
+        for value in (-1.0, math.inf, math.nan):
+            with pytest.raises(ValueError, match=f"{option} must be a finite number"):
+                EVERY_LOSS[name](**{option: value})
+    for option in {"scale", "temperature", "positive_scale", "negative_scale"} & set(options):
+        with pytest.raises(ValueError, match=f"{option} must be a finite number above 0: got 0"):
+            EVERY_LOSS[name](**{option: 0.0})
 
 
-@pytest.mark.parametrize("name", TRIPLETS)
-def test_index_triplets_take_the_place_of_the_strategy(name: str) -> None:
-    make, value = TRIPLETS[name]
-    triplets = [(0, 6, 7), (1, 0, 2), (4, 2, 6), (4, 5, 3)]
-    loss = make()
-    found = loss(ROWS, LABELS, indices=tuple(torch.tensor(triplets).T))
-    assert found.item() == pytest.approx(fmean(value(*triplet) for triplet in triplets), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", TRIPLETS)
-def test_disjoint_triplets(name: str) -> None:
-    make, value = TRIPLETS[name]
-    used: set[int] = set()
-    expected = []
-    for a in range(8):  # anchor after anchor, the nearest of what is left
-        positives, negatives = ([j for j in js if j not in used] for js in (PLAIN.positives(a), PLAIN.negatives(a)))
-        if a not in used and positives and negatives:
-            triplet = (a, *(min(js, key=lambda j: (PLAIN.d(a, j), j)) for js in (positives, negatives)))
-            used |= set(triplet)
-            expected.append(value(*triplet))
-    loss = make(positives="easy", negatives="hard", disjoint=True)
-    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(expected), rel=1e-12)
-    assert loss.last.terms == len(expected) == 2
+def test_a_margin_that_is_set_later_is_that_of_the_bands_too() -> None:
+    rows, labels = torch.tensor([[0.0], [1.0], [1.3], [5.0]]), torch.tensor([0, 0, 1, 2])
+    band = trivet.SemihardNegative(otherwise="drop")
+    loss = trivet.TripletLoss(margin=0.1, positives="easy", negatives=band, distance="euclidean")
+    assert loss(rows, labels).item() == 0
+    loss.margin = 0.5
+    assert loss(rows, labels).item() == pytest.approx(1 - 1.3 + 0.5)

@@ -6,8 +6,6 @@ from statistics import fmean
 
 import pytest
 import torch
-from pytorch_metric_learning.distances import DotProductSimilarity
-from pytorch_metric_learning.losses import NPairsLoss
 from tests import reference
 
 import trivet
@@ -15,16 +13,6 @@ from trivet.samplers import CrossBatchMemory
 
 LABELS = torch.tensor(reference.V8_LABELS)
 SCALED = [[(1 + 0.3 * i) * x for x in row] for i, row in enumerate(reference.V8)]  # rows of different lengths
-
-
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_pairs_of_the_smallest_products_can_be_left_out(block_size: int | None) -> None:
-    plain = reference.batch(SCALED, reference.V8_LABELS, "squared_euclidean")
-    pairs = sorted(((a, p) for a in range(8) for p in plain.positives(a)), key=lambda pair: -plain.s(*pair))
-    terms = [reference.n_pair(plain, a, p, plain.negatives(a)) for a, p in pairs[:9]]  # of 18
-    assert set(pairs[:9]) != set(sorted(pairs, key=lambda pair: plain.d(*pair))[:9])
-    loss = trivet.NPairLoss(positives="all", trim=0.5, trim_positives_only=True, block_size=block_size)
-    assert loss(torch.tensor(SCALED, dtype=torch.float64), LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)
 
 
 def test_index_pairs() -> None:
@@ -37,39 +25,6 @@ def test_index_pairs() -> None:
     assert found.item() == pytest.approx(fmean(terms), rel=1e-11)
     with pytest.raises(ValueError, match="indices must be pairs, 4 tensors"):
         trivet.NPairLoss()(rows, LABELS, indices=(anchors, positives, torch.tensor([5, 7, 3])))
-
-
-def test_a_mined_set_of_negatives() -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "squared_euclidean")
-    terms = []
-    for a in range(8):
-        negatives = reference.listed_negatives(plain, a, "multi-similarity", plain.positives(a))
-        terms += [reference.n_pair(plain, a, p, negatives) for p in plain.positives(a) if negatives]
-    loss = trivet.NPairLoss(positives="all", negatives="multi-similarity")
-    value = loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS)
-    assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
-
-
-def test_a_positive_without_negatives_gives_no_term() -> None:
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "squared_euclidean")
-    easy = [reference.chosen_positives(plain, a, "easy") for a in range(8)]
-    negatives = [reference.listed_negatives(plain, a, "multi-similarity", easy[a]) for a in range(8)]
-    terms = [reference.n_pair(plain, a, easy[a][0], negatives[a]) for a in range(8) if negatives[a]]
-    loss = trivet.NPairLoss(positives="easy", negatives=trivet.MultiSimilarityNegatives(reference="chosen"))
-    value = loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS)
-    assert value.item() == pytest.approx(fmean(terms), rel=1e-12)
-    assert loss.last.terms == 5
-    assert loss.last.dropped == {"no positive": 1, "no negative": 0, "no match": 2}
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_equals_pytorch_metric_learning(normalize: bool) -> None:
-    rows = 2 * torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(6).repeat(2)
-    distance = DotProductSimilarity(normalize_embeddings=normalize)
-    theirs = NPairsLoss(distance=distance)(rows, labels)
-    ours = trivet.NPairLoss(normalize=normalize)(rows[:6], labels[:6], references=rows[6:], reference_labels=labels[6:])
-    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
 def test_long_rows_do_not_overflow() -> None:
@@ -123,16 +78,3 @@ def test_rows_of_a_memory_are_not_penalised() -> None:
         for w in (0.0, 0.5)
     ]
     assert (values[1] - values[0]).item() == pytest.approx(0.5 * rows.square().sum().item() / 8)
-
-
-@pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "distance-weighted"])
-def test_single_negatives_are_refused(negatives: str) -> None:
-    with pytest.raises(ValueError, match="negatives must be a set for each anchor"):
-        trivet.NPairLoss(negatives=negatives)
-
-
-def test_options_that_cannot_be_used() -> None:
-    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
-        trivet.NPairLoss(temperature=0.0)
-    with pytest.raises(ValueError, match="l2_weight must be a finite number of at least 0"):
-        trivet.NPairLoss(l2_weight=-1.0)

@@ -12,7 +12,6 @@ from tests import reference
 import trivet
 
 ROWS, LABELS = 3 * torch.tensor(reference.V8, dtype=torch.float64), torch.tensor(reference.V8_LABELS)
-PLAIN = reference.batch(reference.V8, reference.V8_LABELS, "cosine")
 
 
 def test_both_directions_of_two_sets() -> None:
@@ -34,29 +33,3 @@ def test_it_is_n_pair_of_unit_rows_with_one_positive_each_and_at_least_log_k_wit
     solved = torch.eye(2, dtype=torch.float64).repeat_interleave(4, dim=0)
     value = trivet.SupConLoss(temperature=0.01)(solved, torch.arange(8) // 4)
     assert value.item() == pytest.approx(math.log(3), rel=1e-12)
-
-
-def test_a_positive_without_negatives_still_meets_the_other_positives() -> None:
-    rows, labels = ROWS[:3], torch.zeros(3, dtype=torch.int64)
-    plain = reference.batch(reference.V8[:3], [0] * 3, "cosine")
-    terms = [reference.supcon(plain, a, plain.positives(a), [], 0.5) for a in range(3)]
-    assert trivet.SupConLoss(temperature=0.5)(rows, labels).item() == pytest.approx(fmean(terms), rel=1e-11)
-    assert trivet.SupConLoss()(rows[:2], labels[:2]).item() == 0
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_temperature_that_cannot_be_used(temperature: float) -> None:
-    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
-        trivet.SupConLoss(temperature=temperature)
-
-
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_a_positive_with_several_negatives_is_in_the_sum_once(block_size: int | None) -> None:
-    terms = []
-    for a in range(8):
-        far = sorted(PLAIN.negatives(a), key=lambda n: PLAIN.d(a, n))[:3]
-        near = reference.chosen_positives(PLAIN, a, "easy")
-        terms += [reference.n_pair(PLAIN, a, p, far, 0.5) for p in near]
-    negatives = trivet.mining.HardNegative(k=3)
-    loss = trivet.SupConLoss(temperature=0.5, positives="easy", negatives=negatives, block_size=block_size)
-    assert loss(ROWS, LABELS).item() == pytest.approx(fmean(terms), rel=1e-11)

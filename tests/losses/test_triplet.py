@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from statistics import fmean
 
 import pytest
 import torch
-from pytorch_metric_learning.losses import TripletMarginLoss
 from tests import reference
 from torch import Tensor
 
@@ -41,33 +39,6 @@ def test_the_margin_is_left_to_the_bands() -> None:
     far = trivet.TripletLoss(soft=True, margin=9.0, normalize=True, positives="easy", negatives="hard")
     near = trivet.TripletLoss(soft=True, margin=0.0, normalize=True, positives="easy", negatives="hard")
     assert far(rows, labels).item() == near(rows, labels).item()
-
-
-@pytest.mark.parametrize("negatives", ["hard", "all"])
-@pytest.mark.parametrize("block_size", [None, 3])
-def test_a_soft_margin_of_its_own(negatives: str, block_size: int | None) -> None:
-    rows = torch.tensor(reference.V8, dtype=torch.float64)
-    plain = reference.batch(reference.V8, reference.V8_LABELS, "euclidean")
-    terms = [
-        reference.log_one_plus_exp(plain.d(a, p) - plain.d(a, n) + 0.7)
-        for a, p, n in reference.triplets(plain, "all", negatives, 0.2)
-    ]
-    options = {"positives": "all", "negatives": negatives, "distance": "euclidean", "block_size": block_size}
-    loss = trivet.TripletLoss(soft=True, soft_margin=0.7, **options)
-    assert loss(rows, LABELS).item() == pytest.approx(fmean(terms), rel=1e-12)
-    assert loss.motion is None
-    with pytest.raises(ValueError, match=r"soft_margin needs soft = True: got 0\.7 without"):
-        trivet.TripletLoss(soft_margin=0.7)
-    with pytest.raises(ValueError, match="soft_margin must be a finite number of at least 0"):
-        trivet.TripletLoss(soft=True, soft_margin=-1.0)
-
-
-def test_equals_the_smooth_loss_of_pytorch_metric_learning() -> None:
-    embeddings = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(20) % 5
-    theirs = TripletMarginLoss(margin=0, smooth_loss=True)(embeddings, labels)
-    ours = trivet.TripletLoss(soft=True, positives="all", negatives="all", distance="euclidean", normalize=True)
-    assert ours(embeddings, labels).item() == pytest.approx(theirs.item(), rel=1e-6)
 
 
 def hardest(rows: Tensor, triplets: Sequence[tuple[int, int, int]], margin: float) -> Tensor:
@@ -163,14 +134,3 @@ def test_the_hardest_soft_triplet() -> None:
     terms = [reference.log_one_plus_exp(plain.d(a, p) - plain.d(a, n)) for a, p, n in triplets]
     loss = trivet.TripletLoss(soft=True, positives="all", negatives="all", distance="euclidean", reduction="max")
     assert loss(torch.tensor(reference.V8, dtype=torch.float64), LABELS).item() == pytest.approx(max(terms), rel=1e-12)
-
-
-def test_other_losses_have_no_hardest_triplet() -> None:
-    with pytest.raises(ValueError, match=r"reduction = 'max' is not known; .* Allowed: mean, sum"):
-        trivet.NCATripletLoss(reduction="max")
-
-
-@pytest.mark.parametrize("reduction", ["mean-active", "objective"])
-def test_a_reduction_that_means_nothing(reduction: str) -> None:
-    with pytest.raises(ValueError, match="reduction must be 'mean', 'max' or 'sum' with soft = True"):
-        trivet.TripletLoss(soft=True, positives="all", negatives="all", reduction=reduction)

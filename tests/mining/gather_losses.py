@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from tests.every_loss import PROXIES
 from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message
 from torch import Tensor, nn
 
 import trivet
+from trivet.losses import LOSSES
 from trivet.mining import (
     DistanceWeighted,
     EasyPositive,
@@ -387,14 +389,6 @@ def random_choices_among_references_too(crew: Crew) -> None:
     compare(crew, triplet, cases)
 
 
-@check_of_two
-def ids_references_blocks_and_precision_in_all_combinations(crew: Crew) -> None:
-    ways = product(TOLERANCE, [False, True], [False, True], [None, 1, 3])
-    cases = [Case(COUNTS[: crew.size], *way) for way in ways]
-    compare(crew, triplet, [({"positives": "all", "negatives": "all"}, case) for case in cases])
-    compare(crew, margin, [({"positives": "easy", "negatives": "semihard-hardest"}, case) for case in cases[::2]])
-
-
 @check
 def processes_with_one_block_beside_those_with_several(crew: Crew) -> None:
     counts = [1, 8, 2, 5][: crew.size]
@@ -429,25 +423,11 @@ def no_term_at_all(crew: Crew) -> None:
 @check_of_two
 def every_reduction(crew: Crew) -> None:
     everything = {"positives": "all", "negatives": "all"}
-    single = {"positives": "easy", "negatives": "hard"}
-    for make, fitting in (
-        (triplet, everything),
-        (margin_per_class, everything),
-        (contrastive, single),
-        (trivet.MultiSimilarityLoss, single),
-        (trivet.NCATripletLoss, single),
-        (trivet.SecondOrderTripletLoss, single),
-        (trivet.SelectivelyContrastiveLoss, single),
-        (trivet.NPairLoss, everything),
-        (trivet.SupConLoss, everything),
-        (trivet.CircleLoss, everything),
-        (trivet.UnhingedTripletLoss, everything),
-        (trivet.UnhingedMarginLoss, everything),
-    ):
-        reductions = make(**fitting).reductions
+    for name in [name for name in LOSSES if name not in PROXIES]:
+        make = {"triplet": triplet, "margin": margin_per_class, "contrastive": contrastive}.get(name, LOSSES[name])
         cases = [
-            (fitting | {"reduction": reduction}, Case(COUNTS[: crew.size], ids=True, references=further))
-            for reduction, further in product(reductions, [False, True])
+            (everything | {"reduction": reduction}, Case(COUNTS[: crew.size], ids=True, references=further))
+            for reduction, further in product(LOSSES[name].reductions, [False, True])
         ]
         compare(crew, make, cases)
 
@@ -485,50 +465,6 @@ def trimming(crew: Crew) -> None:
     single = [{"positives": "hard", "negatives": "hard", "trim": 0.3, "trim_positives_only": b} for b in (False, True)]
     compare(crew, margin_per_class, in_turn(crew, single))
     compare(crew, triplet, in_turn(crew, [{**RANDOM[1], "trim": 0.5}], references=False), steps=2)
-
-
-@check
-def trimmed_ties_go_by_the_place_in_the_whole_batch(crew: Crew) -> None:
-    counts = COUNTS[: crew.size]
-    size, span = sum(counts), crew.span(counts)
-    points = [[(i * i) % 3, (i // 2) % 3] for i in range(size)]
-    squared = [[(x[0] - y[0]) ** 2 + (x[1] - y[1]) ** 2 for y in points] for x in points]
-    triplets = [
-        (a, p, n)
-        for a, p, n in product(range(size), repeat=3)
-        if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
-    ]
-    for only, trim in ((False, 0.07), (False, 0.2), (True, 0.07), (True, 0.25)):
-        rank = {(a, p, n): squared[a][p] - (0 if only else squared[a][n] - 4) for a, p, n in triplets}
-        ordered = sorted(triplets, key=lambda t: (max(0, rank[t]), t))
-        kept = ordered[: math.ceil(round((1 - trim) * len(ordered), 9))]
-        # The cut goes through a tie, in the rows of another process than the first.
-        assert rank[ordered[len(kept)]] == rank[kept[-1]]
-        assert kept[-1][0] >= counts[0]
-        total, gradient = 0, [[0, 0] for _ in points]
-        for a, p, n in kept:
-            value = squared[a][p] - squared[a][n] + 4
-            total += max(0, value)
-            for k in (0, 1) if value > 0 else ():
-                gradient[a][k] += 2 * (points[n][k] - points[p][k])
-                gradient[p][k] += 2 * (points[p][k] - points[a][k])
-                gradient[n][k] += 2 * (points[a][k] - points[n][k])
-        for block_size, dtype in ((None, torch.float32), (2, torch.float64)):
-            loss = trivet.TripletLoss(
-                margin=4.0,
-                positives="all",
-                negatives="all",
-                reduction="sum",
-                trim=trim,
-                trim_positives_only=only,
-                block_size=block_size,
-            )
-            embeddings = torch.tensor(points[span], dtype=dtype, requires_grad=True)
-            value = loss(embeddings, torch.tensor(LABELS[span]), gather=crew.group)
-            value.backward()
-            assert loss.last.terms == len(kept)
-            assert value.item() == total
-            assert embeddings.grad.tolist() == gradient[span]
 
 
 @check
@@ -611,25 +547,12 @@ def plain(case: Case, span: slice, *, drop: int = 0, width: int = 4) -> Options:
     return {"embeddings": rows, "labels": case.labels[span][drop:]}
 
 
-def not_finite(case: Case, span: slice, wrong: bool) -> Options:
-    batch = plain(case, span)
-    if wrong:
-        with torch.no_grad():
-            batch["embeddings"][1, 2] = torch.nan
-    return batch
-
-
 def wrong_labels(case: Case, span: slice, wrong: bool) -> Options:
     return {**plain(case, span), "labels": case.labels[span] + (CLASSES if wrong else 0)}
 
 
 def with_indices(case: Case, span: slice, wrong: bool) -> Options:
     return plain(case, span) | ({"indices": (torch.tensor([0]),) * 3} if wrong else {})
-
-
-@check
-def wrong_row_is_an_error_everywhere(crew: Crew) -> None:
-    rejected(crew, 1, "embeddings must be finite: row 1 holds NaN", not_finite)
 
 
 @check
@@ -640,34 +563,6 @@ def wrong_label_is_an_error_everywhere(crew: Crew) -> None:
 @check
 def indices_are_an_error_everywhere(crew: Crew) -> None:
     rejected(crew, crew.size - 1, "indices count the rows of one process: got them with gather;", with_indices)
-
-
-@check
-def rows_that_do_not_fit_together_are_an_error_everywhere(crew: Crew) -> None:
-    def references(case: Case, span: slice, wrong: bool) -> Options:
-        others, labels, _ = (column[: 4 if wrong else 5] for column in case.others)
-        return {**plain(case, span), "references": others, "reference_labels": labels}
-
-    for batch, said in (
-        (
-            lambda case, span, wrong: plain(case, span, drop=9 if wrong else 0),
-            "every process must pass at least one row: got none from process 1; ",
-        ),
-        (
-            lambda case, span, wrong: plain(case, span, width=3 if wrong else 4),
-            "every process must pass embeddings of the same dimension: got d = 4 from process 0 and d = 3 from ",
-        ),
-        (
-            references,
-            "every process must pass the same references: got 5 references from process 0 and 4 references from ",
-        ),
-    ):
-        case = Case(COUNTS[: crew.size])
-        loss = triplet()
-        options = batch(case, crew.span(case.counts), crew.rank == 1)
-        text = message(lambda loss=loss, options=options: loss(**options, gather=crew.group))
-        assert text.startswith(said), text
-        compare(crew, triplet, [(STRATEGIES[0], case)])
 
 
 @check
@@ -778,26 +673,6 @@ def memory_is_that_of_one_process(crew: Crew) -> None:
             assert not wrong, (options, step, wrong)
             assert memories.same(), (options, step)
         assert len(memories.many) == memories.size
-
-
-@check
-def memory_by_hand(crew: Crew) -> None:
-    memories = Memories(crew, size=6)
-    loss = triplet(positives="all", negatives="all")
-    for step, dtype in enumerate([torch.bfloat16, torch.float32, torch.float64]):
-        batch, span = memories.batch(step, dtype)
-        own = [column[span] for column in batch]
-        past = memories.many
-        further = {"references": past.embeddings, "reference_labels": past.labels, "reference_ids": past.ids}
-        found = loss(own[0], own[1], ids=own[2], **further, gather=crew.group)
-        expected = loss(batch[0], batch[1], ids=batch[2], **memories.one.references(*batch)._asdict())
-        assert math.isclose(found.item(), expected.item(), rel_tol=1e-5), step
-        memories.one.add(*batch)
-        memories.many.add(*own, gather=True if step == 1 else crew.group)
-        assert memories.same(), step
-    memories.many.eval()
-    memories.many(loss, *own, gather=crew.group)
-    assert memories.same()
 
 
 @check

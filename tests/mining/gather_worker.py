@@ -101,28 +101,12 @@ def loss_equals_the_definition(crew: Crew, counts: list[int], dtype: torch.dtype
 
 
 @check
-def float64_unequal_counts(crew: Crew) -> None:
-    loss_equals_the_definition(crew, COUNTS[: crew.size], torch.float64, 1e-12)
-
-
-@check
-def float64_equal_counts(crew: Crew) -> None:
-    loss_equals_the_definition(crew, [4] * crew.size, torch.float64, 1e-12)
-
-
-@check
-def float32_unequal_counts(crew: Crew) -> None:
-    loss_equals_the_definition(crew, COUNTS[: crew.size], torch.float32, 1e-5)
-
-
-@check
-def one_row_each(crew: Crew) -> None:
-    loss_equals_the_definition(crew, [1] * crew.size, torch.float64, 1e-12)
-
-
-@check
-def default_group(crew: Crew) -> None:
-    loss_equals_the_definition(Crew(crew.rank, crew.size, None), COUNTS[: crew.size], torch.float64, 1e-12)
+def value_and_gradient_equal_the_definition(crew: Crew) -> None:
+    counts = COUNTS[: crew.size]
+    for rows in (counts, [4] * crew.size, [1] * crew.size):
+        loss_equals_the_definition(crew, rows, torch.float64, 1e-12)
+    loss_equals_the_definition(crew, counts, torch.float32, 1e-5)
+    loss_equals_the_definition(Crew(crew.rank, crew.size, None), counts, torch.float64, 1e-12)
 
 
 @check
@@ -201,44 +185,30 @@ def seeds_are_those_of_process_0(crew: Crew) -> None:
 
 
 @check
-def no_rows(crew: Crew) -> None:
-    embeddings = torch.zeros(0 if crew.rank == 1 else 3, 2)
-    text = message(lambda: gathered(crew, embeddings=embeddings))
-    assert text.startswith(
-        "every process must pass at least one row: got none from process 1; give each process a part"
-    ), text
-    assert_usable(crew)
-
-
-@check
-def other_dimension(crew: Crew) -> None:
-    text = message(lambda: gathered(crew, embeddings=torch.zeros(2, 64 if crew.rank == crew.size - 1 else 128)))
-    assert f"of the same dimension: got d = 128 from process 0 and d = 64 from process {crew.size - 1}; " in text, text
-    assert_usable(crew)
-
-
-@check
-def other_dtype(crew: Crew) -> None:
-    dtype = torch.float32 if crew.rank == 0 else torch.float64
-    text = message(lambda: gathered(crew, embeddings=torch.zeros(2, 3, dtype=dtype)))
-    assert "of the same dtype: got float32 from process 0 and float64 from process 1; " in text, text
-    assert_usable(crew)
-
-
-@check
-def ids_on_one_process(crew: Crew) -> None:
-    text = message(lambda: gathered(crew, ids=torch.arange(2) if crew.rank == 1 else None))
-    assert "give ids, or none of them: got none from process 0 and ids from process 1; " in text, text
-    assert_usable(crew)
-
-
-@check
-def gradient_wanted_on_one_process(crew: Crew) -> None:
-    text = message(lambda: gathered(crew, embeddings=torch.ones(2, 3, requires_grad=crew.rank == 0)))
-    assert "got a required gradient from process 0 and no gradient from process 1; " in text, text
+def rows_that_do_not_fit_together(crew: Crew) -> None:
+    second, last = crew.rank == 1, crew.rank == crew.size - 1
+    of_last = f"got d = 128 from process 0 and d = 64 from process {crew.size - 1}; "
+    for said, options in (
+        ("at least one row: got none from process 1; give", {"embeddings": torch.zeros(0 if second else 3, 2)}),
+        (f"of the same dimension: {of_last}", {"embeddings": torch.zeros(2, 64 if last else 128)}),
+        (
+            "of the same dtype: got float32 from process 0 and float64 from process 1; ",
+            {"embeddings": torch.zeros(2, 3, dtype=torch.float64 if crew.rank else torch.float32)},
+        ),
+        (
+            "give ids, or none of them: got none from process 0 and ids from process 1; ",
+            {"ids": torch.arange(2) if second else None},
+        ),
+        (
+            "got a required gradient from process 0 and no gradient from process 1; ",
+            {"embeddings": torch.ones(2, 3, requires_grad=crew.rank == 0)},
+        ),
+    ):
+        text = message(lambda options=options: gathered(crew, **options))
+        assert said in text, text
+        assert_usable(crew)
     with torch.set_grad_enabled(crew.rank == 0):
         assert message(lambda: gathered(crew, embeddings=torch.ones(2, 3, requires_grad=True))) == text
-    assert_usable(crew)
 
 
 @check

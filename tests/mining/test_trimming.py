@@ -94,11 +94,6 @@ def test_the_cut_is_one_of_the_values_to_its_last_bit(dtype: torch.dtype) -> Non
         assert cut.ties.item() == 1
 
 
-def test_zeros_of_both_signs_are_equal() -> None:
-    values = torch.tensor([0.0, -0.0, -0.0, 0.0])
-    assert kept(values, 0.5) == [True, True, False, False]
-
-
 def test_only_candidates_are_kept_and_count_as_ties() -> None:
     cut = Cut(torch.tensor(2.0), torch.tensor(2))
     values = torch.tensor([[1.0, 2.0, 2.0], [2.0, 1.0, 2.0], [1.0, 3.0, 2.0]])

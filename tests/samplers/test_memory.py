@@ -150,19 +150,6 @@ def test_the_gradient_is_that_of_plain_autograd(size: int, block_size: int | Non
     assert not memory.embeddings.requires_grad
 
 
-def test_the_first_step_is_a_step_without_memory() -> None:
-    embeddings, labels, ids = some_batch(3, 8)
-    loss = trivet.MultiSimilarityLoss(threshold=0.5)
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    value = CrossBatchMemory(size=4, embedding_dim=3)(loss, ours, labels, ids)
-    expected = loss(theirs, labels, ids=ids)
-    value.backward()
-    expected.backward()
-    assert expected.item() > 0
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("steps", [0, 1, 4], ids=["empty", "part full", "overwriting"])
 def test_resumes_exactly(steps: int) -> None:
     whole = CrossBatchMemory(size=7, embedding_dim=3)
@@ -193,23 +180,6 @@ def test_keeps_a_copy_and_gives_views() -> None:
     assert memory.embeddings.data_ptr() == memory.stored_embeddings.data_ptr()
     assert memory.labels.data_ptr() == memory.stored_labels.data_ptr()
     assert memory.ids.data_ptr() == memory.stored_ids.data_ptr()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_any_float_and_integer_dtype(dtype: torch.dtype) -> None:
-    memory = CrossBatchMemory(size=6, embedding_dim=3)
-    first, second = ((x.to(dtype), y.to(torch.uint8), ids + 2**53 + 1) for x, y, ids in map(some_batch, (0, 1), (4, 4)))
-    loss = trivet.TripletLoss(margin=4.0, positives="all", negatives="all")
-    memory(loss, *first)
-    value = memory(loss, *second)
-    assert (memory.embeddings.dtype, memory.labels.dtype) == (torch.float32, torch.int64)
-    assert memory.ids.tolist() == [*second[2][2:].tolist(), *first[2][2:].tolist(), *second[2][:2].tolist()]
-    rows, labels, ids = (torch.cat(parts) for parts in zip(second, first, strict=True))
-    expected = loss(
-        second[0].float(), second[1], references=rows.float(), reference_labels=labels, ids=second[2], reference_ids=ids
-    )
-    assert expected.item() > 0
-    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_evaluation_remembers_nothing() -> None:

@@ -69,15 +69,6 @@ def test_the_gradient_is_that_of_the_whole_batch(name: str) -> None:
     assert torch.equal(own.key, loss.key)
 
 
-def test_in_float64_it_is_exact() -> None:
-    model, loss = network().double(), trivet.MultiSimilarityLoss()
-    its = copy.deepcopy(model)
-    loss(model(images(torch.float64)), LABELS).backward()
-    micro_batches(its, loss, images(torch.float64), LABELS, size=1).backward()
-    for one, other in zip(its.parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize(("half", "limit"), [(torch.bfloat16, 2e-2), (torch.float16, 5e-3)])
 def test_a_piece_is_embedded_again_under_the_same_autocast(half: torch.dtype, limit: float) -> None:
     model, loss = network(), trivet.TripletLoss(positives="all", negatives="all", reduction="mean")
@@ -118,15 +109,6 @@ def test_batch_norm_in_training_is_over_a_piece_and_counts_it_once(momentum: flo
     for name, buffer in model.named_buffers():
         assert torch.equal(its.get_buffer(name), buffer), name
     assert its[1].num_batches_tracked == 7
-
-
-def test_with_batch_norm_frozen_it_is_the_whole_batch() -> None:
-    model = network(nn.BatchNorm2d(3).eval())
-    its, loss = copy.deepcopy(model), trivet.TripletLoss(positives="hard", negatives="hard")
-    loss(model(images()), LABELS).backward()
-    micro_batches(its, loss, images(), LABELS, size=SIZE).backward()
-    assert error(gradient(its), gradient(model)) < 1e-5
-    assert its[1].num_batches_tracked == 0
 
 
 class Reader(nn.Module):

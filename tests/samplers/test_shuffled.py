@@ -54,11 +54,6 @@ def test_balanced_batches_take_of_each_group_alike_and_miss_no_item(p: int, k: i
         assert drawn.max() - drawn.min() <= 1
 
 
-def test_a_class_in_two_groups_is_refused() -> None:
-    with pytest.raises(ValueError, match="class 1 lies in two"):
-        PKBatches(np.array([0, 0, 1, 1]), num_classes=2, samples_per_class=2, seed=0, groups=np.array([0, 0, 0, 1]))
-
-
 def test_settings_of_shuffled_batches_exclude_those_of_classes() -> None:
     assert BatchConfig(size=48).batch_size == 48
     with pytest.raises(ValueError, match="num_classes has no effect"):
