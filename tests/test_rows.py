@@ -22,13 +22,6 @@ def tensors(rows: list[list[float]], labels: list[int]) -> tuple[Tensor, Tensor]
     return torch.tensor(rows, dtype=torch.float64).reshape(-1, 2), torch.tensor(labels, dtype=torch.int64)
 
 
-def test_second_derivative_in_one_block() -> None:
-    embeddings = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss = trivet.TripletLoss(positives="easy", negatives="hard", margin=5.0)
-    labels = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), (embeddings,), fast_mode=True)
-
-
 @pytest.mark.parametrize("block_size", [None, 4])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("learned", [False, True])
@@ -60,19 +53,6 @@ def test_the_batch_stands_before_the_references(learned: bool, named: bool, bloc
             twice = torch.autograd.grad(found, inputs, create_graph=True)
             torch.testing.assert_close(twice, slopes, rtol=1e-10, atol=1e-12)
             assert all(slope.requires_grad for slope in twice)
-
-
-def test_an_item_is_never_its_own_positive() -> None:
-    views = torch.tensor([[0.0], [0.0], [5.0], [9.0]])  # rows 0 and 1 are two views of one item
-    labels, ids = torch.tensor([0, 0, 0, 1]), torch.tensor([7, 7, 8, 9])
-    assert trivet.mine(views, labels, positives="easy", negatives="hard").positive.tolist() == [1, 0, 0]
-    by_item = trivet.mine(views, labels, positives="easy", negatives="hard", ids=ids)
-    assert by_item.positive.tolist() == [2, 2, 0]
-    bank = trivet.mine(
-        views, labels, positives="easy", negatives="hard", references=views, reference_labels=labels,
-        ids=ids, reference_ids=ids,
-    )  # fmt: skip
-    assert bank.positive.tolist() == [2, 2, 0]
 
 
 @pytest.mark.parametrize(("per_class", "spread"), [(4, 1e-3), (4, 1e-4), (80, 1e-4)])
@@ -145,13 +125,6 @@ def test_a_row_of_zeros_has_no_gradient_when_normalized() -> None:
     assert embeddings.grad[0].tolist() == [0.0, 0.0]
 
 
-def test_labels_of_another_length_are_refused() -> None:
-    labels = torch.tensor([0, 1, 2])
-    for loss in (trivet.TripletLoss(), trivet.MarginLoss(num_classes=3)):
-        with pytest.raises(ValueError, match=r"labels must hold one number per embedding: .* labels.repeat\(2\)"):
-            loss(torch.zeros(2, 2), labels)
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -217,15 +190,6 @@ def test_sums_over_all_triplets_keep_their_digits() -> None:
     loss = trivet.TripletLoss(positives="all", negatives="all", distance="euclidean", margin=0.01)
     found, expected = loss(embeddings, labels).item(), loss(embeddings.double(), labels).item()
     assert found == pytest.approx(expected, rel=2e-6)
-
-
-def test_skipping_anchors_without_a_mined_pair() -> None:
-    embeddings = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.05], [-1.0, 0.1], [-1.0, 0.0]]), dim=1)
-    labels = torch.tensor([0, 0, 1, 1])  # far apart: no negative is mined, so no positive is either
-    for skip, terms in ((False, 4), (True, 0)):
-        loss = trivet.MultiSimilarityLoss(skip_if_any_empty=skip)
-        loss(embeddings, labels)
-        assert loss.last.terms == terms
 
 
 def test_step_record() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trivet.distances.exact_order import CHUNK, FewRanges, Ranges, below, nearest, nearest_few, weighted
+from trivet.distances.exact_order import CHUNK, FewRanges, Ranges, below, nearest_few, weighted
 
 WIDTHS = [1, 2, 63, 64, 65, 128, 129, 200, 1000]
 DTYPES = [torch.float32, torch.float64]
@@ -29,14 +29,6 @@ def grid(width: int, *, rows: int = 7, values: int = 5, dtype: torch.dtype = tor
 def ranked(row: list[float]) -> list[int]:
     """The columns with a finite value, smallest first, the lowest of tied ones first."""
     return sorted((j for j, x in enumerate(row) if x < math.inf), key=lambda j: (row[j], j))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nearest(width: int, dtype: torch.dtype) -> None:
-    values = grid(width, dtype=dtype)
-    expected = [(ranked(row) or [0])[:1] for row in values.tolist()]
-    assert nearest(values).tolist() == expected
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])

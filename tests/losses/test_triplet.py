@@ -89,18 +89,6 @@ def test_the_hardest_triplet_is_that_of_the_protocol(margin: float) -> None:
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
 
 
-def test_the_hardest_triplet_against_references() -> None:
-    rows = torch.tensor([[0.0], [1.0], [9.0]], requires_grad=True)
-    past = torch.tensor([[0.5], [4.0], [1.5]], requires_grad=True)
-    loss = trivet.TripletLoss(margin=0.0, distance="euclidean", positives="hard", negatives="hard", reduction="max")
-    options = {"references": past, "reference_labels": torch.tensor([0, 0, 1])}
-    value = loss(rows, torch.tensor([0, 0, 1]), **options)  # 4 - 1.5, 3 - 0.5, and 7.5 - 5: all tie
-    value.backward()
-    assert value.item() == 2.5
-    assert rows.grad[:, 0].tolist() == pytest.approx([0, 0, 0])
-    assert past.grad[:, 0].tolist() == pytest.approx([0, 1, -1])
-
-
 @pytest.mark.parametrize("block_size", [None, 3])
 def test_the_record_is_of_the_whole_batch(block_size: int | None) -> None:
     rows, labels = torch.tensor(reference.V8), torch.tensor([*reference.V8_LABELS[:7], 9])

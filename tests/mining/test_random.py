@@ -74,69 +74,11 @@ def test_an_empty_band_falls_back_to_all_negatives() -> None:
     check_uniform(found, 0, [1, 3, 5, 7, 9, 11])
 
 
-@pytest.mark.parametrize("dimension", [3, 128, 512])
-def test_distance_weighted_follows_its_closed_form(dimension: int) -> None:
-    # In high dimension random points all lie at sqrt(2), so points of known distance are made by hand.
-    embeddings = torch.zeros(9, dimension, dtype=torch.float64)
-    cosines = [1 - d**2 / 2 for d in (0.0, 0.0, 1.2, 1.25, 1.3, 1.22, 1.28, 1.39, 1.45)]
-    for row, cosine in enumerate(cosines):
-        embeddings[row, 0], embeddings[row, 1] = cosine, (1 - cosine**2) ** 0.5
-    labels = torch.tensor([0, 0, 1, 1, 1, 1, 1, 1, 1])
-    found = counts(embeddings, labels, 3, positives="easy", negatives="distance-weighted", column="negative")
-    plain = reference.batch(embeddings.tolist(), labels.tolist(), "euclidean")
-    expected = reference.distance_weights([plain.d(0, n) for n in range(2, 9)], dimension, 1.4)
-    drawn = [found.get((0, n), 0) for n in range(2, 9)]
-    assert sum(drawn) == DRAWS
-    likely = [i for i, p in enumerate(expected) if p * DRAWS >= 5]
-    unlikely = [i for i in range(7) if i not in likely]
-    merged = [drawn[i] for i in likely] + [sum(drawn[i] for i in unlikely)]
-    shares = [expected[i] * DRAWS for i in likely] + [sum(expected[i] for i in unlikely) * DRAWS]
-    if shares[-1] < 5:  # too few for chi-square: only their rarity is checked
-        assert merged.pop() <= 25
-        shares.pop()
-        shares = [share * sum(merged) / sum(shares) for share in shares]
-    if len(merged) > 1:
-        assert chisquare(merged, shares).pvalue > 1e-3
-
-
 def test_distance_weighted_cap_flattens_the_weights() -> None:
     embeddings, labels = batch(3)
     strategy = trivet.DistanceWeighted(cap=1e-30, upper_cutoff=None)
     found = counts(embeddings, labels, 4, positives="easy", negatives=strategy, column="negative")
     check_uniform(found, 0, [1, 3, 5, 7, 9, 11])
-
-
-def test_a_selector_of_its_own_margin_and_fallback() -> None:
-    embeddings, labels = batch(3)
-    plain = reference.batch(embeddings.tolist(), labels.tolist(), "euclidean")
-    (positive,) = reference.chosen_positives(plain, 0, "easy")
-    for strategy, rule in (
-        (trivet.SemihardNegative(margin=0.6), "semihard"),
-        (trivet.ViolatingNegative(margin=0.6), "violating"),
-    ):
-        found = counts(
-            embeddings,
-            labels,
-            5,
-            positives="easy",
-            negatives=strategy,
-            distance="euclidean",
-            margin=0.0,
-            column="negative",
-        )
-        candidates = reference.negative_candidates(plain, 0, positive, rule, 0.6)
-        assert len(candidates) > 1
-        check_uniform(found, 0, candidates)
-    # The farthest positive of all: no negative lies beyond, or below the cutoff, so all are drawn from.
-    line = torch.tensor([[0.0], [9.0], [1.0], [2.0], [3.0]], dtype=torch.float64)
-    everyone = trivet.SemihardHardestNegative(otherwise="random")
-    found = counts(line, torch.tensor([0, 0, 1, 1, 1]), 6, positives="easy", negatives=everyone, column="negative")
-    check_uniform(found, 0, [2, 3, 4])
-    unit = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
-    found = counts(
-        unit, torch.tensor([0, 0, 1, 1]), 7, positives="easy", negatives="distance-weighted", column="negative"
-    )
-    check_uniform(found, 0, [2, 3])
 
 
 def test_positive_and_negative_are_drawn_independently() -> None:

@@ -84,16 +84,6 @@ def test_many_values(dtype: torch.dtype, share: float) -> None:
     assert kept(values, share, [1, 0, 700]) == definition(values.tolist(), share)
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values())
-def test_the_cut_is_one_of_the_values_to_its_last_bit(dtype: torch.dtype) -> None:
-    values = torch.tensor([0.1, -7.3, 2.0**-140, 1e30, -math.inf, math.inf, -0.0], dtype=dtype)
-    for rank, expected in enumerate(values.sort().values.tolist(), start=1):
-        cut = smallest(lambda: iter([values]), rank / 7, values)
-        assert cut.value.item() == expected
-        assert cut.value.dtype == dtype
-        assert cut.ties.item() == 1
-
-
 def test_only_candidates_are_kept_and_count_as_ties() -> None:
     cut = Cut(torch.tensor(2.0), torch.tensor(2))
     values = torch.tensor([[1.0, 2.0, 2.0], [2.0, 1.0, 2.0], [1.0, 3.0, 2.0]])

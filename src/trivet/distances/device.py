@@ -39,8 +39,7 @@ def read_extremes(values: Tensor | npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def numbers_at_once(values: Tensor, *, cached: int) -> int:
-    """Return how many numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the
-    memory."""
+    """The count of numbers to work on at once: on a CPU those that stay in a cache, elsewhere a share of the memory."""
     if read_freely(values) or torch.compiler.is_compiling():
         return cached
     return int(SHARE * _memory(values.device))

@@ -35,7 +35,7 @@ def unpicked(loss: EmbeddingLoss) -> str | None:
         return None
     if loss.trim or loss.reduction == "max":
         return f"{name} uses a set of negatives, of which trim or reduction = 'max' keeps only some triplets"
-    if not loss.counts_negatives:
+    if loss.negative_weight == "distance":
         return f"{name} weights a set of negatives by distance and picks none of them"
     return None
 
@@ -105,7 +105,7 @@ def _paired(loss: EmbeddingLoss, rows: BlockView, size: int) -> tuple[Tensor, Te
             terms = terms.hardest(here=torch.ones((), dtype=torch.bool, device=chosen.device))
         chosen = terms.chosen
         active = chosen & (terms.values > 0 if terms.active is None else terms.active > 0)
-    if loss.term == "pair" and loss.counts_negatives:
+    if loss.term == "pair" and loss.negative_weight != "distance":
         active = chosen & (rows.to_negative < loss.reach(rows))
     shape = torch.zeros(len(chosen), size, dtype=torch.float64, device=chosen.device)
     columns = negatives.index

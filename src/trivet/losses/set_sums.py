@@ -165,8 +165,7 @@ class _SoftplusSum(torch.autograd.Function):
 
 
 def _factors_at_once(thresholds: Tensor, distances: Tensor) -> int:
-    """Return how many factors 1 + exp(t - x) have a finite product; 0 if not even one, or if that cannot be looked
-    at."""
+    """The number of factors 1 + exp(t - x) whose product is finite; 0 if not even one, or if none can be looked at."""
     if not device.read_freely(distances) or thresholds.numel() == 0 or distances.numel() == 0:
         return 0
     reached = (thresholds.amax(dim=1) - distances.amin(dim=1)).amax().item()

@@ -92,8 +92,7 @@ class Batch:
 
     @lazy
     def compared_with_itself(self) -> bool:
-        """Return whether each anchor is one of the references, in the column of its place, and nothing else is the
-        same."""
+        """Return whether each anchor is the reference in the column of its place, and the same as no other."""
         return self.ids is not None and self.items is None
 
     @property
@@ -178,11 +177,7 @@ def check_batch(
     original = embeddings
     embeddings, labels, norms = _rows(embeddings, labels, "", pairs)
     reference_norms = norms
-    if (references is None) != (reference_labels is None):
-        missing = "reference_labels" if reference_labels is None else "references"
-        raise ValueError(
-            f"references and reference_labels must be given together: got no {missing}; pass both or neither."
-        )
+    _check_both(references=references, reference_labels=reference_labels)
     is_self_compared = references is None
     if references is None or reference_labels is None:
         if reference_ids is not None:
@@ -199,9 +194,7 @@ def check_batch(
         if references.dtype != embeddings.dtype:
             references = references.to(embeddings.dtype)
             reference_norms = RowNorms(reference_norms.values.to(references.dtype), *reference_norms[1:])
-        if (ids is None) != (reference_ids is None):
-            missing = "reference_ids" if reference_ids is None else "ids"
-            raise ValueError(f"ids and reference_ids must be given together: got no {missing}; pass both or neither.")
+        _check_both(ids=ids, reference_ids=reference_ids)
     if unit_rows_for is not None and not normalize:
         for each in [norms] if references is None else [norms, reference_norms]:
             _check_unit(each, unit_rows_for)
@@ -257,6 +250,12 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
             f"{name} must lie in [0, {number}) to have {owned} each: got {low} to {high}; "
             f"number them from 0, or set {option} to their count."
         )
+
+
+def _check_both(**given: Tensor | None) -> None:
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        raise ValueError(f"{' and '.join(given)} must be given together: got no {missing[0]}; pass both or neither.")
 
 
 def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor, RowNorms]:

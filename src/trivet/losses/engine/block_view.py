@@ -46,14 +46,12 @@ class BlockView:
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor | int]:
-        """Positives and negatives, chosen or not: which slots of the class hold one, `(B, L)` bool, and how many there
-        are, `(B, 1)`, or one number if all anchors have as many."""
+        """Slots of the class that hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)` or all."""
         return self._block.positive, self._block.negative_count
 
     @property
     def matched(self) -> tuple[Tensor, bool]:
-        """Anchors with a positive and a negative to choose from, `(B, 1)` bool, and whether it is known that all have
-        them."""
+        """Anchors with a positive and a negative to choose from, `(B, 1)` bool, and whether that is known of all."""
         block = self._block
         if block.slots_filled and block.all_opposed and block.same_class.shape[1]:
             return block.all_true(1), True

@@ -124,11 +124,6 @@ class LossDefinition(ABC):
         return endless.new_full((len(block.labels), 1), torch.inf)
 
     @property
-    def counts_negatives(self) -> bool:
-        """Return whether the negatives of a set that count do so equally, instead of by their distance."""
-        return self.negative_weight != "distance"
-
-    @property
     def sums_only(self) -> bool:
         """Return whether the sums over sets of negatives are all that is needed."""
         return self.sums_sets and self.trim == 0 and self.reduction != "max"

@@ -198,8 +198,7 @@ class FormulaBlock(DistanceBlock):
                 parameter_sum.add_(of_parameter)
 
     def _by_products(self, columns: Tensor) -> bool:
-        """Return whether a product with all references takes less time than the differences to these columns `(B,
-        S)`."""
+        """Return whether a product with all references takes less time than the differences to these columns."""
         slots = columns.shape[1]
         return (
             slots * self.dimension > max(self.size, MAX_STORED_DIFFERENCES)
@@ -221,8 +220,7 @@ class FormulaBlock(DistanceBlock):
             self._add_pulls(columns, pulls, anchors[some], sums)
 
     def _add_pulls(self, columns: Tensor, pulls: Tensor, anchors: Tensor, sums: Gradients) -> None:
-        """Add `pulls (B, S, d)` to the references in these columns `(B, S)`, and take them from the sums of the anchors
-        `(B, d)`."""
+        """Add `pulls (B, S, d)` to the references in these columns, and take them from the sums of the anchors."""
         anchors.sub_(pulls.sum(dim=1))
         if learned := sums.learned:
             columns, pulls = columns.flatten(), pulls.flatten(0, 1)
