@@ -26,6 +26,7 @@ class ProxyLoss(EmbeddingLoss):
         embedding_dim: d.
         proxies_per_class: how many; those of a class stand side by side.
         proxy_learning_rate: of the proxies, which have no weight decay; of the group that `optimizer_groups` returns.
+        reduction: "mean" over the items or "sum".
         generator: source of the initial proxies, normal numbers; None takes torch's global generator.
         others: see `EmbeddingLoss`.
 
@@ -117,7 +118,7 @@ class CentresLoss(ProxyLoss):
 
     Args:
         scale: s of the paper, > 0.
-        sub_centers: centres of each class; `proxies` holds `num_classes * sub_centers` of them.
+        sub_centers: centres of each class, side by side in `proxies`.
         others: see `ProxyLoss`.
     """
 

@@ -30,6 +30,7 @@ class UnhingedTripletLoss(EmbeddingLoss):
         margin: alpha of the paper, in the unit of D, a constant here; also the margin of the bands of "semihard" and
             "violating".
         positives, negatives: a selector, or the name of one; "all" and "random" is the paper's 1-1 sampling.
+        reduction: "mean" over the triplets or "sum".
         others: see `EmbeddingLoss`.
 
     Source:

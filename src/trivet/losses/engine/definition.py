@@ -50,8 +50,8 @@ class LossDefinition(ABC):
         normalize: divide rows by their norm first.
         reduction: over what the sum of the terms is divided, see `reductions` of the subclass. "max" keeps, after
             trimming, only those equal to the largest term of the batch, and needs a formula that gives `LossTerms`.
-        trim: share of the terms, those with the largest loss, that is left out before any reduction; in [0, 1). Then
-            each triplet of a block with a set of negatives is held.
+        trim: share of the terms, those with the largest loss, that is left out before any reduction; in [0, 1). With a
+            set of negatives each triplet of a block is then held.
         trim_positives_only: `trim` leaves out positives instead, those that pull hardest; what a term has beside its
             positive stays.
         disjoint: each item of the batch in at most one triplet, anchors by index (True) or in a "random" order; for one
