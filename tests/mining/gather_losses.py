@@ -10,13 +10,14 @@ import math
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from tests.every_loss import PROXIES
+from tests.every_loss import EVERY_LOSS, PROXIES
 from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message
 from torch import Tensor, nn
 
@@ -266,18 +267,15 @@ def n_pair(**options: Any) -> trivet.NPairLoss:
 OF_TWO: dict[str, tuple[Callable[..., trivet.EmbeddingLoss], Sequence[Options]]] = {
     "triplet, pn": (lambda **o: triplet(variant="pn", distance="euclidean", margin=1.5, **o), STRATEGIES[1::2]),
     "soft triplet": (lambda **o: triplet(soft=True, **o), STRATEGIES[::2]),
-    "margin": (margin, STRATEGIES[::2]),
-    "contrastive": (contrastive, STRATEGIES),
-    "multi-similarity": (lambda **o: trivet.MultiSimilarityLoss(threshold=0.5, **o), STRATEGIES),
-    "nca": (trivet.NCATripletLoss, STRATEGIES[::2]),
-    "second-order": (trivet.SecondOrderTripletLoss, STRATEGIES[1::2]),
-    "selectively contrastive": (trivet.SelectivelyContrastiveLoss, STRATEGIES[::2]),
     "n-pair": (n_pair, PAIRS[:8]),
-    "supcon": (trivet.SupConLoss, STRATEGIES[::2]),
-    "circle": (lambda **o: trivet.CircleLoss(scale=8.0, **o), STRATEGIES[1::2]),
-    "unhinged triplet": (trivet.UnhingedTripletLoss, STRATEGIES[::3]),
-    "unhinged margin": (trivet.UnhingedMarginLoss, STRATEGIES[1::3]),
 }
+SUITED: dict[str, Options] = {
+    "margin": {"num_classes": None},
+    "contrastive": {"margin": 3.5, "normalize": True},
+    "circle": {"scale": 8.0},
+}
+for place, name in enumerate(name for name in EVERY_LOSS if name not in (*PROXIES, "triplet", "n-pair")):
+    OF_TWO[name] = partial(EVERY_LOSS[name], **SUITED.get(name, {})), STRATEGIES[place % 2 :: 2]
 
 
 def check_loss(name: str, make: Callable[..., trivet.EmbeddingLoss], choices: Sequence[Options]) -> None:

@@ -8,10 +8,11 @@ import torch
 from torch.nn.functional import relu
 
 from trivet.distances import Distance
-from trivet.losses.engine import ABOVE_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
+from trivet.runtime.arguments import ABOVE_ZERO
 
 
 @loss_options

@@ -6,9 +6,10 @@ from dataclasses import field
 
 import torch
 
-from trivet.losses.engine import ABOVE_ZERO, BlockView, LossSum, LossTerms, loss_options
+from trivet.losses.engine import BlockView, LossSum, LossTerms, loss_options
 from trivet.losses.set_sums import softplus_sum, stable_softplus
 from trivet.losses.triplet_terms import CosineTripletLoss, chosen_triplets, flat_terms, triplet_total
+from trivet.runtime.arguments import ABOVE_ZERO
 
 
 @loss_options

@@ -9,12 +9,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, check_dense
-from trivet.losses.engine import ABOVE_ZERO, AT_LEAST_ZERO, BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_count
+from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, check_count
 
 
 @loss_options

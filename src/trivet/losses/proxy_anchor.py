@@ -6,12 +6,13 @@ from dataclasses import field, replace
 
 import torch
 
-from trivet.losses.engine import ABOVE_ZERO, BlockView, LossTerms, loss_options
+from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining.batch import Batch
 from trivet.mining.gather import Processes
 from trivet.mining.label_groups import LabelGroups
+from trivet.runtime.arguments import ABOVE_ZERO
 
 
 @loss_options

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 
 from trivet.distances import Distance
-from trivet.losses.engine import ABOVE_ZERO, BlockView, LossTerms, loss_options
+from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp
+from trivet.runtime.arguments import ABOVE_ZERO
 
 
 @loss_options

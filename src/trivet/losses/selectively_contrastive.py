@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from trivet.distances.exact_order import AT_ONCE
-from trivet.losses.engine import ABOVE_ZERO, AT_LEAST_ZERO, BlockView, LossSum, LossTerms, loss_options
+from trivet.losses.engine import BlockView, LossSum, LossTerms, loss_options
 from trivet.losses.set_sums import stable_softplus
 from trivet.losses.triplet_terms import CosineTripletLoss, chosen_triplets, flat_terms, triplet_total
+from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO
 
 MOST_FACTORS = 64  # of at most 2 each, whose product is finite in float32
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trivet.distances import Distance
-from trivet.losses.engine import AT_LEAST_ZERO, BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
+from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import hinge_sum, softplus_sum, stable_softplus
 from trivet.losses.triplet_terms import triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.runtime.arguments import check_name
+from trivet.runtime.arguments import AT_LEAST_ZERO, check_name
 
 Variant = Literal["an", "pn"]
 

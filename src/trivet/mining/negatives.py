@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from trivet.distances import device, exact_order, squared_beyond
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.selected_set import Otherwise, SelectedItems, SelectedSet, Selector, nothing
-from trivet.runtime.arguments import check_name, nearest
+from trivet.mining.selected_set import SelectedItems, SelectedSet, Selector, nothing
+from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, check_name, nearest
 
 __all__ = [
     "AllNegatives",
@@ -39,6 +41,8 @@ NegativeName = Literal[
     "all",
 ]
 NEVER = 1e30  # minus the logarithm of a weight of what may not be drawn
+Otherwise = Literal["random", "farthest", "drop"]
+OTHERWISE: Mapping[str, Any] = {"check": partial(check_name, allowed=get_args(Otherwise))}
 MOST_COUNTED = 64  # positives of an anchor for which counting is faster than sorting its negatives
 
 
@@ -70,7 +74,7 @@ class RandomNegative(NegativeSelector):
         k: how many different ones for each positive.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
     random = True
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
@@ -85,7 +89,7 @@ class EasyNegative(NegativeSelector):
         k: the k farthest.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         return _nearest(block, self.k, uniform, farthest=True)
@@ -99,7 +103,7 @@ class HardNegative(NegativeSelector):
         k: the k nearest.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
 
     def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedItems:
         return _nearest(block, self.k, uniform)
@@ -116,9 +120,9 @@ class SemihardNegative(NegativeSelector):
         k: how many different ones for each positive.
     """
 
-    margin: float | None = None
-    otherwise: Otherwise = "random"
-    k: int = 1
+    margin: float | None = field(default=None, metadata=AT_LEAST_ZERO)
+    otherwise: Otherwise = field(default="random", metadata=OTHERWISE)
+    k: int = field(default=1, metadata=COUNT)
     random = True
     needs_positive = True
 
@@ -141,9 +145,9 @@ class ViolatingNegative(NegativeSelector):
         k: how many different ones for each positive.
     """
 
-    margin: float | None = None
-    otherwise: Otherwise = "drop"
-    k: int = 1
+    margin: float | None = field(default=None, metadata=AT_LEAST_ZERO)
+    otherwise: Otherwise = field(default="drop", metadata=OTHERWISE)
+    k: int = field(default=1, metadata=COUNT)
     random = True
     needs_positive = True
 
@@ -165,8 +169,8 @@ class SemihardHardestNegative(NegativeSelector):
         k: the k nearest of those beyond.
     """
 
-    otherwise: Otherwise = "drop"
-    k: int = 1
+    otherwise: Otherwise = field(default="drop", metadata=OTHERWISE)
+    k: int = field(default=1, metadata=COUNT)
     needs_positive = True
 
     @property
@@ -208,8 +212,8 @@ class DistanceWeighted(NegativeSelector):
     upper_cutoff: float | None = 1.4
     cap: float | None = None
     dimension: int | None = None
-    otherwise: Otherwise = "random"
-    k: int = 1
+    otherwise: Otherwise = field(default="random", metadata=OTHERWISE)
+    k: int = field(default=1, metadata=COUNT)
     random = True
     unit_rows = True
 
@@ -260,7 +264,7 @@ class MultiSimilarityNegatives(NegativeSelector):
             least similar of its chosen positives.
     """
 
-    epsilon: float = 0.1
+    epsilon: float = field(default=0.1, metadata=AT_LEAST_ZERO)
     reference: Literal["least-similar", "chosen"] = "least-similar"
     unit_rows = True
     selects_set = True

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.selected_set import SelectedItems, Selector, nothing
-from trivet.runtime.arguments import nearest
+from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, nearest
 
 __all__ = [
     "AllPositives",
@@ -87,7 +87,7 @@ class EasyPositive(_OfTheClass):
         k: the k nearest, each with negatives of its own.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         return _nearest(block, block.to_same_class, self._allowed(block), self.k)
@@ -101,7 +101,7 @@ class HardPositive(_OfTheClass):
         k: the k farthest, each with negatives of its own.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         return _nearest(block, -block.to_same_class, self._allowed(block), self.k)
@@ -131,7 +131,7 @@ class RandomPositive(_OfTheClass):
         k: how many different ones, each with negatives of its own.
     """
 
-    k: int = 1
+    k: int = field(default=1, metadata=COUNT)
     random = True
 
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
@@ -158,7 +158,7 @@ class MultiSimilarityPositives(PositiveSelector):
     An anchor without a negative gives none.
     """
 
-    epsilon: float = 0.1
+    epsilon: float = field(default=0.1, metadata=AT_LEAST_ZERO)
     pairwise = True
     unit_rows = True
 

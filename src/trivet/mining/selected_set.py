@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import partial
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from trivet.runtime.arguments import check_at_least, check_count, check_name
-
-Otherwise = Literal["random", "farthest", "drop"]
-CHECKS: Mapping[str, Callable[..., Any]] = {
-    "k": check_count,
-    "margin": partial(check_at_least, 0),
-    "epsilon": partial(check_at_least, 0),
-    "otherwise": lambda value, name: check_name(value, get_args(Otherwise), name=name),
-}
+from trivet.runtime.arguments import check_options
 
 
-@dataclass(frozen=True)
 class Selector:
-    """A rule that picks references for each anchor. Options of the names in `CHECKS` are checked.
+    """A rule that picks references for each anchor; a dataclass, whose fields are its options.
 
     Attributes:
         random: whether it uses the uniform numbers it is given.
@@ -32,10 +20,7 @@ class Selector:
     """
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if option.name in CHECKS and value is not None:
-                CHECKS[option.name](value, name=option.name)
+        check_options(self)
 
     # Properties, as a subclass may have an option of the name.
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
@@ -41,3 +44,17 @@ def check_count(value: int, *, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1: got {value}.")
     return value
+
+
+# Metadata of a field: how `check_options` checks its value.
+ABOVE_ZERO: Mapping[str, Any] = {"check": check_above_zero}
+AT_LEAST_ZERO: Mapping[str, Any] = {"check": partial(check_at_least, 0)}
+COUNT: Mapping[str, Any] = {"check": check_count}
+
+
+def check_options(options: Any) -> None:
+    """Raise ValueError if a field whose metadata says how to check it has a wrong value; None is always right."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value is not None and "check" in field.metadata:
+            field.metadata["check"](value, name=field.name)

@@ -2,12 +2,10 @@
 
 from trivet.losses.engine.base import EmbeddingLoss
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
-from trivet.losses.engine.definition import ABOVE_ZERO, AT_LEAST_ZERO, LossDefinition, Motion, Reduction, loss_options
+from trivet.losses.engine.definition import LossDefinition, Motion, Reduction, loss_options
 from trivet.losses.engine.step_stats import StepStats
 
 __all__ = [
-    "ABOVE_ZERO",
-    "AT_LEAST_ZERO",
     "BlockView",
     "EmbeddingLoss",
     "LossDefinition",

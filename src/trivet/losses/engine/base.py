@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -23,7 +23,7 @@ from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_
 from trivet.mining.negatives import negative_selector
 from trivet.mining.positives import positive_selector
 from trivet.mining.strategy import Strategy
-from trivet.runtime.arguments import check_at_least, check_name
+from trivet.runtime.arguments import check_at_least, check_name, check_options
 
 MAX_PAIRS = 2**40  # squared distances whose sum must be finite
 
@@ -47,9 +47,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         if self.block_size is not None and self.block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {self.block_size}; None chooses it by memory.")
         self.positives, self.negatives = positive_selector(self.positives), negative_selector(self.negatives)
-        for option in fields(self):
-            if "check" in option.metadata:
-                option.metadata["check"](getattr(self, option.name), name=option.name)
+        check_options(self)
         margin = check_at_least(0, self.margin, name="margin")
         self.strategy = Strategy(self.positives, self.negatives, distance=self.distance, margin=margin)
         self.normalize = self.normalize or self.distance == "cosine"

@@ -2,10 +2,8 @@
 
 # No postponed annotations: signatures of losses in other files hold these types.
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -17,15 +15,10 @@ from trivet.mining.index_tuples import Disjoint
 from trivet.mining.negatives import NegativeName, NegativeSelector
 from trivet.mining.positives import PositiveName, PositiveSelector
 from trivet.mining.strategy import Strategy
-from trivet.runtime.arguments import check_above_zero, check_at_least
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 Term = Literal["triplet", "pair", "set", "proxy"]
 Motion = Literal["vanilla", "first-order", "second-order"]
-
-# Metadata of an option: how its value is checked.
-ABOVE_ZERO: Mapping[str, Any] = {"check": check_above_zero}
-AT_LEAST_ZERO: Mapping[str, Any] = {"check": partial(check_at_least, 0)}
 
 Definition = TypeVar("Definition")
 
