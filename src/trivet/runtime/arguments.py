@@ -55,6 +55,6 @@ COUNT: Mapping[str, Any] = {"check": check_count}
 def check_options(options: Any) -> None:
     """Raise ValueError if a field whose metadata says how to check it has a wrong value; None is always right."""
     for field in fields(options):
-        value = getattr(options, field.name)
-        if value is not None and "check" in field.metadata:
-            field.metadata["check"](value, name=field.name)
+        check = field.metadata.get("check")
+        if check is not None and (value := getattr(options, field.name)) is not None:
+            check(value, name=field.name)
