@@ -252,10 +252,12 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
         )
 
 
-def _check_both(**given: Tensor | None) -> None:
-    missing = [name for name, value in given.items() if value is None]
+def _check_both(**arguments: Tensor | None) -> None:
+    missing = [name for name, value in arguments.items() if value is None]
     if len(missing) == 1:
-        raise ValueError(f"{' and '.join(given)} must be given together: got no {missing[0]}; pass both or neither.")
+        raise ValueError(
+            f"{' and '.join(arguments)} must be given together: got no {missing[0]}; pass both or neither."
+        )
 
 
 def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor, RowNorms]:

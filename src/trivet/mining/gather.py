@@ -32,7 +32,7 @@ ALIKE: list[tuple[str, Callable[[int], str], str]] = [
         lambda kind: str(DTYPES[kind]).removeprefix("torch."),
         "use the same precision everywhere",
     ),
-    ("give ids, or none of them", lambda given: "ids" if given else "none", "pass ids everywhere"),
+    ("give ids, or none of them", lambda present: "ids" if present else "none", "pass ids everywhere"),
     (
         "require a gradient of its embeddings, or none of them",
         lambda wanted: "a required gradient" if wanted else "no gradient",
@@ -257,11 +257,11 @@ def _check_agreement(counts: list[int], *columns: list[int]) -> None:
             f"every process must pass at least one row: got none from process {counts.index(0)}; give each process a "
             "part of every batch, for instance with drop_last=True in its sampler."
         )
-    for column, (must, shown, remedy) in zip(columns, ALIKE, strict=True):
+    for column, (must, describe, remedy) in zip(columns, ALIKE, strict=True):
         for process, value in enumerate(column):
             if value != column[0]:
                 raise ValueError(
-                    f"every process must {must}: got {shown(column[0])} from process 0 and {shown(value)} from process "
+                    f"every process must {must}: got {describe(column[0])} from process 0 and {describe(value)} from process "
                     f"{process}; {remedy}."
                 )
 

@@ -66,7 +66,7 @@ class LossEvaluation:
                 yield self._loss.evaluate(self.rows(batch, number))
 
     def _cut(self, terms_of_batch: LossTerms | LossSum | None = None) -> Cut:
-        """Where trimming cuts, over the terms of the whole batch; they are computed again if they are not given."""
+        """The cut of trimming, over the terms of the whole batch; they are computed again if they are not given."""
         stored: list[Tensor] = []  # where the terms are few
 
         def passes() -> Iterator[Tensor]:
