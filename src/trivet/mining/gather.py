@@ -261,8 +261,8 @@ def _check_agreement(counts: list[int], *columns: list[int]) -> None:
         for process, value in enumerate(column):
             if value != column[0]:
                 raise ValueError(
-                    f"every process must {must}: got {describe(column[0])} from process 0 and {describe(value)} from process "
-                    f"{process}; {remedy}."
+                    f"every process must {must}: got {describe(column[0])} from process 0 and {describe(value)} from "
+                    f"process {process}; {remedy}."
                 )
 
 
