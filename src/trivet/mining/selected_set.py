@@ -1,4 +1,4 @@
-"""What all selectors share, and their choices for a block of anchors: some references each, or a whole set of them."""
+"""Base of all selectors, and their choices for a block of anchors: some references each, or a whole set of them."""
 
 from __future__ import annotations
 
