@@ -16,7 +16,7 @@ from tests.every_loss import needed
 
 from trivet.datasets.texts import TextsConfig
 from trivet.losses import LOSSES
-from trivet.losses.engine import EmbeddingLoss, LossDefinition
+from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.training import RunConfig
 from trivet.training.config import resolved
@@ -201,7 +201,7 @@ def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
     of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
     of_the_run |= {"normalize"} if name in ("triplet", "contrastive") else set()  # of the model
     assert fields.keys() - {"name", *SHARED} == arguments.keys() - of_the_run - {"positives", "negatives"}
-    docs = " ".join(f"{LOSSES[name].__doc__} {LossDefinition.__doc__}".split())
+    docs = " ".join(" ".join(base.__doc__ or "" for base in LOSSES[name].__mro__).split())
     for key in fields.keys() & arguments.keys():
         default = arguments[key].default
         assert (PydanticUndefined if default is inspect.Parameter.empty else default) == fields[key].default
