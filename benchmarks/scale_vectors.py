@@ -147,11 +147,11 @@ def read_into_memory(items: int, folder: Path) -> Row:
 
 
 def evaluate(items: int, folder: Path) -> Row:
-    from trivet.commands.evaluate.request import EvaluateRequest
+    from trivet.commands.evaluate.options import EvaluateOptions
     from trivet.commands.evaluate.run import evaluate_files
 
     names = ("recall@1", "r-precision", "map@r")
-    found = evaluate_files(EvaluateRequest([folder / "shards"], measures=names, sample=ASKED, resamples=0))[
+    found = evaluate_files(EvaluateOptions([folder / "shards"], measures=names, sample=ASKED, resamples=0))[
         0
     ].record.as_json(unset=False)
     return {"measures": {name: found["evaluation"]["class"][name] for name in names}}

@@ -10,5 +10,5 @@
 All four share `checks` (a checked statement), `figure` (a figure with its numbers) and `simulate` (the command).
 """
 
-COMMANDS = {"Read the papers": {name: f"trivet_papers.{name}.options" for name in ("simulate", "reproduce")}}
+COMMANDS = {"Read the papers": {name: f"trivet_papers.{name}.command" for name in ("simulate", "reproduce")}}
 """The commands for the command line: heading -> command -> the module that has it."""

@@ -12,7 +12,7 @@ import pytest
 
 from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
 from trivet.collapse.measures import measure, occupied_spots, strangers
-from trivet.commands.diagnose.options import print_diagnosis
+from trivet.commands.diagnose.command import print_diagnosis
 from trivet.losses import TripletLoss
 from trivet.reports.diagnosis_record import DiagnosisSummary
 

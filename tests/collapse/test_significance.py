@@ -13,7 +13,7 @@ from scipy import stats
 from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.healthy import _points
 from trivet.collapse.significance import compare, recall_by_chance
-from trivet.collapse.verdict import measure_words
+from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
 
 LABELS = np.repeat(np.arange(10), 40)

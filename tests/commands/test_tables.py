@@ -14,7 +14,7 @@ from trivet.commands.train.printing import print_folds, print_run
 from trivet.commands.train.record import CrossValidation
 from trivet.reports.run_record import RunRecord
 from trivet_papers.checks import Check
-from trivet_papers.simulate.options import print_checks
+from trivet_papers.simulate.command import print_checks
 
 WIDTHS = (80, 60)
 

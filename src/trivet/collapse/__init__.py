@@ -16,7 +16,7 @@ from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS, Threshold
-from trivet.collapse.verdict import Verdict
+from trivet.collapse.verdict_type import Verdict
 
 __all__ = [
     "ALARMS",

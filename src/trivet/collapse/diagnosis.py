@@ -23,7 +23,7 @@ from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, exploding_norm
-from trivet.collapse.verdict import Severity, Verdict
+from trivet.collapse.verdict_type import Severity, Verdict
 from trivet.distances import Array
 from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric

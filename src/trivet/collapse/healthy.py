@@ -5,7 +5,7 @@ from __future__ import annotations
 from trivet.collapse.measures import Measures
 from trivet.collapse.significance import Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
-from trivet.collapse.verdict import Verdict
+from trivet.collapse.verdict_type import Verdict
 from trivet.runtime.text import counted
 
 SPREAD = 0.25  # relative spread from which items are called well spread

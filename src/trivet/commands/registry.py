@@ -14,7 +14,7 @@ _GROUP = "[trivet.commands]"
 
 def _modules(*names: str) -> dict[str, str]:
     """Each command of Trivet's own with its module."""
-    return {name: f"trivet.commands.{name}.options" for name in names}
+    return {name: f"trivet.commands.{name}.command" for name in names}
 
 
 def _added() -> Iterator[Table]:

@@ -19,7 +19,7 @@ from PIL import Image
 from trivet.commands.audit import items as audit_items
 from trivet.commands.audit import run as audit
 from trivet.commands.audit.items import Items, out_of_fold
-from trivet.commands.audit.request import AuditRequest
+from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.run import audit_path, judge, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
@@ -110,7 +110,7 @@ class Shifted(torch.nn.Module):
 
 def audit_json(path: Path, **options: Any) -> dict[str, Any]:
     """The object that `trivet audit --json` prints."""
-    return audit_path(AuditRequest(path, **options)).as_json(unset=False)
+    return audit_path(AuditOptions(path, **options)).as_json(unset=False)
 
 
 def contents(folder: Path) -> dict[str, str]:

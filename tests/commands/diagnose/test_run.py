@@ -19,7 +19,7 @@ from tests.made_runs import make_run
 from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
-from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.diagnose.run import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.commands.train.run import train
 from trivet.datasets import load
@@ -44,12 +44,12 @@ def section_json(subject: DiagnosisInput, **options: Any) -> dict[str, Any]:
 
 
 def inputs(path: Path, **options: Any) -> list[DiagnosisInput]:
-    return read_inputs(path, DiagnoseRequest([path], **options))
+    return read_inputs(path, DiagnoseOptions([path], **options))
 
 
 def diagnosed(paths: list[Path], **options: Any) -> tuple[dict[str, Any], set[str]]:
     """What `trivet diagnose --json` prints but for the page, and the kinds of all verdicts."""
-    results, warnings = diagnose_paths(DiagnoseRequest(paths, **options))
+    results, warnings = diagnose_paths(DiagnoseOptions(paths, **options))
     found = [result.as_json() for result in results]
     kinds = {verdict.kind for result in results for verdict in result.verdicts}
     return found[0] if len(found) == 1 else {"results": found} | ({"warnings": warnings} if warnings else {}), kinds

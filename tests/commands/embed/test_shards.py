@@ -21,10 +21,10 @@ import torch
 from PIL import Image
 
 from trivet.commands.diagnose.inputs import read_inputs
-from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.embed import shards as embed_shards
 from trivet.commands.embed.run import embed_data
-from trivet.commands.evaluate.request import EvaluateRequest
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import evaluate_files
 from trivet.commands.index.run import make_index
 from trivet.commands.main import main
@@ -115,14 +115,14 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
 
     # Each command takes the folder as it takes the file.
     found = [
-        evaluate_files(EvaluateRequest([path], measures=("recall@1", "map"), resamples=0))[0].record.as_json(
+        evaluate_files(EvaluateOptions([path], measures=("recall@1", "map"), resamples=0))[0].record.as_json(
             unset=False
         )
         for path in (one, many)
     ]
     assert found[0]["evaluation"] == found[1]["evaluation"]
     assert found[1]["protocol"]["queries"] == 250
-    assert read_inputs(many, DiagnoseRequest([many]))[0].level == "kind"
+    assert read_inputs(many, DiagnoseOptions([many]))[0].level == "kind"
     for path in (one, many):
         make_index(path, tmp_path / f"index of {path.name}", run=run)
     answers = [search_folder(tmp_path / f"index of {path.name}", str(path), k=3)["queries"][-1] for path in (one, many)]
@@ -405,7 +405,7 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
     shutil.copytree(whole, copy)
     holes(copy)
     with pytest.raises(ValueError, match="must be finite: rows 0, 1"):
-        evaluate_files(EvaluateRequest([copy], measures=("recall@1",), resamples=0))
+        evaluate_files(EvaluateOptions([copy], measures=("recall@1",), resamples=0))
     with pytest.raises(ValueError, match=r"or of shards, with a shards\.json"):
         read_vectors(tmp_path)
 

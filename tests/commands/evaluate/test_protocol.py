@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trivet.commands.embed.run import embed_data
-from trivet.commands.evaluate.request import EvaluateRequest
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import evaluate_files
 from trivet.commands.train.run import train
 from trivet.datasets import DataConfig, Dataset, Splits, in_memory, load
@@ -101,7 +101,7 @@ def test_what_embed_writes_is_evaluated_by_the_same_protocol(run: Path, tmp_path
     record = json.loads((run / "record.json").read_text())
     recorded = record["evaluation"]["unseen"][0]["levels"]["person"]
     for path in (tmp_path / "all.parquet", run):
-        found = evaluate_files(EvaluateRequest([path], distance="euclidean"))[0].record.as_json(unset=False)
+        found = evaluate_files(EvaluateOptions([path], distance="euclidean"))[0].record.as_json(unset=False)
         assert found["protocol"]["queries"] == 12
         assert found["protocol"]["junk"] == 5
         assert found["protocol"]["same_camera_left_out"] is True

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trivet.commands.evaluate.command import _as_json
 from trivet.commands.evaluate.differences import compare
-from trivet.commands.evaluate.options import _as_json
-from trivet.commands.evaluate.request import EvaluateRequest
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import Evaluation, evaluate_files, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
@@ -38,7 +38,7 @@ def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
 
 
 def evaluations(paths: list[Path], **options: Any) -> list[Evaluation]:
-    return evaluate_files(EvaluateRequest(paths, **options))
+    return evaluate_files(EvaluateOptions(paths, **options))
 
 
 def evaluate_one(path: Path, **options: Any) -> Evaluation:
@@ -54,7 +54,7 @@ def record_of(path: Path, **options: Any) -> dict[str, Any]:
 def summary(found: Sequence[Evaluation], options: Mapping[str, Any]) -> dict[str, Any]:
     """The object that `trivet evaluate --json` prints of several files."""
     return _as_json(
-        [one.record for one in found], compare(found, EvaluateRequest(resamples=options["resamples"])), None
+        [one.record for one in found], compare(found, EvaluateOptions(resamples=options["resamples"])), None
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trivet.commands.audit.request import AuditRequest
+from trivet.commands.audit.options import AuditOptions
 from trivet.commands.inputs import default_distance
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
@@ -74,7 +74,7 @@ class Items:
     doubt: str = ""
 
 
-def read_items(request: AuditRequest) -> Items:
+def read_items(request: AuditOptions) -> Items:
     """The items of a file of embeddings or texts, or of a run.
 
     A network that was trained on wrong labels may have learned them by heart, and puts the items where their labels
@@ -157,11 +157,11 @@ def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
-def _text_column(request: AuditRequest) -> str:
+def _text_column(request: AuditOptions) -> str:
     return TEXT if request.text is None else request.text
 
 
-def _encode_texts(request: AuditRequest, levels: Sequence[str] | None) -> tuple[Vectors, list[str], str]:
+def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[Vectors, list[str], str]:
     """The vectors of a csv file, its texts, and a note on how they were compared."""
     encoder = request.encoder
     if encoder is None:
@@ -181,7 +181,7 @@ def _encode_texts(request: AuditRequest, levels: Sequence[str] | None) -> tuple[
     return replace(vectors, embeddings=encode(texts)), texts, note
 
 
-def _run_items(request: AuditRequest) -> Items:
+def _run_items(request: AuditOptions) -> Items:
     run = RunFolder.open(request.embeddings)
     config, folds, seed = run.config(), request.folds, request.seed
     if folds != 0:

@@ -13,6 +13,7 @@ import numpy as np
 
 import trivet
 from trivet.commands.audit.items import Items, read_items
+from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import (
     AuditRecord,
     DuplicateCounts,
@@ -22,7 +23,6 @@ from trivet.commands.audit.record import (
     SuspectItem,
     Transition,
 )
-from trivet.commands.audit.request import AuditRequest
 from trivet.commands.printing import command_line
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
@@ -80,7 +80,7 @@ class Judgement:
     outliers: Booleans
 
 
-def audit_path(request: AuditRequest) -> AuditRecord:
+def audit_path(request: AuditOptions) -> AuditRecord:
     """Audit the labels of a file of embeddings or texts, or of the training items of a run; write the requested files.
 
     `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from trivet.collapse import SamplingStrategy
-from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import DisplayedItems, dataset_items
 from trivet.commands.evaluate.measure_run import run_references
 from trivet.commands.evaluate.same_items import positions_of
@@ -61,7 +61,7 @@ class DiagnosisInput(DisplayedItems):
     notes: tuple[str, ...] = ()
 
 
-def read_inputs(path: Path, request: DiagnoseRequest) -> list[DiagnosisInput]:
+def read_inputs(path: Path, request: DiagnoseOptions) -> list[DiagnosisInput]:
     """The embeddings of a path to diagnose: one of a file, one for each split of a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
@@ -160,7 +160,7 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
     return some
 
 
-def _read(path: Path, request: DiagnoseRequest, split: str | None) -> Vectors:
+def _read(path: Path, request: DiagnoseOptions, split: str | None) -> Vectors:
     """The rows with the requested levels, or with all there are."""
     level, fine = request.labels, request.fine or None
     named = [] if level is None else [level]
@@ -251,7 +251,7 @@ def unpaired(subjects: Sequence[DiagnosisInput]) -> list[str]:
     return []
 
 
-def _run_inputs(path: Path, request: DiagnoseRequest, *, every: bool) -> list[tuple[DiagnosisInput, Vectors]]:
+def _run_inputs(path: Path, request: DiagnoseOptions, *, every: bool) -> list[tuple[DiagnosisInput, Vectors]]:
     """The splits of a run with their stored embeddings.
 
     Args:

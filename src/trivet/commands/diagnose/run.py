@@ -15,7 +15,7 @@ from torch import Tensor
 import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
-from trivet.commands.diagnose.request import DiagnoseRequest
+from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_items
 from trivet.commands.printing import command_line
 from trivet.io.embedding_table import class_numbers
@@ -48,7 +48,7 @@ MAP_POINTS = 1000
 NAMED = 5  # classes that lost, in a note
 
 
-def diagnose_paths(request: DiagnoseRequest) -> tuple[list[DiagnosisSummary], list[str]]:
+def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], list[str]]:
     """Diagnose files and runs, and write a page of them if `report` names one.
 
     Returns:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.record import DifferenceRecord, Differences
-from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.evaluate.run import Evaluation
 from trivet.commands.evaluate.same_items import same_queries
 from trivet.metrics.intervals import Difference, Over, interval_json, paired_difference
 from trivet.reports.measures import OVERS, finite
 
 
-def compare(evaluations: Sequence[Evaluation], request: EvaluateRequest) -> Differences:
+def compare(evaluations: Sequence[Evaluation], request: EvaluateOptions) -> Differences:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
     The same queries are drawn for both ("paired"), so what they find equally hard cancels; `evaluate_files` has checked

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import trivet
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.page import write_evaluation_report
 from trivet.commands.evaluate.record import (
     Approximation,
@@ -27,7 +28,6 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     RejectionRecord,
 )
-from trivet.commands.evaluate.request import EvaluateRequest
 from trivet.commands.evaluate.same_items import check_same_items, self_rows
 from trivet.commands.evaluate.sets import (
     QueriesAndGallery,
@@ -72,7 +72,7 @@ class Evaluation:
     rejected: Rejection | None  # at the first level
 
 
-def evaluate_files(request: EvaluateRequest, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
+def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
     """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
 
     Args:
@@ -162,7 +162,7 @@ def class_rows(evaluated: Evaluation, level: str) -> list[ClassRow]:
 
 
 def _evaluate(
-    sets: QueriesAndGallery, request: EvaluateRequest, measures: Sequence[str], *, distributed: bool
+    sets: QueriesAndGallery, request: EvaluateOptions, measures: Sequence[str], *, distributed: bool
 ) -> Evaluation:
     folds, sample, resamples, seed = request.folds, request.sample, request.resamples, request.seed
     began = time.perf_counter()
@@ -326,7 +326,7 @@ def _rejection_record(measured: Rejection, resamples: int, seed: int) -> Rejecti
 
 
 def _folds(
-    sets: QueriesAndGallery, level: str, classes: np.ndarray, request: EvaluateRequest, measures: Sequence[str]
+    sets: QueriesAndGallery, level: str, classes: np.ndarray, request: EvaluateOptions, measures: Sequence[str]
 ) -> dict[str, FoldsRecord]:
     """Retrieval within each of the class-disjoint folds, their mean and its Student-t interval."""
     values: list[dict[str, float]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.commands.evaluate.request import EvaluateRequest
+from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
@@ -54,7 +54,7 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
         yield sets
 
 
-def read_sets(path: Path, request: EvaluateRequest) -> QueriesAndGallery:
+def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
     """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
     levels, table, split, cameras = request.labels, request.table, request.split, request.cameras
     # A prefix has no unit length.
@@ -79,7 +79,7 @@ def read_sets(path: Path, request: EvaluateRequest) -> QueriesAndGallery:
     return QueriesAndGallery(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
 
 
-def read_pair(request: EvaluateRequest) -> QueriesAndGallery:
+def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
     """The queries of one file and the gallery of another; a query does not retrieve the item of its id."""
     query, gallery = Path(request.query or ""), Path(request.gallery or "")
     levels, table, split = request.labels, request.table, request.split
