@@ -25,6 +25,7 @@ class CosFaceLoss(CentresLoss):
         Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face Recognition", CVPR 2018, eq. 4.
 
     Example:
+        >>> import torch
         >>> loss = CosFaceLoss(2, 2, margin=0.5, scale=2.0)
         >>> loss.proxies.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # log(1 + e^(2 (0 - (1 - 0.5))))

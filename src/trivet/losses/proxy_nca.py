@@ -33,6 +33,7 @@ class ProxyNCALoss(ProxyLoss):
         eq. 4, with one proxy per class ("static assignment").
 
     Example:
+        >>> import torch
         >>> loss = ProxyNCALoss(2, 2, scale=1.0)
         >>> loss.proxies.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # 0 - 2

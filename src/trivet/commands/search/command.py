@@ -42,6 +42,8 @@ def search(
     json: Json = False,
 ) -> int:
     """Find the items nearest to an item, an image, a text or a vector."""
+    if sum(value is not None for value in (query, id, text)) != 1:
+        raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
     if sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
     check_written(context, query, recognised={"sheet": page("sheet")})
