@@ -133,7 +133,7 @@ def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
     loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
     # that `longest` is a margin loss, and that a trainer takes it, is known here alone
     before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
-    trainer = trainer_with(tmp_path, loss)  # type: ignore[arg-type]
+    trainer = trainer_with(tmp_path, loss)
     LossTrainerCallback(loss).add_to(trainer)
     trainer.train()
     assert (loss.longest.beta - before).abs().max() > 1e-3  # type: ignore[operator]

@@ -193,7 +193,7 @@ def test_a_run_that_patience_ended_is_finished_also_where_its_record_was_lost(st
     (run / "record.json").unlink()
     record = evaluate_run(run)
     assert record.status == "finished"
-    assert record.choosing == RunFolder(stopped).record().choosing  # type: ignore[union-attr]
+    assert record.choosing == RunFolder(stopped).record().choosing
 
 
 def test_the_best_step_survives_later_worse_ones(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_a_lost_record_keeps_the_looks(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / RECORD).unlink()
-    assert evaluate_run(tmp_path / "run").cleaning == RunFolder(whole).record().cleaning  # type: ignore[union-attr]
+    assert evaluate_run(tmp_path / "run").cleaning == RunFolder(whole).record().cleaning
 
 
 @pytest.mark.parametrize("action", ["drop", "relabel"])

@@ -308,9 +308,9 @@ def test_only_a_run_that_nobody_writes_has_failed(tmp_path: Path, settings: dict
     with run.new(parsed(settings), force=False):
         run.write_record(RunRecord(status="running"))
         note_failed(run.path)
-        assert run.record().status == "running"  # type: ignore[union-attr]
+        assert run.record().status == "running"
     note_failed(run.path)
-    assert run.record().status == "failed"  # type: ignore[union-attr]
+    assert run.record().status == "failed"
     run.write_record(RunRecord(status="interrupted"))
     note_failed(run.path)
-    assert run.record().status == "interrupted"  # type: ignore[union-attr]
+    assert run.record().status == "interrupted"

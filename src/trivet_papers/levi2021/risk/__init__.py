@@ -15,4 +15,4 @@ Source:
 from __future__ import annotations
 
 from trivet_papers.levi2021.risk.easy_positives import *  # noqa: F403  # the files have no other names
-from trivet_papers.levi2021.risk.theorems import *  # noqa: F403
+from trivet_papers.levi2021.risk.theorems import *  # noqa: F403  # as above
