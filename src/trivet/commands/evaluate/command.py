@@ -36,7 +36,7 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
 
         record = evaluate_run(paths[0], data_root=request.data_root, progress=True)
         if request.json:
-            print_json(RunSummary.of(record, paths[0]).as_json())
+            print_json(RunSummary.of(record, paths[0]).as_json(unset=False))
         else:
             print_run(record, paths[0])
         return 0

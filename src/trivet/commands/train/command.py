@@ -138,7 +138,7 @@ def train(
     if json:
         from trivet.commands.train.record import RunSummary  # here: `--help` needs no record
 
-        print_json(RunSummary.of(record, folder).as_json())
+        print_json(RunSummary.of(record, folder).as_json(unset=False))
     else:
         print_run(record, folder)
     if record.status == "finished":
