@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -42,7 +43,7 @@ def check_installed(names: Sequence[LoggerName]) -> None:
             )
 
 
-class Logger:
+class Logger(ABC):
     """A place that values go to.
 
     Attributes:
@@ -51,25 +52,25 @@ class Logger:
 
     id: str | None = None
 
+    @abstractmethod
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Send the settings of a new run, section -> key -> value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send values of a step, and have them stored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_text(self, key: str, text: str, step: int) -> None:
         """Send a text."""
-        raise NotImplementedError
 
     def log_results(self, settings: Mapping[str, Any], values: Mapping[str, float], step: int) -> None:
         """Send the results of a run, beside its settings where the logger shows them so."""
         self.log(values, step)
 
+    @abstractmethod
     def close(self, status: str) -> None:
         """End, with the status of the record of the run."""
-        raise NotImplementedError
 
 
 class TensorBoardLogger(Logger):
