@@ -22,7 +22,7 @@ from trivet.commands.compare.record import (
 from trivet.commands.diagnose.page import VerdictView, verdict
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
-from trivet.reports.measures import NAMES
+from trivet.reports.measures import EVALUATION, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.record import Number, Record
@@ -81,10 +81,10 @@ class TableView:
 
     @property
     def measures(self) -> list[str]:
-        """Recalls, then the measures of `NAMES`, that any run has."""
+        """Recalls, then the measures of `EVALUATION`, that any run has."""
         known = {name for row in self.table.rows for name, value in row.measures.items() if is_number(value)}
         recalls = sorted((name for name in known if re.fullmatch(r"recall@\d+", name)), key=lambda name: int(name[7:]))
-        return [*recalls, *(name for name in NAMES if name in known)]
+        return [*recalls, *(name for name in EVALUATION if name in known)]
 
     @property
     def paired(self) -> list[str]:
@@ -167,7 +167,7 @@ def write_compare_report(record: CompareRecord, path: Path) -> None:
         "judged": JUDGED,
         "tones": _TONES,
         "outcomes": _OUTCOMES,
-        "named": lambda name: NAMES.get(name, name.replace("recall@", "R@")),
+        "named": short_name,
         "brief": lambda line: re.sub(r" \([^()]*\)", "", line),  # the tables have the numbers
         "facts": _facts,
         "verdict": _finding,
@@ -193,7 +193,7 @@ def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
         if outcome == "open":
             words = f"No clear difference between {side_name} and {less}"
         if len(measures) > 1:
-            words += f" by {NAMES.get(measure, measure)}"
+            words += f" by {named(measure)}"
         lines.append((_TONES[outcome], f"{words}: {'; '.join(texts)}."))
     return lines
 
@@ -209,7 +209,7 @@ def how_compared(record: CompareRecord) -> str:
     count, confidence = record.comparisons, record.confidence
     text = "Differences are those of the same queries (paired)."
     if count and confidence is not None:
-        by = " and ".join(NAMES.get(name, name) for name in judged_measures(record))
+        by = " and ".join(map(named, judged_measures(record)))
         together = f", so that all {count} comparisons by {by} hold together with 95\u00a0%" if count > 1 else ""
         text += (
             f" Their intervals have a confidence of {100 * confidence:.4g}\u00a0% each{together}. They say what other "

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from trivet.commands.demo.record import DemoMap, DemoRecord, DemoRow
+from trivet.reports.measures import short_name
 from trivet.reports.page import Pictures, percent, same_length, write_page
 from trivet.runtime.record import Number, Record
 
-MEASURES = {
-    "recall@1": "R@1",
-    "recall@2": "R@2",
-    "recall@4": "R@4",
-    "recall@8": "R@8",
-    "nmi": "NMI",
-    "nmi+": "NMI+",
-}
+MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "nmi", "nmi+")
 _POSITIVES = ("random", "easy")
 _SPLITS = {"seen": "digits the network trained on", "unseen": "digits it never saw"}
 
@@ -35,7 +29,7 @@ def write_demo_report(record: DemoRecord, path: Path) -> None:
         "tables": _tables(record),
         "raw": _raw_pixels(record),
         "splits": _SPLITS,
-        "measures": MEASURES,
+        "short_name": short_name,
     }
     write_page("demo.html", path, context, {"panels": panels}, pictures=pictures)
 

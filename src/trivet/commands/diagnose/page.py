@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, ThresholdRecord, VerdictRecord
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, grouped_queries, is_number, triplet_dots
+from trivet.reports.measures import DIAGNOSIS, Measure, plain
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 from trivet.runtime.record import Number
 from trivet.runtime.text import counted, noun
@@ -33,94 +34,10 @@ _ORDER = ("bad", "warn", "calm", "good")
 _MOST_ROWS = 50
 
 
-def _plain(value: Any) -> str:
-    if not is_number(value):
-        return MISSING
-    return number(round(value)) if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
-
-
-def _share(value: Any) -> str:
-    return f"{percent(value)}\u00a0%" if is_number(value) else MISSING
-
-
-@dataclass(frozen=True)
-class _Measure:
-    """Name, format and meaning of a measure; `better` is the good end of its scale, if there is one."""
-
-    name: str
-    show: Callable[[Any], str]
-    meaning: str
-    better: Literal["more", "less"] | None = None
-
-
-_MEASURES = {
-    "items": _Measure("items", _plain, ""),
-    "dimension": _Measure("dimension", _plain, "numbers per item"),
-    "classes": _Measure("classes", _plain, ""),
-    "recall": _Measure("recall@1", _share, "items whose nearest other item is of their class", "more"),
-    "chance": _Measure("recall@1 by chance", _share, "if all items were at one point"),
-    "chance_high": _Measure("the same at most", _share, "in 99 % of the permutations of the labels"),
-    "map_at_r": _Measure("MAP@R", _share, "how far the items of a class stand before all others, of 1,000 items"),
-    "reference_map_at_r": _Measure("MAP@R of the reference", _share, "the same there"),
-    "recall_of_lost": _Measure("recall@1 of the classes that lost", _share, ""),
-    "reference_recall_of_lost": _Measure("the same in the reference", _share, ""),
-    "relative_spread": _Measure("relative spread", _plain, "0: all items equal; 1: spread around the origin"),
-    "effective_rank": _Measure("effective rank", _plain, "number of directions in use"),
-    "first_axis": _Measure("first axis", _share, "share of the variance along one line"),
-    "occupied": _Measure("spots", _plain, "effective number of distinct places"),
-    "occupied_widely": _Measure("spots, widely", _plain, "the same at a coarser scale"),
-    "effective_classes": _Measure("effective classes", _plain, "effective number of classes"),
-    "class_spread": _Measure("class spread", _plain, "distances within a class over those to others; 0: a point"),
-    "modes": _Measure("modes of a class", _plain, "separate blobs that its items form, mean over the classes"),
-    "nmi": _Measure("NMI", _share, "agreement with as many clusters as classes"),
-    "nmi_plus": _Measure("NMI+", _share, "agreement with ten times as many clusters"),
-    "reference_class_spread": _Measure("class spread of the reference", _plain, "the same of the reference"),
-    "reference_split": _Measure(
-        "classes split in the reference", _share, "share of classes with at least two modes there"
-    ),
-    "reference_modes": _Measure("modes in the reference", _plain, "mean over classes, by a stricter count"),
-    "mode_index": _Measure(
-        "mode index", _plain, "distances between modes of the reference over those between classes; 0: merged"
-    ),
-    "reference_mode_index": _Measure(
-        "mode index of the reference", _plain, "the same there; far above 1: classes of unrelated things"
-    ),
-    "reference_mode_sharing": _Measure(
-        "mode sharing of the reference", _share, "how far the same thing parts every class there"
-    ),
-    "retention": _Measure(
-        "neighbours kept", _share, "share of neighbours within classes kept from the reference; 0: as by chance"
-    ),
-    "strangers": _Measure("strangers", _share, "share of items surrounded by items of one other label", "less"),
-    "reference_shrinkage": _Measure("mean distance ÷ reference", _plain, "below 1: the embedding shrank"),
-    "reference_spread": _Measure("relative spread ÷ reference", _plain, "below 1: spread was lost"),
-    "norm": _Measure("norm", _plain, "root mean square length of the rows"),
-    "norm_tail": _Measure("norm tail", _plain, "largest length over the median"),
-    "diameter": _Measure("diameter", _plain, "largest distance of two items"),
-    "mean_distance": _Measure("mean distance", _plain, "of all pairs"),
-    "median_distance": _Measure("median distance", _plain, "of all pairs"),
-    "uniformity": _Measure("uniformity", _plain, "0: one point; lower: more uniform on the sphere"),
-    "alignment": _Measure("alignment", _plain, "mean squared distance between items of a class on the sphere"),
-    "copies": _Measure("copies", _share, "share of items that equal another one", "less"),
-    "dropped": _Measure("dropped anchors", _share, "share of anchors without a triplet"),
-    "active_fraction": _Measure("active terms", _share, "share of triplets with a gradient"),
-}
-_WATCHED = {  # what an event of the monitor rests on
-    "contraction": _Measure("contraction", _plain, "relative spread, as a power of 2"),
-    "trend": _Measure("trend", _plain, "the same over that at half of the steps; below 0 it falls"),
-    "within_between": _Measure(
-        "within ÷ between", _plain, "distances within classes over those between them; 1: no separation"
-    ),
-    "hard": _Measure("hard", _share, "items whose farthest positive is farther than their nearest negative"),
-    "negatives_approach": _Measure("negatives approach", _plain, "growth of the similarity to the nearest negative"),
-    "fine_recall": _Measure("fine recall", _share, "items whose nearest positive is of their finer class"),
-    "best_fine_recall": _Measure("best fine recall", _share, "of the attempt so far"),
-    "forecast_of_a_collapse_of_the_network": _Measure("forecast", _share, "probability that the network collapses"),
-}
 _SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
 _FINE = {
-    "recall@1": _Measure("recall@1 by {}", _share, "at a finer level that training did not see", "more"),
-    "fine_coarse_index": _Measure("fine–coarse index of {}", _plain, "0: the finer classes have merged", "more"),
+    "recall@1": Measure("recall@1 by {}", "at a finer level that training did not see", better="more"),
+    "fine_coarse_index": Measure("fine–coarse index of {}", "0: the finer classes have merged", "number", "more"),
 }
 _OF = "recall@1 of "  # a reference
 _FINE_ENDS = tuple(f"_{end}" for end in _FINE)
@@ -128,11 +45,11 @@ _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "ef
         "strangers", "reference_shrinkage")  # fmt: skip
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
     "class": ("class", str, ""),
-    "items": ("items", _plain, ""),
+    "items": ("items", plain, ""),
     "spread": ("spread", decimal, "distances within the class over those to other classes; 0: a point"),
     "effective_rank": ("effective rank", lambda value: f"{value:.1f}", "directions in use inside the class"),
     "recall@1": ("recall@1, %", percent, "its items whose nearest other item is of the class"),
-    "modes": ("modes", _plain, "separate blobs that its items form"),
+    "modes": ("modes", plain, "separate blobs that its items form"),
     "retention": (
         "neighbours kept, %",
         percent,
@@ -403,25 +320,25 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
 
 
-def _measure(name: str) -> _Measure:
+def _measure(name: str) -> Measure:
     """Name, format and meaning of a number of a record; LEVEL_recall@1 is of a finer level."""
-    known = _MEASURES.get(_SAME.get(name, name)) or _WATCHED.get(name)
+    known = DIAGNOSIS.get(_SAME.get(name, name))
     if known is not None:
         return known
     if _OF in name:
         level, _, reference = name.rpartition(_OF)
         by = f" by {level.removesuffix('_')}" if level else ""
-        return _Measure(f"recall@1{by}: {reference}", _share, "")
+        return Measure(f"recall@1{by}: {reference}")
     for end, measure in _FINE.items():
         if name.endswith(f"_{end}"):
             return replace(measure, name=measure.name.format(name.removesuffix(f"_{end}")))
-    return _Measure(name.replace("_", " "), _plain, "")
+    return Measure(name.replace("_", " "), unit="number")
 
 
 def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[MeasureRow]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
     names = list(dict.fromkeys(name for values in flat for name in values))
-    fine = [name for name in names if name not in _MEASURES and _compares_recall(name)]
+    fine = [name for name in names if name not in DIAGNOSIS and _compares_recall(name)]
     rows = []
     for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
         measure = _measure(name)
@@ -437,7 +354,7 @@ def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compa
 def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
     """Names of all measures: the known ones in their order, then the others of the sections."""
     others = dict.fromkeys(name for values in flat for name in values)
-    return [*_MEASURES, *(name for name in others if name not in _MEASURES and not _compares_recall(name))]
+    return [*DIAGNOSIS, *(name for name in others if name not in DIAGNOSIS and not _compares_recall(name))]
 
 
 def _compares_recall(name: str) -> bool:
@@ -488,7 +405,7 @@ def _classes(label: str, section: DiagnosisSection, most_rows: int) -> ClassView
     if spread is not None and spreads:
         rows = sorted(rows, key=lambda row: _last_if_unknown(row[spread]))
     tight = next((threshold.value for threshold in section.thresholds if threshold.name == "tight"), None)
-    known = [_COLUMNS.get(name, (name.replace("_", " "), _plain, "")) for name in names]
+    known = [_COLUMNS.get(name, (name.replace("_", " "), plain, "")) for name in names]
     return ClassView(
         columns=[title for title, _, _ in known],
         rows=[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,13 +28,14 @@ from trivet.commands.evaluate.record import (
 from trivet.reports.items import is_number
 from trivet.reports.measures import (
     CLUSTERING,
-    GLOSSARY,
+    EVALUATION,
     OVERS,
     VERIFICATION,
     between,
     by_chance,
     finite,
     interval,
+    measure_key,
     named,
     together,
 )
@@ -144,7 +144,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
     levels = [
         _level(level, record, labels, figures) for level in together(list(result.evaluation) for result in results)
     ]
-    measures = {name for result in results for values in result.evaluation.values() for name in values}
+    measured = {measure_key(name) for result in results for values in result.evaluation.values() for name in values}
     context = {
         "record": record,
         "labels": labels,
@@ -153,11 +153,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
-        "glossary": [
-            (name, meaning)
-            for pattern, name, meaning in GLOSSARY
-            if any(re.fullmatch(pattern, measure) for measure in measures)
-        ],
+        "glossary": [(measure.name, measure.meaning) for key, measure in EVALUATION.items() if key in measured],
         "named": named,
         "between": between,
         "by_chance": by_chance,
@@ -248,7 +244,7 @@ def _level(level: str, record: ComparisonRecord, labels: Sequence[str], figures:
     ]
     retrieval = together(shares.retrieval for shares in several)
     clustering = [name for name in CLUSTERING if any(name in shares.values for shares in several)]
-    verification = together([name for name in shares.values if re.fullmatch(VERIFICATION, name)] for shares in several)
+    verification = together([name for name in shares.values if measure_key(name) in VERIFICATION] for shares in several)
     # The others may leave 0 to 1 in a class.
     single = retrieval or [name for name in verification if name == "roc-auc"]
     classes = _classes(level, record, several, single[:1] if "recall@1" not in retrieval else ["recall@1"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.metrics.intervals import Over
-from trivet.reports.measures import CHANCE, CLUSTERING, OVERS, VERIFICATION, finite, interval
+from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, VERIFICATION, finite, interval, measure_key
 from trivet.reports.shared_records import Ends, Intervals, Levels
 from trivet.runtime.record import Number, Record
 
@@ -155,7 +154,7 @@ class Shares:
             for name in self.values
             if (f"chance_{name}" in self.values or name in self._macro)
             and name not in CLUSTERING
-            and not re.fullmatch(VERIFICATION, name)
+            and measure_key(name) not in VERIFICATION
         ]
         self.missing = {
             name.removesuffix("_missing"): str(why) for name, why in self.values.items() if name.endswith("_missing")
@@ -173,7 +172,8 @@ class Shares:
         """Score of an embedding that maps everything to one point."""
         if name.startswith("tar@far="):
             return float(name.removeprefix("tar@far="))
-        return finite(self.values.get(f"chance_{name}", CHANCE.get(name)))
+        known = EVALUATION.get(name)
+        return finite(self.values.get(f"chance_{name}", known and known.chance))
 
     def macro(self, name: str) -> float | None:
         """The mean of the classes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from trivet.commands.train.page import evaluated_rows
 from trivet.reports.items import is_number
-from trivet.reports.measures import NAMES, between, finite
+from trivet.reports.measures import between, finite, named
 from trivet.reports.page import MISSING, percent
 from trivet.reports.run_record import Counts, RunRecord
 from trivet.runtime.terminal import printable
@@ -119,7 +119,7 @@ def _measured(record: RunRecord) -> str:
             names = [name for name in MEASURES if any(name in row.levels.get(level, {}) for row in rows)]
             if not names:
                 continue
-            heads = [NAMES.get(name, name) for name in names]
+            heads = list(map(named, names))
             sections.append(
                 f"{escaped(split)}, by {escaped(level)}, in percent:\n\n| | {' | '.join(heads)} |\n|---|"
                 + "---:|" * len(names)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting, setting_text
-from trivet.reports.measures import NAMES
+from trivet.reports.measures import EVALUATION, short_name
 from trivet.reports.page import MISSING, percent, write_page
 from trivet.runtime.record import Record
 from trivet.runtime.text import counted
@@ -28,11 +28,11 @@ def write_sweep_report(record: SweepRecord, path: Path) -> None:
     having = record.ranked
     others = [trial for trial in record.trials if trial.value is None]
     best = next((trial for trial in having if trial.number == record.best), None)
-    parallel = _parallel(record.vary, having, record.best, _named(record.measure))
-    history = _history(record.trials, _named(record.measure))
+    parallel = _parallel(record.vary, having, record.best, short_name(record.measure))
+    history = _history(record.trials, short_name(record.measure))
     context = {
         "record": record,
-        "measure": _named(record.measure),
+        "measure": short_name(record.measure),
         "counts": _counts(record),
         "names": [setting.name for setting in record.vary],
         "text": _text,
@@ -77,16 +77,12 @@ def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]
     ]
     measured = {name for *_, values in entries for name in values}
     recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
-    displayed = [*recalls, *(name for name in NAMES if name in measured)]
+    displayed = [*recalls, *(name for name in EVALUATION if name in measured)]
     rows = [
         (split, level, network, [percent(values.get(name)) for name in displayed])
         for split, level, network, values in entries
     ]
-    return TestedTable([_named(name) for name in displayed], rows)
-
-
-def _named(measure: str) -> str:
-    return NAMES.get(measure, measure.replace("recall@", "R@"))
+    return TestedTable([short_name(name) for name in displayed], rows)
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from trivet.commands.diagnose.page import RESULTS
 from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
-from trivet.reports.measures import NAMES
+from trivet.reports.measures import named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, SelectionCheck
 from trivet.reports.shared_records import Levels
@@ -216,7 +216,7 @@ def choice_line(record: RunRecord) -> str | None:
     model = f"the model is {snapshot or (f'that of the last step, {number(reached)}' if last else _begun(record))}"
     if not later:
         return None if last else f"{_capital(model)}: training ended before the first look at a trained one."
-    measure = NAMES.get(choice.measure, choice.measure)
+    measure = named(choice.measure)
     start = None if first.value is None or first.gain is None else first.value - first.gain
     among = f", among {number(choice.known)} training items" if choice.known else ""
     where = f"on {_holdout(record, choice)} ({choice.split}, {choice.classes} classes{among})"
@@ -337,7 +337,7 @@ def _by_choice(compared: Sequence[ChosenCompared]) -> Helped:
         for item in relevant
     ]
     numbers = f" ({_percent(compared[0].value)}, against {'; '.join(against)})" if against else ""
-    return Helped(tone, words, numbers, NAMES.get(compared[0].measure, compared[0].measure))
+    return Helped(tone, words, numbers, named(compared[0].measure))
 
 
 def _outcome(compared: Sequence[Compared]) -> tuple[str, str, list[Compared]]:

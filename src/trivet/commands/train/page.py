@@ -30,7 +30,7 @@ from trivet.reports.items import (
     triplet_dots,
     unseen_first,
 )
-from trivet.reports.measures import NAMES
+from trivet.reports.measures import EVALUATION, named, short_name
 from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord, Series
 from trivet.reports.page import MISSING, Pictures, number, percent, write_page
 from trivet.reports.run_record import Evaluated, RunRecord, Validation
@@ -133,7 +133,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
         measured = {row.name: row.levels for row in rows if level in row.levels}
         known = [levels[level] for levels in measured.values()]
         recalls = {key for result in known for key in result if re.fullmatch(r"recall@\d+", key)}
-        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *NAMES]
+        columns = [*sorted(recalls, key=lambda key: int(key[7:])), *EVALUATION]
         columns = [name for name in columns if any(name in result for result in known)]
         cells = {
             name: [percent(share_of(levels, level, column)) for column in columns] for name, levels in measured.items()
@@ -145,7 +145,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
                 items=known[0].get("items"),
                 classes=known[0].get("classes"),
                 chance=share_of(next(iter(measured.values())), level, "chance_recall@1"),
-                columns=[NAMES.get(column, column.replace("recall@", "R@")) for column in columns],
+                columns=list(map(short_name, columns)),
                 rows=[
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])
                     for name, texts in cells.items()
@@ -188,7 +188,7 @@ def _curves(record: RunRecord) -> list[Curve]:
             "lower end of its interval": [check.low for check in choice.checks],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        title = f"Gain of {NAMES.get(choice.measure, choice.measure)} on {choice.split}{what}"
+        title = f"Gain of {named(choice.measure)} on {choice.split}{what}"
         wanted.append((title, [check.step for check in choice.checks], gains, None))
     if (probe := record.monitor.probe) is not None and (steps := _probe_steps(probe)):
         names = {"recall@1": "recall", "recall@1 by finer classes": "fine_recall", "relative spread": "relative_spread"}
