@@ -167,7 +167,9 @@ def test_a_constant_embedding_is_seen() -> None:
 
 def simulated(values: dict[str, Any]) -> SimulatedLoss | None:
     settings = RunConfig.parse(values, source="test")
-    return motion_of(of_batch(make_loss(settings, 2)), normalize=settings.model.normalize)
+    return motion_of(
+        of_batch(make_loss(settings.loss, settings.model, 2, seed=settings.seed)), normalize=settings.model.normalize
+    )
 
 
 @pytest.mark.parametrize(

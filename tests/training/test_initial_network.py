@@ -37,7 +37,8 @@ def test_a_narrow_head_on_a_pretrained_backbone_keeps_the_similarities_of_its_fe
             "loss": {"name": "triplet"},
             "model": {"name": NAME, "head": head, **model},
         }
-        network = untrained(RunConfig.parse(values, source="test"), items)
+        config = RunConfig.parse(values, source="test")
+        network = untrained(config.model, config.data, items, seed=config.seed)
         assert network.training
         assert network.backbone is not None
         return torch.from_numpy(embed(network.backbone, items.inputs)), torch.from_numpy(embed(network, items.inputs))

@@ -24,6 +24,7 @@ from trivet.commands.train.run import train
 from trivet.label_noise import loss_picks
 from trivet.label_noise.skew import json_values
 from trivet.losses import MatryoshkaLoss
+from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics import retrieve
 from trivet.training import RunConfig
@@ -39,6 +40,11 @@ def settings(loss: dict[str, Any], classes: int = 16, **model: Any) -> RunConfig
     values = {"data": {"name": "digits", "level": "digit"}, "batch": {"num_classes": classes}}
     values |= {"model": {"embedding_dim": 6, **model}, "loss": {"name": "triplet", **loss}}
     return RunConfig.parse(values, source="x.toml")
+
+
+def loss_of(loss: dict[str, Any], **model: Any) -> EmbeddingLoss | MatryoshkaLoss:
+    config = settings(loss, **model)
+    return make_loss(config.loss, config.model, 3, seed=config.seed)
 
 
 def definition(rows: Sequence[Sequence[float]], lengths: Sequence[int], *, unit: bool, margin: float) -> float:
@@ -58,14 +64,14 @@ def definition(rows: Sequence[Sequence[float]], lengths: Sequence[int], *, unit:
 @pytest.mark.parametrize("prefixes", [[2, 4], [2, 4, 6]], ids=["the whole always counts", "and may be listed"])
 def test_the_loss_is_the_sum_over_the_prefixes_and_the_whole(prefixes: list[int], unit: bool) -> None:
     every = {"positives": "all", "negatives": "all", "margin": 0.3}
-    loss = make_loss(settings({"prefixes": prefixes, **every}, normalize=unit), classes=3)
+    loss = loss_of({"prefixes": prefixes, **every}, normalize=unit)
     want = definition(ROWS.tolist(), (2, 4, 6), unit=unit, margin=0.3)
     assert loss(ROWS, LABELS).item() == pytest.approx(want, rel=1e-9)
 
 
 def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
     for loss in ({"name": "arcface"}, {"positives": "random", "negatives": "random"}):
-        cut, plain = (make_loss(settings(loss | extra), classes=3) for extra in ({"prefixes": [2]}, {}))
+        cut, plain = (loss_of(loss | extra) for extra in ({"prefixes": [2]}, {}))
         assert isinstance(cut, MatryoshkaLoss)
         whole = of_batch(cut)
         assert of_batch(plain) is plain

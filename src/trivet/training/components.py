@@ -12,17 +12,18 @@ import torch
 from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.datasets import Dataset, Splits, augmentation, load
+from trivet.datasets import DataConfig, Dataset, Splits, augmentation, load
 from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
-from trivet.models import Embedder, Tokenize, build, in_unit_range, tokenize_of
+from trivet.models import Embedder, ModelConfig, Tokenize, build, in_unit_range, tokenize_of
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
 from trivet.runtime.fingerprint import fingerprint
+from trivet.runtime.progress import report
 from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
 from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import make_selection, monitored_split, selection_split
@@ -32,7 +33,8 @@ from trivet.training.embed_dataset import embed
 from trivet.training.guard import Guard
 from trivet.training.history import History, motion_of
 from trivet.training.label_cleaning import LabelCleaning
-from trivet.training.loop import Batches, Learner, step_seed
+from trivet.training.loop import Batches, Learner, fit, step_seed
+from trivet.training.loss_config import LossConfig
 from trivet.training.mined_batches import check_mined, mined_batches, mined_triplets
 from trivet.training.precision import check_precision, device_of
 from trivet.training.probe import no_probe_reason, probe_items
@@ -75,7 +77,7 @@ def load_splits(
     return replace(splits, evaluation=evaluation)
 
 
-def untrained(config: RunConfig, train: Dataset) -> Embedder:
+def untrained(model: ModelConfig, data: DataConfig, train: Dataset, *, seed: int) -> Embedder:
     """The network of the settings, the same each time.
 
     A residual head, or a linear one on pretrained features, of fewer dimensions than its input begins as a projection.
@@ -88,29 +90,29 @@ def untrained(config: RunConfig, train: Dataset) -> Embedder:
     Raises:
         ValueError: if the settings do not fit the inputs.
     """
-    model = build(config.model, train.inputs.shape, config.seed)
-    model.resize = getattr(config.data, "resize", None)
-    head = model.unfitted
+    network = build(model, train.inputs.shape, seed)
+    network.resize = getattr(data, "resize", None)
+    head = network.unfitted
     if head is not None:
-        backbone = model.backbone
-        rows = np.random.default_rng(config.seed).permutation(len(train))[: FITTED if backbone is None else EMBEDDED]
+        backbone = network.backbone
+        rows = np.random.default_rng(seed).permutation(len(train))[: FITTED if backbone is None else EMBEDDED]
         items = train.subset(np.sort(rows))
         if backbone is not None:
             features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
         else:
             features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
-            features = unit_rows(features) if config.model.normalize else features
+            features = unit_rows(features) if model.normalize else features
         head.fit_base(features)
-    return model
+    return network
 
 
-def make_loss(config: RunConfig, classes: int) -> EmbeddingLoss | MatryoshkaLoss:
-    """The loss of the settings for so many training classes, its random choices seeded by them."""
-    return config.loss.build_at_prefixes(
+def make_loss(loss: LossConfig, model: ModelConfig, classes: int, *, seed: int) -> EmbeddingLoss | MatryoshkaLoss:
+    """The loss of the settings for so many training classes, its random choices seeded."""
+    return loss.build_at_prefixes(
         num_classes=classes,
-        embedding_dim=config.model.embedding_dim,
-        normalize=config.model.normalize,
-        generator=torch.Generator().manual_seed(step_seed(config.seed, 0, LOSS_STREAM)),
+        embedding_dim=model.embedding_dim,
+        normalize=model.normalize,
+        generator=torch.Generator().manual_seed(step_seed(seed, 0, LOSS_STREAM)),
     )
 
 
@@ -206,9 +208,30 @@ def first_task(
     return learner, _batches(config, items, level, make_batches(config, items, level), start=0, steps=steps)
 
 
+def trained_on(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
+    """A network trained on some of the training items for as many steps as a run, in evaluation mode on the CPU.
+
+    Args:
+        title: of the progress.
+
+    Raises:
+        KeyboardInterrupt: if it was asked to end.
+    """
+    config = in_steps(config, splits)
+    steps = config.training.num_steps
+
+    def report_step() -> None:
+        report(title, learner.step, steps)
+
+    learner, batches = first_task(config, items, splits.level, steps=steps, after_step=report_step)
+    if not fit(learner, batches, workers=config.training.workers):
+        raise KeyboardInterrupt
+    return learner.measured.eval()
+
+
 def _learner(config: RunConfig, items: Dataset, level: str, world: ProcessGroup | None = None) -> Learner:
-    loss = make_loss(config, len(items.names[level]))
-    model = untrained(config, items)
+    loss = make_loss(config.loss, config.model, len(items.names[level]), seed=config.seed)
+    model = untrained(config.model, config.data, items, seed=config.seed)
     return Learner(model, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
 
 

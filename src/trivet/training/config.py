@@ -337,6 +337,23 @@ class RunConfig(Config):
         loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
         return self.batch.size is None and loss.term != "proxy"
 
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences on settings that would surprise the person who made them."""
+        positives = self.loss.positives
+        easy = (positives["name"] if isinstance(positives, dict) else positives) == "easy"
+        if easy and self.batch.size is None and self.batch.samples_per_class == 2:
+            return [
+                "With batch.samples_per_class = 2 each anchor has only one positive, so easy positives have no effect; "
+                "use more samples of fewer classes."
+            ]
+        return []
+
+    def recorded(self) -> dict[str, dict[str, Any]]:
+        """The sections as JSON, as a record has them: without settings that are not set."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        return {"run": {"seed": settings.pop("seed")}, **settings}
+
 
 def resolved(config: RunConfig) -> RunConfig:
     """The settings with paths made absolute, also of code, so that the run folder can be used from anywhere.
@@ -388,16 +405,3 @@ def with_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
         )
     values = config.model_dump(mode="json", exclude_none=True)
     return type(config).parse(type(config).with_overrides(values, changes), source="--set")
-
-
-def easy_positive_warnings(config: RunConfig) -> list[str]:
-    """Warnings of settings that would surprise the person who made them."""
-    easy = config.loss.positives == "easy" or (
-        isinstance(config.loss.positives, dict) and config.loss.positives.get("name") == "easy"
-    )
-    if easy and config.batch.size is None and config.batch.samples_per_class == 2:
-        return [
-            "With batch.samples_per_class = 2 each anchor has only one positive, so easy positives have no effect; "
-            "use more samples of fewer classes."
-        ]
-    return []

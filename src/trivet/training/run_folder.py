@@ -57,6 +57,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._config: RunConfig | None = None
 
     @contextmanager
     def new(self, config: RunConfig, *, force: bool) -> Iterator[None]:
@@ -76,6 +77,7 @@ class RunFolder:
             go_on=f", or continue it with trivet train --resume {self.path}",
         ):
             write_atomic(self.path / CONFIG, config.to_toml().encode())
+            self._config = config
             yield
 
     @contextmanager
@@ -132,14 +134,15 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The settings of the run as its user gave them, but with its own copy of a decision file."""
-        config = RunConfig.read(self.path / CONFIG)
+        self._config = config = self._config or RunConfig.read(self.path / CONFIG)
         if config.data.decisions is None:
             return config
         return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
 
     def change(self, changes: Sequence[str]) -> None:
         """Write the settings with others in place of some, "section.key=value"."""
-        write_atomic(self.path / CONFIG, RunConfig.read(self.path / CONFIG, changes).to_toml().encode())
+        self._config = RunConfig.read(self.path / CONFIG, changes)
+        write_atomic(self.path / CONFIG, self._config.to_toml().encode())
 
     def record(self) -> RunRecord | None:
         """The record of the run so far; None where nothing, or nothing readable, was written.

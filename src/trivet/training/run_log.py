@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,6 @@ from trivet.reports.run_record import (
 from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import RECALL
 from trivet.training.components import Components
-from trivet.training.config import RunConfig, easy_positive_warnings
 from trivet.training.loggers import Loggers
 from trivet.training.run_folder import METRICS, Metrics, RunFolder
 
@@ -65,7 +65,7 @@ class RunLog:
         columns = [*STEP_COLUMNS, *(f"{RECALL}/{level}" for level in state.selection.items.labels)]
         earlier = run.record()
         self.metrics = Metrics(run.path / METRICS, columns, upto=state.learner.step, known=_rows_known(earlier))
-        self.record = first_record(run, config, components.splits, command)
+        self.record = first_record(run.name, components.splits, command, config.recorded(), config.warnings)
         if earlier is not None:  # a forecast that was made of this run stays with it
             self.record.forecast, self.record.foreseen = earlier.forecast, earlier.foreseen
         self.record.warnings += components.notes
@@ -206,19 +206,19 @@ def step_values(loss: EmbeddingLoss | MatryoshkaLoss, value: float) -> dict[str,
     return {name: number for name, number in values.items() if np.isfinite(number)}
 
 
-def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str) -> RunRecord:
-    """The record of a run before its first step."""
-    settings = config.model_dump(mode="json", exclude_none=True)
-    seed = settings.pop("seed")
+def first_record(
+    name: str, splits: Splits, command: str, settings: dict[str, dict[str, Any]], warnings: Sequence[str]
+) -> RunRecord:
+    """The record of a run before its first step, with its settings and what is to be said of them."""
     noise = noise_summary(splits)
     evaluation = {name: _counts(dataset) for name, dataset in splits.evaluation.items()}
-    for name, counts in evaluation.items():
-        counts.trained_classes = trained_classes(splits, name)
+    for split, counts in evaluation.items():
+        counts.trained_classes = trained_classes(splits, split)
     return RunRecord(
         status="running",
-        run=run.name,
+        run=name,
         level=splits.level,
-        settings={"run": {"seed": seed}, **settings},
+        settings=settings,
         environment=environment(),
         data=RunData(
             train=_counts(splits.train),
@@ -227,7 +227,7 @@ def first_record(run: RunFolder, config: RunConfig, splits: Splits, command: str
             noise=None if noise is None else InjectedNoise.read(noise),
             decisions=None if splits.decisions is None else dict(splits.decisions),
         ),
-        warnings=[*splits.warnings, *easy_positive_warnings(config)],
+        warnings=[*splits.warnings, *warnings],
     ).stamped(command)
 
 

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from trivet.commands.audit.items import Items, out_of_fold
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.run import audit_path, judge, summary
 from trivet.commands.train.run import train
-from trivet.datasets import load
+from trivet.datasets import Splits, load
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
 from trivet.label_noise import Suspects, find_suspects
 from trivet.metrics.folds import stratified_folds
 from trivet.training import RunConfig
+from trivet.training.components import trained_on
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
 from trivet.training.loop import Batches, Learner
 
@@ -50,6 +52,11 @@ def settings(root: Path, steps: int = 4, **data: Any) -> RunConfig:
         },
         source="test",
     )
+
+
+def networks_out_of_fold(config: RunConfig, splits: Splits, folds: int, seed: int = 0) -> tuple[Any, Any]:
+    network, needed = partial(trained_on, config, splits), config.batch.needed_classes
+    return out_of_fold(splits, network, folds, needed_classes=needed, seed=seed)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,8 +149,8 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
         task.model = Shifted(len(trained))
         return True
 
-    monkeypatch.setattr("trivet.training.loop.fit", mark)
-    embeddings, fold = out_of_fold(config, splits, 4, seed=1)
+    monkeypatch.setattr("trivet.training.components.fit", mark)
+    embeddings, fold = networks_out_of_fold(config, splits, 4, seed=1)
     np.testing.assert_array_equal(fold, stratified_folds(splits.train.labels["class"], 4, np.random.default_rng(1)))
     for number, batches in enumerate(trained):
         assert set(batches.dataset.ids) == {splits.train.ids[i] for i in np.flatnonzero(fold != number)}
@@ -156,15 +163,15 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
     smaller = replace(splits, train=splits.train.subset(few))
     two = config.model_copy(update={"batch": config.batch.model_copy(update={"num_classes": 2})})
     trained.clear()
-    out_of_fold(two, smaller, 3)
+    networks_out_of_fold(two, smaller, 3)
     pair = set(smaller.train.ids[40:42])
     seen = [len(pair & set(batches.dataset.ids)) for batches in trained]
     assert sorted(seen) == [0, 0, 2]
     with pytest.raises(ValueError, match=r"needs 3 classes of two items.*without fold \d of 3 there are 2"):
-        out_of_fold(config, smaller, 3)
+        networks_out_of_fold(config, smaller, 3)
     for folds in (1, 42):
         with pytest.raises(ValueError, match=r"folds must be from 2 to half the number of items, 41"):
-            out_of_fold(config, smaller, folds)
+            networks_out_of_fold(config, smaller, folds)
 
 
 def test_a_network_is_trained_as_the_run_trained_its_own(
@@ -172,7 +179,7 @@ def test_a_network_is_trained_as_the_run_trained_its_own(
 ) -> None:
     config = RunConfig.read(run / "config.toml")
     splits = load(config.data, None)
-    model = audit_items._trained(config, splits, splits.train, "title")
+    model = trained_on(config, splits, splits.train, "title")
     stored = read_vectors(run, split="train")
     assert stored.ids is not None
     assert stored.ids.tolist() == list(splits.train.ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import report, reporter
 from trivet.runtime.text import counted, noun
 from trivet.training.class_sample import class_sample
-from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
 from trivet.training.run_folder import RunFolder, trained_model
 
@@ -205,7 +205,10 @@ def _run_items(request: AuditOptions) -> Items:
         if typical < folds * FEW:
             few = counted(typical // folds, "item")
             doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
-        embeddings, fold = out_of_fold(config, splits, folds, seed=seed)
+        from trivet.training.components import trained_on
+
+        network = partial(trained_on, config, splits)
+        embeddings, fold = out_of_fold(splits, network, folds, needed_classes=config.batch.needed_classes, seed=seed)
         raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=seed)
         if raw is not None:
             embeddings, fold = raw, None
@@ -275,14 +278,18 @@ def _pictures(items: Dataset) -> list[Hashable]:
     return digests
 
 
-def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0) -> tuple[npt.NDArray[Any], Integers]:
+def out_of_fold(
+    splits: Splits, trained: Callable[[Dataset, str], Embedder], folds: int, *, needed_classes: int, seed: int = 0
+) -> tuple[npt.NDArray[Any], Integers]:
     """Embeddings of the training items, each by a network that was trained without the fold the item is in.
 
     Items of a class that the other folds have less than two of are left out of the training, too: alone they have no
     positive.
 
     Args:
+        trained: the network that is trained on some items, with a title of the progress.
         folds: at least 2.
+        needed_classes: of two items, for a batch.
         seed: of the folds.
 
     Returns:
@@ -300,39 +307,23 @@ def out_of_fold(config: RunConfig, splits: Splits, folds: int, *, seed: int = 0)
             "network is trained on two thirds of the items."
         )
     fold = stratified_folds(labels, folds, np.random.default_rng(seed))
-    embeddings = np.empty((len(train), config.model.embedding_dim), np.float32)
+    embedded: list[npt.NDArray[Any]] = []
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
         training_rows = np.flatnonzero((fold != number) & (counts[labels] > 1))
-        enough, needed = int((counts > 1).sum()), config.batch.needed_classes
-        if enough < needed:
+        enough = int((counts > 1).sum())
+        if enough < needed_classes:
             raise ValueError(
-                f"a network trained without a fold needs {needed} classes of two items, as many as a batch has: "
-                f"without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
+                f"a network trained without a fold needs {needed_classes} classes of two items, as many as a batch "
+                f"has: without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."
             )
-        model = _trained(config, splits, train.subset(training_rows), f"network {number + 1} of {folds}")
-        fold_rows = np.flatnonzero(fold == number)
-        embeddings[fold_rows] = embed(model, train.subset(fold_rows).inputs)
-        if not np.isfinite(embeddings[fold_rows]).all():
+        model = trained(train.subset(training_rows), f"network {number + 1} of {folds}")
+        embedded.append(embed(model, train.subset(np.flatnonzero(fold == number)).inputs))
+        if not np.isfinite(embedded[-1]).all():
             raise ValueError(
                 f"embeddings must be finite: those of network {number + 1} of {folds} are not; train with a lower "
                 "training.learning_rate, or audit with --folds 0."
             )
+    embeddings = np.empty((len(train), embedded[0].shape[1]), np.float32)
+    embeddings[np.argsort(fold, kind="stable")] = np.concatenate(embedded)
     return embeddings, fold
-
-
-def _trained(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
-    """A network trained by the settings on some of the items, in evaluation mode on the CPU."""
-    from trivet.training.components import first_task, in_steps
-    from trivet.training.loop import fit  # here: an audit of a file does without Lightning
-
-    config = in_steps(config, splits)  # of all items, so that each network makes as many steps as a run
-    steps = config.training.num_steps
-
-    def report_step() -> None:
-        report(title, task.step, steps)
-
-    task, batches = first_task(config, items, splits.level, steps=steps, after_step=report_step)
-    if not fit(task, batches, workers=config.training.workers):
-        raise KeyboardInterrupt
-    return task.measured.eval()

@@ -52,7 +52,7 @@ def shared_gallery(
     runs = runs[:MOST_RUNS]
     dataset: Dataset | None = None
     try:
-        dataset = load_splits(run.config, data_root, reporter("reading images")).evaluation.get(split)
+        dataset = load_splits(run.folder.config(), data_root, reporter("reading images")).evaluation.get(split)
     except (ValueError, OSError) as error:  # moved or deleted: the neighbours can be named all the same
         reason = " ".join(str(error).split())
         notes.append(f"Items are shown by their ids, as the data of {run.name} cannot be loaded: {reason}")

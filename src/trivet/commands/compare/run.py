@@ -137,19 +137,19 @@ def compare_runs(
 
 def _ranked(runs: Sequence[StoredRun]) -> list[str]:
     """The measures of rankings that all runs have; each query has a value, so they can be paired."""
-    ks = sorted(set.intersection(*({*run.config.evaluation.k} for run in runs)))
+    ks = sorted(set.intersection(*({*run.folder.config().evaluation.k} for run in runs)))
     return [*dict.fromkeys([*(f"recall@{k}" for k in ks), "r-precision", "map@r", *_chosen_measures(runs)])]
 
 
 def _chosen_measures(runs: Sequence[StoredRun]) -> list[str]:
     """The measures by which steps of the runs were chosen, each once."""
-    return [*dict.fromkeys(name for run in runs if (name := run.config.choosing.counted_measure))]
+    return [*dict.fromkeys(name for run in runs if (name := run.folder.config().choosing.counted_measure))]
 
 
 def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
-    vectors = read_vectors(run.path, split=split)
+    vectors = read_vectors(run.folder.path, split=split)
     labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
-    distance = run.config.evaluation.distance
+    distance = run.folder.config().evaluation.distance
     protocol = vectors.protocol
     if protocol is None:
         queries = np.arange(len(vectors))
@@ -320,7 +320,7 @@ def _lacking(runs: Sequence[StoredRun]) -> list[str]:
     """Notes on runs that were not measured."""
     return [
         f"{run.name} is {run.record.status or 'unfinished'} and holds no embeddings: only its settings and its "
-        f"training are shown; finish it with trivet train --resume {run.path}."
+        f"training are shown; finish it with trivet train --resume {run.folder.path}."
         for run in runs
         if not run.splits
     ]
@@ -338,7 +338,7 @@ def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
                     notes.append(
                         f"The record of {run.name} does not tell of its embeddings: recall@1 on {split} by {level} is "
                         f"{100 * recorded:.1f} % there and {100 * is_:.1f} % here; write both anew with trivet "
-                        f"evaluate {run.path}."
+                        f"evaluate {run.folder.path}."
                     )
     return notes
 
@@ -358,17 +358,17 @@ def _described(run: StoredRun, side: Side) -> ComparedRun:
     record = run.record
     return ComparedRun(
         name=run.name,
-        path=str(run.path),
+        path=str(run.folder.path),
         side=side.name,
-        seed=run.config.seed,
-        fold=None if run.config.data.folds is None else run.config.data.fold,
+        seed=run.folder.config().seed,
+        fold=None if run.folder.config().data.folds is None else run.folder.config().data.fold,
         status=record.status,
         level=record.level,
         step=record.step,
         seconds=record.seconds,
         parameters=record.model.parameters,
         helped=[line.replace("\u00a0", " ") for _, line in result_lines(record)],
-        chosen_by=run.config.choosing.counted_measure,
+        chosen_by=run.folder.config().choosing.counted_measure,
         diagnosis={
             split: RunDiagnosis(
                 verdicts=[Finding(kind=v.kind, severity=v.severity, rule=v.rule) for v in section.verdicts],

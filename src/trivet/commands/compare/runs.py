@@ -14,7 +14,6 @@ from trivet.commands.sweep.results import best_runs, is_sweep
 from trivet.commands.train.folds import is_cross_validation
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import distinct_names
-from trivet.training.config import RunConfig
 from trivet.training.run_folder import CONFIG, RunFolder
 
 MOST = 24  # runs on a page: of more, neither curves nor tables can be read
@@ -27,14 +26,12 @@ class StoredRun:
 
     Attributes:
         name: no other run that is compared has it.
-        config: its settings in force.
         settings: "section.key" -> the value as JSON; those that are not set are left out.
         splits: the evaluation splits whose embeddings it holds, the main one first.
     """
 
     name: str
-    path: Path
-    config: RunConfig
+    folder: RunFolder
     record: RunRecord
     settings: Mapping[str, Any]
     splits: tuple[str, ...]
@@ -115,9 +112,9 @@ def _read(path: Path, name: str) -> StoredRun:
             f"a compared run must have a record: {path} has none that can be read; write it with trivet evaluate "
             f"{path}, or go on with trivet train --resume {path}."
         )
-    config = folder.config()
+    settings = dict(_flat(folder.config().model_dump(mode="json"), ""))
     stored = [split for split in record.evaluation if (path / "embeddings" / f"{split}.parquet").is_file()]
-    return StoredRun(name, path, config, record, dict(_flat(config.model_dump(mode="json"), "")), tuple(stored))
+    return StoredRun(name, folder, record, settings, tuple(stored))
 
 
 def _flat(values: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from trivet.models import Embedder
 from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.history_record import HistoryRecord
 from trivet.training.class_sample import class_sample
-from trivet.training.config import RunConfig
+from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
 from trivet.training.optimizer import parameter_groups
 
@@ -49,15 +50,20 @@ class Trained:
         history: of the run record.
         model, untrained: the network as it is, and as it began, if that is still there.
         steps: of the optimiser between the two, all with the learning rates of the settings; None if that is not known.
+        training, distance, seed: settings of the run.
+        batch_norm_items: over which batch norm was computed.
     """
 
     datasets: Mapping[str, Dataset]
     level: str
-    config: RunConfig
     history: HistoryRecord | None
     model: Embedder
     untrained: Embedder | None
     steps: int | None
+    training: TrainingConfig
+    distance: Literal["euclidean", "cosine"]
+    batch_norm_items: int
+    seed: int
 
 
 def name_causes(diagnosed: Mapping[str, DiagnosisSection], run: Trained) -> None:
@@ -118,7 +124,7 @@ def _fallen(run: Trained, train: Comparison | None) -> Cause | None:
     """See `rate_too_high`; None without a history."""
     if run.history is None:
         return None
-    moments, rate = run.history.moments, run.config.training.learning_rate
+    moments, rate = run.history.moments, run.training.learning_rate
     steps, recalls = [moment.step for moment in moments], [moment.recall for moment in moments]
     return rate_too_high(steps, recalls, items=run.history.items or 0, rate=rate, train=train)
 
@@ -130,9 +136,9 @@ def _overwritten(run: Trained) -> Cause | None:
     names = {id(value): name for name, value in run.untrained.named_parameters()}
     trained = dict(run.model.named_parameters())
     displacements = []
-    for group in parameter_groups(run.untrained, run.config.training):
+    for group in parameter_groups(run.untrained, run.training):
         pairs = [(value, trained[names[id(value)]]) for value in group["params"] if names[id(value)] in trained]
-        displacements.append((displacement(pairs), group.get("lr", run.config.training.learning_rate)))
+        displacements.append((displacement(pairs), group.get("lr", run.training.learning_rate)))
     moved, rate = max(displacements)
     return steps_too_large(moved, steps=run.steps, rate=rate)
 
@@ -174,13 +180,13 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
     """A judge of labels that no label has shaped, and two shares of wrong labels: at least so many where the judge is
     surest, and at most so many in all. None where it cannot judge.
     """
-    items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.config.seed))
+    items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.seed))
     labels = items.labels[run.level]
     backbone = None if run.untrained is None else run.untrained.backbone
     if len(np.unique(labels)) < 2 or (backbone is None and int(np.prod(items.inputs.shape)) > WIDEST):
         return None
     rows = raw_inputs(items.inputs) if backbone is None else embed(backbone, items.inputs)
-    noise = estimate_noise(rows, labels, seed=run.config.seed)
+    noise = estimate_noise(rows, labels, seed=run.seed)
     if noise.interval is None:
         return None
     return RAW if backbone is None else ZERO_SHOT, noise.surest[0], noise.interval[1]
@@ -198,13 +204,13 @@ def _classes(dataset: Dataset, level: str) -> list[str]:
 
 def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
     """See `moved_statistics`; None for a network without batch norm."""
-    level, config, model, untrained = run.level, run.config, run.model, run.untrained
+    level, model, untrained = run.level, run.model, run.untrained
     if untrained is None:
         return None
     after, before = _statistics(model), _statistics(untrained)
     if not after or after.keys() != before.keys():
         return None
-    some = dataset.subset(class_sample(dataset.labels[level], ITEMS, least=2, seed=config.seed))
+    some = dataset.subset(class_sample(dataset.labels[level], ITEMS, least=2, seed=run.seed))
 
     labels = some.labels[level]
 
@@ -213,7 +219,7 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
         network.load_state_dict(dict(statistics), strict=False)
         encoder = network.backbone if alone else None
         embeddings = embed(encoder or network, some.inputs)
-        retrieval = retrieve(embeddings, labels, measures=("recall@1",), distance=config.evaluation.distance)
+        retrieval = retrieve(embeddings, labels, measures=("recall@1",), distance=run.distance)
         return retrieval.values[:, 0]
 
     alone = lost.reference == ZERO_SHOT
@@ -222,7 +228,7 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
         (hits(model, before), hits(model, after)),
     )
     moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
-    return moved_statistics(lost, moved, restored, batch=config.batch.piece_size)
+    return moved_statistics(lost, moved, restored, batch=run.batch_norm_items)
 
 
 def _statistics(network: nn.Module) -> dict[str, Tensor]:

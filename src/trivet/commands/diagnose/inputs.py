@@ -28,7 +28,6 @@ from trivet.runtime.progress import report, reporter
 from trivet.training.checkpoint import load_loss
 from trivet.training.class_sample import class_sample
 from trivet.training.components import untrained
-from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
 
 ITEMS = 5000  # of a split that a run record diagnoses
@@ -95,12 +94,13 @@ def read_inputs(path: Path, request: DiagnoseOptions) -> list[DiagnosisInput]:
     ]
 
 
-def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> SamplingStrategy | None:
+def run_strategy(run: RunFolder, names: Sequence[str]) -> SamplingStrategy | None:
     """Sampling strategy of a run, its loss as in the last checkpoint; None where batches are not made by classes.
 
     Args:
         names: those of the classes trained on.
     """
+    config = run.config()
     if not config.batch.in_classes:
         return None
     loss = config.loss.build_at_prefixes(
@@ -117,7 +117,6 @@ def run_strategy(run: RunFolder, config: RunConfig, names: Sequence[str]) -> Sam
 
 def of_dataset(
     run: RunFolder,
-    config: RunConfig,
     split: str,
     dataset: Dataset,
     level: str,
@@ -130,7 +129,7 @@ def of_dataset(
         ValueError: if the last checkpoint is broken.
     """
     items = dataset_items(dataset)
-    strategy = run_strategy(run, config, dataset.names[level])
+    strategy = run_strategy(run, dataset.names[level])
     notes: tuple[str, ...] = ()
     of_classes = strategy is not None and strategy.loss.parameters_per == "class"
     if of_classes and class_numbers(items.labels[level])[1] != dataset.names[level]:
@@ -142,7 +141,7 @@ def of_dataset(
         level=level,
         embeddings=embeddings,
         **vars(items),
-        distance=config.evaluation.distance,
+        distance=run.config().evaluation.distance,
         references=references,
         strategy=strategy,
         notes=notes,
@@ -293,8 +292,8 @@ def _run_inputs(path: Path, request: DiagnoseOptions, *, every: bool) -> list[tu
             dataset, vectors = dataset.subset(rows), vectors.select(rows)
         if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(result), len(tables))
-            known = run_references(untrained(config, data.train), dataset)
-            subject = of_dataset(run, config, name, dataset, level, vectors.embeddings, known)
+            known = run_references(untrained(config.model, config.data, data.train, seed=config.seed), dataset)
+            subject = of_dataset(run, name, dataset, level, vectors.embeddings, known)
             subject = replace(subject, labels=vectors.labels)
         else:
             if data is not None:
@@ -312,7 +311,7 @@ def _run_inputs(path: Path, request: DiagnoseOptions, *, every: bool) -> list[tu
         if level != trained:
             subject = replace(subject, strategy=None)
         elif subject.strategy is None:
-            strategy = run_strategy(run, config, ["0", "1"])
+            strategy = run_strategy(run, ["0", "1"])
             of_classes = strategy is None or strategy.loss.parameters_per == "class"
             subject = replace(subject, strategy=None if of_classes else strategy)
         result.append((replace(subject, notes=(*subject.notes, *left_out)), vectors))

@@ -23,18 +23,11 @@ from trivet.models import Embedder, TextEmbedder
 from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress
-from trivet.training.checkpoint import (
-    trained_to_the_end,
-)
+from trivet.training.checkpoint import trained_to_the_end
 from trivet.training.checkpoint_selection import monitored_split
 from trivet.training.components import Components, in_steps, load_splits, untrained
-from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed, item_columns
-from trivet.training.run_folder import (
-    REPORT,
-    RunFolder,
-    trained_model,
-)
+from trivet.training.run_folder import REPORT, RunFolder, Which, trained_model
 from trivet.training.run_log import first_record, record_progress
 
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
@@ -61,7 +54,7 @@ def evaluate_run(
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
-        record = run.record() or first_record(run, config, splits, "")
+        record = run.record() or first_record(run.name, splits, "", config.recorded(), config.warnings)
         if record.status in ("running", "interrupted"):
             checkpoints = run.checkpoints()
             done = bool(checkpoints) and trained_to_the_end(
@@ -73,24 +66,18 @@ def evaluate_run(
                 state = Components(config, splits).state
                 state.load(checkpoints[-1])
                 record_progress(record, state, monitored_split(splits), config.training.num_steps)
-        before = _before(config, splits, record)
-        return write_evaluation(run, record, config, splits, model, before, data_root=data_root)
-
-
-def _before(config: RunConfig, splits: Splits, record: RunRecord) -> Embedder | None:
-    """The network before its first step; None, with a warning, where what it begins from is gone."""
-    try:
-        return untrained(config, splits.train)
-    except ValueError as error:
-        warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
-        record.warnings = [*[text for text in record.warnings if text != warning], warning]
-        return None
+        before: Embedder | None = None
+        try:
+            before = untrained(config.model, config.data, splits.train, seed=config.seed)
+        except ValueError as error:  # what it begins from is gone
+            warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
+            record.warnings = [*[text for text in record.warnings if text != warning], warning]
+        return write_evaluation(run, record, splits, model, before, data_root=data_root)
 
 
 def write_evaluation(
     run: RunFolder,
     record: RunRecord,
-    config: RunConfig,
     splits: Splits,
     model: Embedder,
     untrained: Embedder | None,
@@ -98,6 +85,7 @@ def write_evaluation(
     data_root: Path | None = None,
 ) -> RunRecord:
     """Evaluate a trained network and write embeddings, record and report; returns the record."""
+    config = run.config()
     record = record.model_copy(update={name: {} for name in MEASURED})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
@@ -120,7 +108,7 @@ def write_evaluation(
             return
         rows = some_items(dataset, seed=config.seed)
         known = {key: every[rows] for key, every in references.items()}
-        subject = of_dataset(run, config, name, dataset.subset(rows), splits.level, embeddings[rows], known)
+        subject = of_dataset(run, name, dataset.subset(rows), splits.level, embeddings[rows], known)
         if len(rows) < counts[name]:
             subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
         # The record holds a map of each evaluation split already.
@@ -153,9 +141,19 @@ def write_evaluation(
         chosen_by=config.choosing.counted_measure,
     )
     seconds = time.perf_counter() - began
-    name_causes(
-        diagnosed, Trained(datasets, splits.level, config, record.history, model, untrained, _steps(record, config))
+    trained_run = Trained(
+        datasets,
+        splits.level,
+        record.history,
+        model,
+        untrained,
+        _steps(record, config.choosing.keep),
+        training=config.training,
+        distance=config.evaluation.distance,
+        batch_norm_items=config.batch.piece_size,
+        seed=config.seed,
     )
+    name_causes(diagnosed, trained_run)
     record.diagnosis = diagnosed
     for name, dataset in splits.evaluation.items():
         counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
@@ -166,11 +164,10 @@ def write_evaluation(
     return _written(run, record)
 
 
-def _steps(record: RunRecord, config: RunConfig) -> int | None:
+def _steps(record: RunRecord, keep: Which) -> int | None:
     """Steps from the untrained network to the one that is measured."""
-    best: int | None = record.choosing.step if record.choosing and config.choosing.keep == "best" else None
-    snapshot: int | None = record.guard.snapshot
-    return next((step for step in (best, snapshot) if step is not None), record.step)
+    best = record.choosing.step if record.choosing and keep == "best" else None
+    return next((step for step in (best, record.guard.snapshot) if step is not None), record.step)
 
 
 def _written(run: RunFolder, record: RunRecord) -> RunRecord:

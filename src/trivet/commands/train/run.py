@@ -228,7 +228,6 @@ def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluat
             complete = write_evaluation(
                 run,
                 evaluated,
-                settings,
                 components.splits,
                 trainer.state.learner.measured,
                 trainer.untrained,
