@@ -238,7 +238,7 @@ def test_labels_learned_by_heart_hide_from_the_network_but_not_out_of_fold(
 
 
 def test_few_items_in_a_fold_are_said_to_be_few(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_items, "_trained", lambda *rest: Shifted(0))
+    monkeypatch.setattr("trivet.training.components.trained_on", lambda *rest: Shifted(0))
     notes = audit_json(run, folds=3)["notes"]
     assert [note[:44] for note in notes] == ["The median class has only 13 items per fold,"]
     monkeypatch.setattr(audit_items, "FEW", 13)
