@@ -49,9 +49,18 @@ def test_commands_and_their_json_are_those_of_the_code(program: str, page: str) 
     assert (ROOT / "docs" / page).read_text() == made, f"run .venv/bin/python docs/{program}"
 
 
-def test_the_picture_of_the_packages_is_drawn_from_the_imports() -> None:
+def test_the_pictures_of_the_packages_are_drawn_from_the_imports_and_the_page() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))
     assert made["PICTURE"].read_text() == made["picture"](), "run .venv/bin/python docs/make_architecture.py"
+    assert made["WAYS"].read_text() == made["picture_of_ways"](), "run .venv/bin/python docs/make_architecture.py"
+
+
+def test_each_way_of_the_architecture_visits_a_package_once() -> None:
+    ways = runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))["ways"]()
+    assert len(ways) == 3
+    for title, packages in ways.items():
+        assert len(packages) >= 5, title
+        assert len(set(packages)) == len(packages), title
 
 
 def test_files_named_by_the_architecture_exist() -> None:
