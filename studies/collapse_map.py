@@ -40,10 +40,10 @@ import torch
 from torch import Tensor, nn
 
 from trivet.collapse import CollapseMonitor, Event, Forecast, diagnose
-from trivet.collapse.json_numbers import as_json
 from trivet.commands.forecast.run import bound_of, pooled
 from trivet.datasets import Splits, load
 from trivet.models import Embedder
+from trivet.runtime.json_numbers import as_json
 from trivet.training.class_sample import class_sample
 from trivet.training.components import first_task
 from trivet.training.config import RunConfig

@@ -44,13 +44,13 @@ import pages
 from pages import share, table
 from readers import cifar_archive, cub_archive, write_file
 from trivet.collapse.alarms import SERIES, Judge
-from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult, measure_probe
 from trivet.collapse.significance import compare, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits
 from trivet.distances import as_classes
+from trivet.runtime.json_numbers import as_json
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed

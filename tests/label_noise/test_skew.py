@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 import trivet
 from trivet import mine
 from trivet.label_noise import PickCounts, count_picks, estimate_skew, loss_picks, symmetric, unpicked
-from trivet.label_noise.skew import DISTANCE_BINS, RANK_BINS, json_values
+from trivet.label_noise.skew import DISTANCE_BINS, RANK_BINS
+from trivet.runtime.json_numbers import as_json
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BETA, MARGIN = 1.4, 0.2
@@ -328,11 +329,11 @@ def test_a_loss_that_picks_no_negatives_says_why(loss: trivet.EmbeddingLoss) -> 
 
 def test_counts_survive_json_and_the_interval_is_repeatable() -> None:
     batches = [counted(batch) for batch in some_batches(6, sizes=(9, 7, 5), seed=1)]
-    again = [PickCounts.from_json(json.loads(json.dumps(json_values(one)))) for one in batches]
+    again = [PickCounts.from_json(json.loads(json.dumps(as_json(one)))) for one in batches]
     found = estimate_skew(batches)
     assert estimate_skew(again) == found
     assert estimate_skew(batches, seed=1) != found
-    json.dumps(json_values(found), allow_nan=False)
+    json.dumps(as_json(found), allow_nan=False)
 
 
 def test_what_cannot_be_counted_is_said() -> None:

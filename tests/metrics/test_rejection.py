@@ -107,7 +107,7 @@ def test_the_nearest_distance_is_exact(kind: str, rows: int, monkeypatch: pytest
     }[kind]
     points[40:44] = points[:4]
     monkeypatch.setattr(nearest, "ROWS", rows)
-    monkeypatch.setattr(nearest, "PAIR_ENTRIES", 10)
+    monkeypatch.setattr("trivet.metrics.points.PAIR_NUMBERS", 10)
 
     def every(asked: torch.Tensor) -> tuple[torch.Tensor]:
         return (torch.ones(len(asked), 30, dtype=torch.bool),)

@@ -22,11 +22,11 @@ from trivet.commands.train.printing import print_run
 from trivet.commands.train.record import RunSummary
 from trivet.commands.train.run import train
 from trivet.label_noise import loss_picks
-from trivet.label_noise.skew import json_values
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics import retrieve
+from trivet.runtime.json_numbers import as_json
 from trivet.training import RunConfig
 from trivet.training.components import Components, load_splits, make_loss
 from trivet.training.dimension_check import check_width
@@ -84,7 +84,7 @@ def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
         if loss.get("name") == "arcface":
             assert [group["params"][0].shape for group in cut.optimizer_groups()] == [(3, 2), (3, 6)]
         else:
-            picks = [json_values(loss_picks(of_batch(one), ROWS, LABELS)) for one in (cut, plain)]
+            picks = [as_json(loss_picks(of_batch(one), ROWS, LABELS)) for one in (cut, plain)]
             assert picks[0] == picks[1]
 
 

@@ -19,8 +19,8 @@ from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.datasets import load
 from trivet.label_noise import PickCounts, count_picks
-from trivet.label_noise.skew import json_values
 from trivet.mining import mine
+from trivet.runtime.json_numbers import as_json
 from trivet.samplers import PKBatches
 from trivet.training import RunConfig
 from trivet.training.components import Components
@@ -124,7 +124,7 @@ def test_the_looks_of_a_longer_run_are_among_those_of_a_shorter_one() -> None:
 def test_steps_that_are_added_leave_no_look_that_is_none(pictures: Path) -> None:
     longer = settings(pictures, training={"steps": 800})
     log = Components(longer, load(longer.data, None)).state.sampling
-    counts = json_values(PickCounts(np.zeros(10), np.zeros(10), 0.0))
+    counts = as_json(PickCounts(np.zeros(10), np.zeros(10), 0.0))
     log.load([{"step": step} | counts for step in (0, 4, 8, 12)])
     assert [step for step, _ in log.checks] == [0, 8]
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
-from trivet.collapse.json_numbers import json_section, with_nan
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.significance import FLOOR
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
+from trivet.runtime.json_numbers import json_section, with_nan
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")

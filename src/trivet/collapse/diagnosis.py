@@ -18,7 +18,6 @@ from trivet.collapse.healthy import (
     parted_alike,
     ranked_lower,
 )
-from trivet.collapse.json_numbers import json_section
 from trivet.collapse.measures import Measures, measure
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
@@ -29,6 +28,7 @@ from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric
 from trivet.mining import EasyPositive
 from trivet.runtime.extras import installed
+from trivet.runtime.json_numbers import json_section
 from trivet.runtime.text import BELOW
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
 from trivet.collapse.forecast import Forecast, forecast
-from trivet.collapse.json_numbers import json_section
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.losses.engine.step_stats import StepStats
+from trivet.runtime.json_numbers import json_section
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 

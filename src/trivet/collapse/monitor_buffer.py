@@ -21,8 +21,8 @@ from trivet.collapse.batch_measures import (
     pair_distances,
     sum_measures,
 )
-from trivet.collapse.json_numbers import as_json, with_nan
 from trivet.distances.device import without_autocast
+from trivet.runtime.json_numbers import as_json, with_nan
 
 SMALL = 2**16  # numbers of a batch up to which it is kept and measured with others
 NORM = SUM_MEASURES.index("norm")

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from trivet.collapse.distances import centred
-from trivet.collapse.json_numbers import json_section, with_nan
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
 from trivet.collapse.spread import stranger_share
 from trivet.distances import Array, as_classes
 from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.json_numbers import json_section, with_nan
 
 Probe = Callable[[], Sequence[Array]]
 """Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from trivet.metrics.intervals import Interval, middle, student
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
@@ -142,16 +141,16 @@ def difference_ends(
     Source:
         Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
     """
-    ends = [_student(np.concatenate([differences, [1.0, -1.0]]), over_queries)]
+    ends = [student(np.concatenate([differences, [1.0, -1.0]]), level=over_queries)]
     _, members = np.unique(classes, return_inverse=True)
     sizes = np.bincount(members)
     if over_classes is not None and len(sizes) >= FEWEST:
         sums = np.bincount(members, weights=differences)
         # A ratio of two sums over the drawn classes, about its value.
-        middle = float(differences.mean())
-        low, high = _student((sums - middle * sizes) / sizes.mean(), over_classes)
-        ends.append((middle + low, middle + high))
-    return max(-1.0, min(low for low, _ in ends)), min(1.0, max(high for _, high in ends))
+        mean = float(differences.mean())
+        about = student((sums - mean * sizes) / sizes.mean(), level=over_classes)
+        ends.append(Interval(mean + about.low, mean + about.high))
+    return max(-1.0, min(end.low for end in ends)), min(1.0, max(end.high for end in ends))
 
 
 def recall_by_chance(nearest: Integers, queries: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:
@@ -173,11 +172,5 @@ def recall_by_chance(nearest: Integers, queries: Integers, classes: Integers, *,
         count = min(step, PERMUTATIONS - start)
         labels = generator.permuted(np.broadcast_to(classes, (count, len(classes))), axis=1)
         recalls[start : start + count] = (labels[:, nearest] == labels[:, queries]).mean(axis=1)
-    low, high = np.quantile(recalls, [(1 - PERMUTED_LEVEL) / 2, (1 + PERMUTED_LEVEL) / 2]).tolist()
-    return low, high
-
-
-def _student(values: Floats, level: float) -> tuple[float, float]:
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    middle = float(values.mean())
-    return middle - half, middle + half
+    ends = middle(recalls, level=PERMUTED_LEVEL)
+    return ends.low, ends.high

@@ -16,6 +16,7 @@ import torch
 
 from trivet.distances import Array, as_rows
 from trivet.distances.pairwise import Products
+from trivet.metrics.nearest import order_keys
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -247,9 +248,7 @@ def _others_around(points: torch.Tensor, labels: Integers, k: int) -> tuple[Inte
     rows = max(1, BLOCK_ENTRIES // len(points))
     for start in range(0, len(points), rows):
         stop = min(start + rows, len(points))
-        squared = products.squared_distances(start, stop).float()
-        # Distance above, index below: one order without ties, in which rounding that differs by machine is gone.
-        order = (squared.view(torch.int32).long() << 32) | torch.arange(len(points))
+        order = order_keys(products.squared_distances(start, stop).float())
         order[torch.arange(stop - start), torch.arange(start, stop)] = last  # the item itself
         same = classes[start:stop, None] == classes
         nearest = order.masked_fill(same, last).topk(k, largest=False).values  # ascending

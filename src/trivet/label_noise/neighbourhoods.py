@@ -11,6 +11,7 @@ import torch
 
 from trivet.distances import Array, as_classes
 from trivet.distances.pairwise import Products
+from trivet.metrics.nearest import smallest
 from trivet.metrics.points import Metric, as_points
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import report
@@ -116,7 +117,7 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
             stop = min(start + step, len(items))
             squared = products.squared_distances(start, stop)
             squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
-            nearest = _smallest(squared, k)
+            nearest = smallest(squared, k)
             few = max(1, BLOCK_ENTRIES // max(1, k * width))
             for first in range(0, stop - start, few):
                 rows = items[start + first : min(start + first + few, stop)]
@@ -139,15 +140,3 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
             done += stop - start
             report("nearest neighbours", done, count)
     return Neighborhoods(indices, distances, positive, negative)
-
-
-def _smallest(squared: torch.Tensor, k: int) -> torch.Tensor:
-    """Columns `(n, k)` of the smallest entries of each row, ascending; of equal ones the first."""
-    more = min(k + 1, squared.shape[1])
-    values, columns = squared.topk(more, dim=1, largest=False)
-    if more > k:
-        tied = values[:, k] == values[:, k - 1]
-        if tied.any():  # which of them is in depends on their order: value above, column below, without ties
-            order = (squared[tied].view(torch.int32).long() << 32) | torch.arange(squared.shape[1])
-            columns[tied, :k] = order.topk(k, largest=False).values & 0xFFFFFFFF
-    return columns[:, :k].sort(dim=1).values

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,12 +53,17 @@ class PickCounts:
         return cls(np.array(values["picks"]), np.array(values["expected"]), values["active"], wrong, distances)
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A number and its 95 % interval by bootstrap over batches; infinite where a denominator is 0."""
 
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float]
+
+    def falling(self, function: Callable[[float], float]) -> Estimate:
+        """The same of a function that falls as the number rises."""
+        low, high = self.interval
+        return Estimate(function(self.value), (function(high), function(low)))
 
 
 @dataclass(frozen=True)
@@ -91,18 +96,6 @@ class SkewEstimate:
     gamma: Estimate | None
     positive_bins: int
     negative_bins: int
-
-
-def json_values(value: Any) -> Any:
-    """Counts, estimates and tolerances as JSON values: an `Estimate` as {"value", "interval"}, None if not finite."""
-    if isinstance(value, Estimate):
-        number, *ends = map(json_values, value)
-        return {"value": number, "interval": ends}
-    if is_dataclass(value):
-        return {name: json_values(item) for name, item in vars(value).items()}
-    if isinstance(value, np.ndarray | tuple):
-        return [json_values(item) for item in np.asarray(value).tolist()]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @torch.no_grad()
@@ -316,7 +309,7 @@ def bootstrapped(values: Floats) -> Estimate | None:
         return None
     known = np.sort(values[1:][~np.isnan(values[1:])])
     if not len(known):
-        return Estimate(float(values[0]), math.nan, math.nan)
+        return Estimate(float(values[0]), (math.nan, math.nan))
     # The nearest rank, as infinite values cannot be interpolated.
     low, high = (known[round(level * (len(known) - 1))] for level in LEVELS)
-    return Estimate(float(values[0]), float(low), float(high))
+    return Estimate(float(values[0]), (float(low), float(high)))

@@ -139,14 +139,13 @@ def strategy_tolerance(estimate: SkewEstimate, *, num_classes: int, samples_per_
 
     skewness = estimate.skew
     if estimate.gamma is not None:
-        gamma = estimate.gamma
-        skewness = Estimate(*(1 / value if value > 0 else math.inf for value in (gamma.value, gamma.high, gamma.low)))
+        skewness = estimate.gamma.falling(lambda gamma: 1 / gamma if gamma > 0 else math.inf)
     if skewness is None:
         return None
     return Tolerance(
         by="skew" if estimate.gamma is None else "gamma",
         skew=skewness,
-        rate=Estimate(rate(skewness.value), rate(skewness.high), rate(skewness.low)),
+        rate=skewness.falling(rate),
         uniform=uniform,
     )
 

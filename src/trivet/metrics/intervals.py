@@ -95,9 +95,8 @@ def bootstrap(
     for columns, rows in _patterns(~np.isnan(table)):
         means = _resampled_means(table[np.ix_(rows, columns)], numbers[rows], over, average, resamples, seed)
         if means is not None:
-            ends = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-            for column, low, high in zip(columns.tolist(), *ends.tolist(), strict=True):
-                intervals[column] = Interval(low, high)
+            for column, resampled in zip(columns.tolist(), means.T, strict=True):
+                intervals[column] = middle(resampled, level=level)
     return intervals
 
 
@@ -177,17 +176,22 @@ def across_folds(values: Sequence[float], *, level: float = 0.95) -> tuple[float
         >>> print(f"{mean:.3f}, {interval.low:.3f} to {interval.high:.3f}")
         0.600, 0.470 to 0.730
     """
-    from scipy import stats
-
     folds = np.asarray(values, dtype=np.float64)
     if folds.ndim != 1 or len(folds) < 2:
         raise ValueError(f"values must hold one number for each of at least two folds: got shape {folds.shape}.")
     if not np.isfinite(folds).all():
         raise ValueError(f"values must be finite: got {folds.tolist()}; leave out the folds without a result.")
     _check_level(level)
-    mean = float(folds.mean())
-    half = float(stats.t.ppf((1 + level) / 2, len(folds) - 1) * folds.std(ddof=1) / math.sqrt(len(folds)))
-    return mean, Interval(mean - half, mean + half)
+    return float(folds.mean()), student(folds, level=level)
+
+
+def student(values: Floats, *, level: float) -> Interval:
+    """The Student-t interval of the mean of values `(n,)`, n >= 2."""
+    from scipy import stats
+
+    mean = float(values.mean())
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return Interval(mean - half, mean + half)
 
 
 def _resampled_means(

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.points import Metric, as_points, spans
+from trivet.metrics.points import Metric, as_points, distances_of_pairs, spans
 from trivet.metrics.positive_ranks import DIFFERENCES, TIE, rounding_error
 from trivet.runtime.arrays import Floats, Integers
 
 ROWS = 256  # of a block
 BLOCK_ENTRIES = 2**21  # of a block of whole rows: 16 MiB, and as much for each of a few copies of it
-PAIR_ENTRIES = 2**16  # of the rows of a few pairs: 512 KiB
 
 
 @dataclass(frozen=True)
@@ -177,16 +176,32 @@ def _distances(points: Tensor, twins: Tensor, left: Tensor, right: Tensor, wante
         return distances.index_select(1, column).index_select(0, row)
     distances = torch.full(wanted.shape, torch.inf, dtype=torch.float64)
     row, column = wanted.nonzero(as_tuple=True)
-    for start, stop in spans(len(row), max(1, PAIR_ENTRIES // points.shape[1])):
-        some, others = row[start:stop], column[start:stop]
-        differences = points.index_select(0, left[some]) - points.index_select(0, right[others])
-        distances[some, others] = torch.linalg.vector_norm(differences, dim=1)
+    distances[row, column] = distances_of_pairs(points, left[row], points, right[column])
     return distances
 
 
 def along(points: Tensor) -> Tensor:
     """Row numbers in the order of the coordinate that varies most, so that the rows of a cluster come together."""
     return torch.argsort(points[:, points.var(dim=0, correction=0).argmax()], stable=True)
+
+
+def order_keys(squared: Tensor) -> Tensor:
+    """Integers that order squared distances `(B, M)` float32, of equal ones the first; their last 32 bits: the column.
+
+    Without ties, and rounding that differs by machine has no part in the order of equal ones.
+    """
+    return (squared.view(torch.int32).long() << 32) | torch.arange(squared.shape[1])
+
+
+def smallest(squared: Tensor, k: int) -> Tensor:
+    """Columns `(B, k)` of the smallest entries of each row `(B, M)`, rising; of equal entries the first."""
+    more = min(k + 1, squared.shape[1])
+    values, columns = squared.topk(more, dim=1, largest=False)
+    if more > k:
+        tied = values[:, k] == values[:, k - 1]
+        if tied.any():  # which of them is in depends on their order
+            columns[tied, :k] = order_keys(squared[tied]).topk(k, largest=False).values & 0xFFFFFFFF
+    return columns[:, :k].sort(dim=1).values
 
 
 def _nonempty(mask: Tensor) -> tuple[Tensor, Tensor]:

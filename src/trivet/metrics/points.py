@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -121,11 +122,19 @@ def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
     return Points(embeddings, distance=distance).rows(slice(None))
 
 
-def distances_of_pairs(left: Points, rows: Tensor, right: Points, columns: Tensor) -> Tensor:
-    """Distances `(P,)` between rows `(P,)` of one set and rows `(P,)` of another, by differences of coordinates."""
+def distances_of_pairs(left: Points | Tensor, rows: Tensor, right: Points | Tensor, columns: Tensor) -> Tensor:
+    """Distances `(P,)` between rows `(P,)` of one set and rows `(P,)` of another, by differences of coordinates.
+
+    Equal rows are at exactly 0.
+    """
+    width = left.width if isinstance(left, Points) else left.shape[1]
+    rows_of, columns_of = (
+        points.rows if isinstance(points, Points) else partial(torch.index_select, points, 0)
+        for points in (left, right)
+    )
     distances = torch.empty(len(rows), dtype=torch.float64)
-    for start, stop in spans(len(rows), max(1, PAIR_NUMBERS // left.width)):
-        differences = left.rows(rows[start:stop]).sub_(right.rows(columns[start:stop]))
+    for start, stop in spans(len(rows), max(1, PAIR_NUMBERS // width)):
+        differences = rows_of(rows[start:stop]).sub_(columns_of(columns[start:stop]))
         torch.linalg.vector_norm(differences, dim=1, out=distances[start:stop])
     return distances
 

@@ -12,13 +12,12 @@ from torch import Tensor
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.intervals import Average, Interval, Over
-from trivet.metrics.points import Metric, as_numpy, as_points
+from trivet.metrics.points import Metric, as_numpy, as_points, distances_of_pairs
 from trivet.metrics.positive_ranks import TIE
 from trivet.metrics.roc import Roc
 from trivet.metrics.verification_pairs import ACCURACY, AREA, VerificationPairs, rate_name
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
-ENTRIES = 2**20  # of the rows of pairs compared at once: 8 MiB, and as much for each of two copies
 NEITHER = 2  # the half of a pair that lies across both
 
 
@@ -249,16 +248,10 @@ def _verification(
 
 
 def _distances(left: Tensor, rows: Integers, right: Tensor, columns: Integers, distance: Metric) -> Floats:
-    """Distances `(P,)` of rows of `left` to rows of `right`, by differences: equal rows are at exactly 0."""
-    distances = torch.empty(len(rows), dtype=torch.float64, device=left.device)
-    step = max(1, ENTRIES // left.shape[1])
-    for start in range(0, len(rows), step):
-        pairs = slice(start, start + step)
-        i, j = (torch.from_numpy(numbers[pairs]).to(left.device) for numbers in (rows, columns))
-        differences = left.index_select(0, i) - right.index_select(0, j)
-        torch.linalg.vector_norm(differences, dim=1, out=distances[pairs])
+    """Distances `(P,)` of rows of `left` to rows of `right`."""
+    distances = distances_of_pairs(left, torch.from_numpy(rows), right, torch.from_numpy(columns))
     # Between unit rows D = 2 - 2 S.
-    values: Floats = (distances if distance == "euclidean" else distances.square() / 2).cpu().numpy()
+    values: Floats = (distances if distance == "euclidean" else distances.square() / 2).numpy()
     return values
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 from torch import Tensor
 
 from trivet.datasets import Dataset, Inputs, Splits
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
+from trivet.metrics.intervals import student
 from trivet.metrics.points import Metric
 from trivet.models import Embedder
 from trivet.reports.run_record import Choice, SelectionCheck
@@ -278,5 +278,4 @@ def lower_end(gains: Floats, classes: Integers) -> float | None:
     means = np.bincount(members, weights=gains) / sizes
     if len(means) < 2:
         return None
-    half = stats.t.ppf(LEVEL, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
-    return float(means.mean() - half)
+    return student(means, level=2 * LEVEL - 1).low

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult
 from trivet.distances import Array
 from trivet.reports.monitor_record import GuardRecord
+from trivet.runtime.json_numbers import as_json
 from trivet.runtime.record import Record
 from trivet.training.config import GuardConfig
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from trivet.datasets import Splits
 from trivet.label_noise import PickCounts, estimate_skew, loss_picks, strategy_tolerance, unpicked
-from trivet.label_noise.skew import json_values
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
 from trivet.reports.label_noise_record import Phase, Picks, Skew, ToleranceRecord
+from trivet.runtime.json_numbers import as_json
 
 SPACING, CHECKS = 4, 100  # steps between two looks at least, and looks at a run at most
 PHASES, FEWEST = 8, 5  # parts of the training that are told apart at most, and looks in each at least
@@ -44,7 +44,7 @@ class SamplingLog:
 
     def state(self) -> list[Mapping[str, Any]]:
         """The looks, as JSON."""
-        return [{"step": step} | json_values(counts) for step, counts in self.checks]
+        return [{"step": step} | as_json(counts) for step, counts in self.checks]
 
     def load(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state; looks that are none any more, since steps were added, are left out."""
@@ -102,4 +102,4 @@ class SamplingLog:
     def _estimate(self, checks: Sequence[tuple[int, PickCounts]]) -> tuple[Skew, ToleranceRecord | None]:
         skew = estimate_skew([counts for _, counts in checks])
         tolerance = strategy_tolerance(skew, num_classes=self._classes, samples_per_class=max(2, self._typical))
-        return Skew.read(json_values(skew)), None if tolerance is None else ToleranceRecord.read(json_values(tolerance))
+        return Skew.read(as_json(skew)), None if tolerance is None else ToleranceRecord.read(as_json(tolerance))

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from trivet.collapse.forecast import NORMAL_95, Forecast
 from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_bound
-from trivet.collapse.json_numbers import as_json
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits, load
@@ -24,6 +23,7 @@ from trivet.reports.forecast_record import Bound, Cell, ForecastRecord, GridAxes
 from trivet.reports.monitor_record import Chance, EventRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arguments import check_count
+from trivet.runtime.json_numbers import as_json
 from trivet.runtime.progress import report, reporter
 from trivet.samplers import BatchConfig
 from trivet.training.components import check_before_data, first_task, in_steps
