@@ -196,7 +196,7 @@ def test_the_reference_on_synthetic_classes(
     found = estimate_skew(counts)
     assert found.skew is not None
     assert found.skew.value == pytest.approx(skew, rel=0.1)
-    assert found.skew.low <= found.skew.value <= found.skew.high
+    assert found.skew.interval[0] <= found.skew.value <= found.skew.interval[1]
     if rate == 0:
         assert found.wrong_skew is None
         assert found.active_wrong_skew is None

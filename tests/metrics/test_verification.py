@@ -283,7 +283,7 @@ def test_neither_blocks_nor_kinds_of_array_matter(entries: int, monkeypatch: pyt
     generator = np.random.default_rng(0)
     points, labels = generator.normal(size=(30, 2)).astype(np.float32), generator.integers(0, 5, 30)
     whole = verify(points, labels)
-    monkeypatch.setattr(verification, "ENTRIES", entries)
+    monkeypatch.setattr("trivet.metrics.points.PAIR_NUMBERS", entries)
     assert verify(torch.from_numpy(points).requires_grad_(), torch.from_numpy(labels).to(torch.int16)) == whole
     same = labels[:15] == labels[15:]
     assert verify_pairs(torch.from_numpy(points[:15]), points[15:], torch.from_numpy(same)) == verify_pairs(
