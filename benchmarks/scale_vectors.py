@@ -159,9 +159,10 @@ def evaluate(items: int, folder: Path) -> Row:
 
 def index(kind: str) -> Callable[[int, Path], Row]:
     def work(items: int, folder: Path) -> Row:
+        from trivet.commands.index.options import IndexOptions
         from trivet.commands.index.run import make_index
 
-        made = make_index(folder / "shards", folder / kind, kind=kind)  # type: ignore[arg-type]  # a kind from the command line
+        made = make_index(IndexOptions(folder / "shards", folder / kind, kind=kind))  # type: ignore[arg-type]  # from the command line
         names = ("parameters", "recall", "recall_at", "bytes_per_item", "tried")
         return {name: getattr(made, name) for name in names}
 

@@ -104,6 +104,14 @@ def few_digits(rough_evaluation: None) -> Iterator[None]:
 
 
 @pytest.fixture
+def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end with their model: their evaluation takes most of the time."""
+    monkeypatch.setattr(
+        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record) or record
+    )
+
+
+@pytest.fixture
 def heard() -> Iterator[list[tuple[str, float, float]]]:
     """What the work of a test says of its progress: (title, parts done, parts in all), 0 where nothing is counted."""
     said: list[tuple[str, float, float]] = []

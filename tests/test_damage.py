@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import save as tensors
 from tests.hostile.damage import DAMAGES, SETTINGS, prepare
 
+from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.run import make_index
 from trivet.commands.main import main
 from trivet.commands.search.run import IndexFolder
@@ -95,7 +96,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare(folder)
     os.chdir(here)
     for kind, name in (("exact", "found"), ("hnsw", "hnsw"), ("ivf", "ivf")):
-        make_index(folder / "e.npz", folder / name, kind=kind)  # type: ignore[arg-type]
+        make_index(IndexOptions(folder / "e.npz", folder / name, kind=kind))  # type: ignore[arg-type]
     config = ModelConfig(name="linear", embedding_dim=3)
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.training.runs import check_same_run, killed, settings_of
 
+from trivet.commands.mine.options import MineOptions
 from trivet.commands.mine.run import mine_file
 from trivet.commands.train.run import resume, train
 from trivet.datasets import Splits
-from trivet.knn.hard_negatives import MiningRules
 from trivet.training import RunConfig
 from trivet.training.components import Components, load_splits, make_batches
 
@@ -40,7 +40,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the classes are trained on; the triplets are of all items, whose nearest others are of both halves."""
     monkeypatch.chdir(tmp_path)
     np.savez("items.npz", embeddings=ITEMS, id=np.array([f"item {i}" for i in range(96)]), kind=KIND)
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(k=3))
+    mine_file(MineOptions(Path("items.npz"), Path("mined.parquet"), k=3))
 
 
 def config(**changes: dict[str, Any]) -> RunConfig:

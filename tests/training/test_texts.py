@@ -16,8 +16,10 @@ from tests.small_texts import WIDTH, text_network, texts_file
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
+from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.run import make_index
 from trivet.commands.main import main
+from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.run import search_folder
 from trivet.commands.train.run import resume, train
 from trivet.commands.train.train_on_vectors import head_settings
@@ -104,9 +106,9 @@ def test_a_run_embeds_evaluates_and_searches_texts_without_the_folder_it_began_f
     mine = model(model.tokens(["card lost", "unheard rent"])).detach().numpy()
     assert np.array(new["embedding"]) == pytest.approx(mine, abs=1e-6)
 
-    make_index(run, tmp_path / "index")
+    make_index(IndexOptions(run, tmp_path / "index"))
     kept = columns(run / "embeddings" / "unseen.parquet")
-    found = search_folder(tmp_path / "index", text=kept["text"][4], k=1, sheet=tmp_path / "page.html")
+    found = search_folder(SearchOptions(tmp_path / "index", text=kept["text"][4], k=1, sheet=tmp_path / "page.html"))
     (nearest,) = found["queries"][0]["neighbours"]
     same = [id for id, text in zip(kept["id"], kept["text"], strict=True) if text == kept["text"][4]]
     assert nearest["id"] in same

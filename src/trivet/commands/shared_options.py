@@ -84,18 +84,15 @@ def refuse(context: typer.Context, reason: str, *names: str) -> None:
         raise ValueError(f"{reason}: leave out {', '.join(written)}.")
 
 
-def check_written(
-    context: typer.Context, *reads: str | None, recognised: Mapping[str, Recognised], force: bool | None = None
-) -> None:
+def check_written(context: typer.Context, *reads: str | None, recognised: Mapping[str, Recognised]) -> None:
     """Check the options that name a file to write, as `trivet.io.overwrite_guard.check_outputs` does.
 
     Args:
         reads: what the command reads beside its arguments and options that are paths.
         recognised: option -> how a file that this option wrote is recognised.
-        force: whether `--force` was given; None for a command without it.
     """
     outputs = [
-        Output(option.opts[0], context.params[option.name], recognised[option.name], force)
+        Output(option.opts[0], context.params[option.name], recognised[option.name], context.params.get("force"))
         for option in context.command.params
         if option.name in recognised and context.params[option.name] is not None
     ]

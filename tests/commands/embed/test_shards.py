@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from tests.commands.conftest import Call
 
 from trivet.commands.diagnose.inputs import read_inputs
 from trivet.commands.diagnose.options import DiagnoseOptions
@@ -26,8 +26,9 @@ from trivet.commands.embed import shards as embed_shards
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import evaluate_files
+from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.run import make_index
-from trivet.commands.main import main
+from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.run import search_folder
 from trivet.datasets.vectors import VectorInputs
 from trivet.io import shards as module
@@ -124,8 +125,11 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     assert found[1]["protocol"]["queries"] == 250
     assert read_inputs(many, DiagnoseOptions([many]))[0].level == "kind"
     for path in (one, many):
-        make_index(path, tmp_path / f"index of {path.name}", run=run)
-    answers = [search_folder(tmp_path / f"index of {path.name}", str(path), k=3)["queries"][-1] for path in (one, many)]
+        make_index(IndexOptions(path, tmp_path / f"index of {path.name}", run=run))
+    answers = [
+        search_folder(SearchOptions(tmp_path / f"index of {path.name}", str(path), k=3))["queries"][-1]
+        for path in (one, many)
+    ]
     assert [item["id"] for item in answers[0]["neighbours"]] == [item["id"] for item in answers[1]["neighbours"]]
 
     # Shards without the mapped copy of their vectors are read into memory, and embedded again they are an input, too.
@@ -140,17 +144,13 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
 
 
 def test_the_commands(
-    run: Path, vectors: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out or err
+        code, out, err = run_command(*arguments)
+        return code, out or err
 
     embed = ("embed", "run", "vectors.npz", "-o", "many")
     code, said = call(*embed, "--shard-rows", "256")

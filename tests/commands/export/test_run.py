@@ -199,7 +199,13 @@ def test_what_the_run_kept_is_compared_not_what_its_model_gives_now(images: Path
         export.export_run(tmp_path / "run", "safetensors", tmp_path / "out")
 
 
-@pytest.mark.parametrize("to", ["onnx", "torch-export", "safetensors", "sentence-transformers"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        *(pytest.param(graph, marks=pytest.mark.nightly) for graph in GRAPHS),
+        *("safetensors", "sentence-transformers"),
+    ],
+)
 def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone(
     to: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,13 +223,9 @@ def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("to", "message"),
-    [("sentence-transformers", r'takes networks of texts \(model.name = "text:..."\)')],
-)
-def test_a_form_that_the_model_has_not_is_refused(to: Any, message: str, images: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        export.export_run(images, to, tmp_path / "out")
+def test_a_form_that_the_model_has_not_is_refused(images: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r'takes networks of texts \(model.name = "text:..."\)'):
+        export.export_run(images, "sentence-transformers", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -272,7 +274,7 @@ def test_a_network_that_cannot_be_exported_is_said_in_one_sentence(
     assert not (tmp_path / "graph").exists()
 
 
-@pytest.mark.parametrize("name", ["timm:resnet10t", "residual"])
+@pytest.mark.parametrize("name", [pytest.param("timm:resnet10t", marks=pytest.mark.nightly), "residual"])
 def test_backbones_and_heads_become_graphs_for_any_batch(name: str, tmp_path: Path) -> None:
     needs("onnx")
     from trivet.models import ModelConfig, build

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from tests import miniatures
+from tests.commands.conftest import Call
 
 from trivet.commands.embed.run import embed_data
-from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.io.image_file import decode_image
 from trivet.reports.run_record import RunRecord
@@ -205,16 +204,14 @@ def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tm
     ],
 )
 def test_a_table_that_cannot_be_used_ends_in_one_sentence_and_nothing_is_written(
-    row: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    row: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = ["path,class", *(f"{number}.png,{'abcd'[number]}" for number in range(4)), row]
     Path("items.csv").write_text("\n".join(lines) + "\n")
     Path("x.toml").write_text('[data]\nname = "table"\npath = "items.csv"\n[loss]\nname = "triplet"\n')
-    monkeypatch.setattr(sys, "argv", ["trivet", "train", "x.toml"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.replace(f"{tmp_path}/", "").replace(str(tmp_path), ".")
+    code, _, err = run_command("train", "x.toml")
+    assert code == 2
+    said = err.replace(f"{tmp_path}/", "").replace(str(tmp_path), ".")
     assert message in " ".join(said.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["items.csv", "x.toml"]

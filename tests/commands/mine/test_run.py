@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests.commands.conftest import Call
 
-from trivet.commands.main import main
 from trivet.commands.mine import run as module
-from trivet.commands.mine.run import mine_file
+from trivet.commands.mine.options import MineOptions
+from trivet.commands.mine.run import MiningResult
 from trivet.knn.hard_negatives import HardNegatives, MiningRules, hard_negatives
 from trivet.knn.index import build_index
 
@@ -35,6 +36,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez("others.npz", embeddings=OTHERS, kind=OTHER_KIND)  # without ids: row numbers
 
 
+def mine_file(source: str = "items.npz", output: str = "mined.parquet", **options: Any) -> MiningResult:
+    return module.mine_file(MineOptions(Path(source), Path(output), **options))
+
+
 def read(path: str = "mined.parquet") -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = pq.read_table(path).to_pydict()
     return found
@@ -52,7 +57,7 @@ def same(table: dict[str, list[Any]], mined: HardNegatives) -> None:
 
 def test_a_file_by_its_only_label_column() -> None:
     rules = MiningRules(k=2, negatives="random", among=9, relative_margin=0.2, seed=5)
-    made = mine_file(Path("items.npz"), Path("mined.parquet"), rules=rules, text="text")
+    made = mine_file(**asdict(rules), text="text")
     mined, table = hard_negatives(build_index(ITEMS), KIND, rules=rules), read()
     same(table, mined)
     for role in ("anchor", "positive", "negative"):
@@ -70,7 +75,7 @@ def test_a_file_by_its_only_label_column() -> None:
 
 
 def test_a_split_keeps_the_row_numbers_of_the_file() -> None:
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(k=1), split="test")
+    mine_file(k=1, split="test")
     chosen = np.arange(0, 70, 3)
     mined = hard_negatives(build_index(ITEMS[chosen]), KIND[chosen], rules=MiningRules(k=1))
     assert rows(read()) == list(
@@ -79,27 +84,22 @@ def test_a_split_keeps_the_row_numbers_of_the_file() -> None:
 
 
 def test_a_corpus_by_labels_and_by_pairs() -> None:
-    mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules(), corpus=Path("others.npz"), level="kind")
+    mine_file(corpus=Path("others.npz"), labels="kind")
     index = build_index(OTHERS)
     same(read(), hard_negatives(index, OTHER_KIND, anchors=ITEMS, anchor_labels=KIND))
     pairs = np.array([[7, 3], [2, 29], [7, 4], [61, 3]])
     lines = "".join(f"item {anchor},{positive}\n" for anchor, positive in pairs)
     Path("pairs.csv").write_text("anchor,positive\n" + lines)
-    made = mine_file(
-        Path("items.npz"),
-        Path("pairs.parquet"),
-        rules=MiningRules(margin=0.1),
-        corpus=Path("others.npz"),
-        pairs=Path("pairs.csv"),
-    )
+    files = {"corpus": Path("others.npz"), "pairs": Path("pairs.csv")}
+    made = mine_file(output="pairs.parquet", margin=0.1, **files)
     same(read("pairs.parquet"), hard_negatives(index, anchors=ITEMS, pairs=pairs, rules=MiningRules(margin=0.1)))
     assert (made.counts["anchors"], made.counts["pairs"]) == (3, 4)
 
 
 @pytest.mark.parametrize("kind", ["exact", "ivf"])
 def test_goes_on_after_a_stop_from_the_chunks_that_are_there(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments: dict[str, Any] = {"rules": MiningRules(k=2, negatives="random"), "kind": kind}
-    mine_file(Path("items.npz"), Path("whole.parquet"), **arguments)
+    arguments: dict[str, Any] = {"k": 2, "negatives": "random", "kind": kind}
+    mine_file(output="whole.parquet", **arguments)
     asked: list[int] = []
 
     def stopping(*given: Any, rows: np.ndarray, **options: Any) -> HardNegatives:
@@ -110,34 +110,29 @@ def test_goes_on_after_a_stop_from_the_chunks_that_are_there(kind: Any, monkeypa
 
     monkeypatch.setattr(module, "hard_negatives", stopping)
     with pytest.raises(KeyboardInterrupt):
-        mine_file(Path("items.npz"), Path("mined.parquet"), **arguments)
+        mine_file(**arguments)
     assert not Path("mined.parquet").exists()
     (parts,) = Path().glob(".mined*")
     (parts / ".part-00002.parquet.1.trivet").write_text("half")  # what a kill leaves
     asked.clear()
     monkeypatch.setattr(module, "build_index", None)  # the index is kept, too
     with pytest.raises(KeyboardInterrupt):
-        mine_file(Path("items.npz"), Path("mined.parquet"), **arguments)
+        mine_file(**arguments)
     assert asked == [32, 48]
     monkeypatch.setattr(module, "hard_negatives", hard_negatives)
-    made = mine_file(Path("items.npz"), Path("mined.parquet"), **arguments)
+    made = mine_file(**arguments)
     assert made.reused == 4
     assert pq.read_table("mined.parquet").equals(pq.read_table("whole.parquet"), check_metadata=True)
     assert not list(Path().glob(".mined*"))
 
 
-def test_a_stopped_command_says_that_chunks_are_kept(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["trivet", "mine", "items.npz", "-o", "mined.parquet"])
+def test_a_stopped_command_says_that_chunks_are_kept(monkeypatch: pytest.MonkeyPatch, run_command: Call) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "_summary", lambda parts: signal.raise_signal(signal.SIGTERM))
-        with pytest.raises(SystemExit, match="1"):
-            main()
-    assert "chunks that were mined are kept" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    assert "5 of 5 chunks were there" in capsys.readouterr().out
+        code, _, err = run_command("mine", "items.npz", "-o", "mined.parquet")
+        assert (code, "chunks that were mined are kept" in err) == (1, True)
+    code, out, _ = run_command("mine", "items.npz", "-o", "mined.parquet")
+    assert (code, "5 of 5 chunks were there" in out) == (0, True)
 
 
 def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +141,7 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
 
     changes: list[tuple[dict[str, Any] | None, int]] = [
         ({}, 5),
-        ({"rules": MiningRules(k=1)}, 0),
+        ({"k": 1}, 0),
         ({"distance": "euclidean"}, 0),
         (None, 0),
     ]
@@ -154,12 +149,12 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
         with monkeypatch.context() as patch:
             patch.setattr(module, "_write_output", stop)
             with pytest.raises(OSError, match="disk full"):
-                mine_file(Path("items.npz"), Path("mined.parquet"), rules=MiningRules())
+                mine_file()
         if change is None:
             moved = ITEMS.copy()
             moved[-1] += 1e-3
             np.savez("items.npz", embeddings=moved, kind=KIND)
-        made = mine_file(Path("items.npz"), Path("mined.parquet"), **{"rules": MiningRules(), **(change or {})})
+        made = mine_file(**(change or {}))
         assert made.reused == kept
 
 
@@ -179,18 +174,13 @@ def test_other_data_or_options_begin_anew(monkeypatch: pytest.MonkeyPatch) -> No
         ("nan.npz -o x.parquet --corpus others.npz", "anchors must be finite"),
     ],
 )
-def test_what_cannot_be_mined_is_one_sentence(
-    options: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_mined_is_one_sentence(options: str, message: str, run_command: Call) -> None:
     np.savez("two.npz", embeddings=OTHERS, kind=OTHER_KIND, shade=OTHER_KIND)
     np.savez("wide.npz", embeddings=OTHERS[:, :2], kind=OTHER_KIND)
     np.savez("nan.npz", embeddings=np.where(np.arange(70)[:, None] == 69, np.nan, ITEMS), kind=KIND)
     Path("pairs.csv").write_text("anchor,positive\nitem 1,item 2\nitem 70,item 3\n")
-    monkeypatch.setattr(sys, "argv", ["trivet", "mine", *options.split()])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    code, out, err = run_command("mine", *options.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not list(Path().glob("x.*"))
     assert not list(Path().glob(".x*"))
@@ -202,19 +192,12 @@ def test_the_example_of_the_page_runs() -> None:
     exec(code, {})
 
 
-def test_the_command_says_what_was_left_out_and_why(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_what_was_left_out_and_why(monkeypatch: pytest.MonkeyPatch, run_command: Call) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    command = "trivet mine items.npz -o mined.parquet --k 1 --among 50 --margin 0.6 --max-distance 1.1"
-    for more in ("", " --force", " --force --json"):
-        monkeypatch.setattr(sys, "argv", (command + more).split())
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 0
-        if not more:
-            printed = capsys.readouterr().out
-    made = json.loads(capsys.readouterr().out.splitlines()[-1])
+    command = ("mine", "items.npz", "-o", "mined.parquet", "--k=1", "--among=50", "--margin=0.6", "--max-distance=1.1")
+    code, printed, _ = run_command(*command)
+    made = json.loads(run_command(*command, "--force", "--json")[1])
+    assert code == 0
     counts = made["counts"]
     assert printed.splitlines()[0] == (
         f"{counts['taken']} triplets of 70 pairs in mined.parquet, cosine distance, exact index"
@@ -228,8 +211,5 @@ def test_the_command_says_what_was_left_out_and_why(
         (line,) = [line for line in printed.splitlines() if line.startswith("│") and text in line]
         assert line.split("│")[2].strip() == str(counts[name]) != "0"
     assert f"{counts['without_negative']} pairs without any negative left" in printed
-    monkeypatch.setattr(sys, "argv", command.split())
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    assert "--force" in capsys.readouterr().err
+    code, _, err = run_command(*command)
+    assert (code, "--force" in err) == (2, True)

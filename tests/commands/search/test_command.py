@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from trivet.commands.main import main
-
-
-def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
+from tests.commands.conftest import Call
 
 
 @pytest.fixture
 def vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
     draw = np.random.default_rng(0)
     np.savez(
         "some.npz",
@@ -35,15 +24,15 @@ def vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("vectors")
-def test_index_and_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = call("index", "some.npz", "-o", "made", "--json", capsys=capsys, monkeypatch=monkeypatch)
+def test_index_and_search(run_command: Call) -> None:
+    code, out, _ = run_command("index", "some.npz", "-o", "made", "--json")
     made = json.loads(out)
     assert code == 0
     assert {key: made[key] for key in ("index", "items", "dimension", "kind", "distance")} == {
         "index": "made", "items": 50, "dimension": 4, "kind": "exact", "distance": "cosine",
     }  # fmt: skip
     assert made["about"]["levels"] == ["shade"]
-    code, out, _ = call("search", "made", "item 3", "--k", "4", "--json", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("search", "made", "item 3", "--k", "4", "--json")
     found = json.loads(out)
     assert code == 0
     assert (found["index"], found["k"], len(found["queries"])) == ("made", 4, 1)
@@ -54,23 +43,21 @@ def test_index_and_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert distances == sorted(distances)
     assert 3 not in [item["row"] for item in neighbours]
 
-    code, out, _ = call("search", "made", "--id", "item 3", "--k", "4", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("search", "made", "--id", "item 3", "--k", "4")
     assert code == 0
     assert "id item 3 (shade [/blue])" in out
     lines = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in line][:3] for line in lines] == [
         [str(rank), item["id"], item["labels"]["shade"]] for rank, item in enumerate(neighbours, start=1)
     ]
-    code, out, _ = call("search", "made", "item 3", "--k", "70", capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command("search", "made", "item 3", "--k", "70")
     assert (code, "Only 49 other items exist; 70 were requested." in out) == (0, True)
 
 
 @pytest.mark.usefixtures("vectors")
-def test_an_approximate_index_says_its_parameters_and_recall(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_approximate_index_says_its_parameters_and_recall(run_command: Call) -> None:
     arguments = ("index", "some.npz", "-o", "made", "--kind", "ivf", "--distance", "euclidean", "--seed", "3")
-    code, out, _ = call(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    code, out, _ = run_command(*arguments)
     assert code == 0
     assert "50 items of dimension 4 in made, euclidean distance" in out
     assert (
@@ -90,12 +77,11 @@ def test_an_approximate_index_says_its_parameters_and_recall(
         (["index", "some.npz"], "--output"),
         (["search", ".", "item 3"], "an index folder must hold index.json"),
         (["search", "."], "search needs one query"),
+        (["search", ".", "item 3", "--text", "red"], "search needs one query"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = call(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], said: str, run_command: Call) -> None:
+    code, out, err = run_command(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("trivet: ")
     assert err.count("\n") == 1
@@ -103,17 +89,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not Path("made").exists()
 
 
-@pytest.mark.parametrize("command", ["index", "search"])
-def test_help(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = call(command, "--help", capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0
-    assert "Usage: trivet" in out
-    assert "--json" in out
-
-
 @pytest.mark.usefixtures("vectors")
-def test_sheet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    call("index", "some.npz", "-o", "made", capsys=capsys, monkeypatch=monkeypatch)
-    code, out, _ = call("search", "made", "item 3", "--sheet", "s.html", capsys=capsys, monkeypatch=monkeypatch)
+def test_sheet(run_command: Call) -> None:
+    run_command("index", "some.npz", "-o", "made")
+    code, out, _ = run_command("search", "made", "item 3", "--sheet", "s.html")
     assert (code, "Sheet: s.html" in out) == (0, True)
     assert "trivet search made &#39;item 3&#39; --sheet s.html" in Path("s.html").read_text()

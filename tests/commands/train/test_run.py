@@ -104,12 +104,14 @@ def test_evaluate_again(copied: Path, finished: Path) -> None:
     assert evaluate_run(copied).evaluation == record.evaluation
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_two_seeds_differ(finished: Path, tmp_path: Path) -> None:
     train(config().model_copy(update={"seed": 4}), tmp_path / "other")
     one, two = (load_file(path / "model" / "model.safetensors") for path in (finished, tmp_path / "other"))
     assert any((one[key] != two[key]).any() for key in one)
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_an_existing_run_is_replaced_on_demand_only(copied: Path) -> None:
     with pytest.raises(ValueError, match="--force"):
         train(config(), copied)
@@ -139,6 +141,7 @@ def test_a_replaced_run_comes_back_if_the_new_one_fails_at_once(copied: Path, fi
     assert [item.name for item in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.usefixtures("unevaluated")
 @pytest.mark.parametrize("full", ["config.toml", "step-00000001.safetensors", "model.safetensors"])
 def test_a_full_disk_loses_neither_the_old_run_nor_what_the_new_one_can_go_on_from(
     full: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -211,6 +214,7 @@ def test_a_run_goes_on_with_its_own_settings_only(old: str, new: str, copied: Pa
         resume(copied)
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_fewer_steps_than_are_done(tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(config(training={"schedule": "constant"}), path)
@@ -235,6 +239,7 @@ def test_a_run_without_a_model_says_how_to_go_on(copied: Path, tmp_path: Path) -
             work(copied)
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace, path = Path.replace, tmp_path / "run"
 
@@ -252,6 +257,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
     assert resume(path).status == "finished"
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_easy_positives_of_two_samples_are_called_out(tmp_path: Path) -> None:
     settings = config(loss={"positives": "easy"}, batch={"samples_per_class": 2}, training={"steps": 1})
     record = train(settings, tmp_path / "run")
@@ -266,6 +272,7 @@ def test_settings_that_do_not_fit_the_data_leave_no_folder(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("unevaluated")
 @pytest.mark.parametrize("name", ["triplet", "contrastive", "multi-similarity"])
 def test_every_loss_trains(name: str, tmp_path: Path) -> None:
     options = {"contrastive": {"margin": 0.5}, "triplet": {"negatives": {"name": "semihard", "otherwise": "drop"}}}
@@ -276,6 +283,7 @@ def test_every_loss_trains(name: str, tmp_path: Path) -> None:
     assert record.curves.loss[0] > 0
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_augmentation_and_batches_do_not_depend_on_workers(finished: Path, tmp_path: Path) -> None:
     train(config(training={"workers": 2}), tmp_path / "run")
     one, two = (load_file(path / "model" / "model.safetensors") for path in (finished, tmp_path / "run"))

@@ -54,7 +54,7 @@ def embed(
         # DATA may name a data set, and the folder be called like it.
         check_folder(context, output, reads=[data] if Path(data).resolve() != output.resolve() else [])
     else:
-        check_written(context, data, recognised={"output": embeddings}, force=force)
+        check_written(context, data, recognised={"output": embeddings})
     if Path(data).is_dir():
         refuse(context, "DATA is a folder, not a data set by name", "data_root")
     with show_progress("embeddings"):

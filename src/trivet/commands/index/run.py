@@ -5,20 +5,19 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trivet
+from trivet.commands.index.options import IndexOptions
 from trivet.io.atomic_files import atomic_folder, write_atomic
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.shards import read_manifest
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, IndexInfo, build_index
-from trivet.metrics.points import Metric
 from trivet.models.store import WEIGHTS
 from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.record import Record
@@ -58,32 +57,20 @@ class IndexResult(IndexInfo):
     about: IndexAbout
 
 
-def make_index(
-    source: Path,
-    output: Path,
-    *,
-    run: Path | None = None,
-    distance: Metric | None = None,
-    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
-    recall: float | None = None,
-    seed: int = 0,
-    split: str | None = None,
-    table: Path | None = None,
-    text_model: str | None = None,
-    force: bool = False,
-) -> IndexResult:
+def make_index(request: IndexOptions) -> IndexResult:
     """Index a file or folder of embeddings, or those of all evaluation splits of a run, as the options say.
 
     Writes `index.faiss`, `index.json` and `items.parquet` (row by row: id, split where there is one, a text column for
-    each label level) into the folder `output`.
+    each label level) into the output folder.
 
     Raises:
         ValueError: if the source or the output cannot be used, or an option does not fit the source.
         OSError: if the folder cannot be written.
     """
+    source, run, text_model = request.source, request.run, request.text_model
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
-    distance = distance or ("cosine" if maker is None else maker.config().evaluation.distance)
+    distance = request.distance or ("cosine" if maker is None else maker.config().evaluation.distance)
     if maker is not None and text_model is not None:
         raise ValueError(
             f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; leave it "
@@ -93,10 +80,10 @@ def make_index(
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
-        splits = _splits(maker) if split is None else [split]
-        sets = [read_vectors(source, split=name, table=table) for name in splits]
+        splits = _splits(maker) if request.split is None else [request.split]
+        sets = [read_vectors(source, split=name, table=request.table) for name in splits]
     else:
-        sets = [read_vectors(source, split=split, table=table)]
+        sets = [read_vectors(source, split=request.split, table=request.table)]
         if maker is not None:
             _check_made_by(maker, source, sets[0].embeddings.shape[1])
     about = IndexAbout(
@@ -117,9 +104,11 @@ def make_index(
         about = about.model_copy(update={"text_model": text_model})
     items = _items(splits, sets)
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
-    with atomic_folder(output, NAMES, mark=DESCRIPTION, what="an index", force=force) as folder:
+    with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
         described = about.as_json(unset=False)
-        index = build_index(embeddings, distance=distance, kind=kind, recall=recall, seed=seed, about=described)
+        index = build_index(
+            embeddings, distance=distance, kind=request.kind, recall=request.recall, seed=request.seed, about=described
+        )
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())

@@ -52,7 +52,7 @@ def init(
     json: Json = False,
 ) -> int:
     """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
-    check_written(context, recognised={"output": begins(INIT_START.encode())}, force=force)
+    check_written(context, recognised={"output": begins(INIT_START.encode())})
     default_schema = output.parent / SCHEMA
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 import trivet
 from trivet.commands.inputs import run_distance
+from trivet.commands.mine.options import MineOptions
 from trivet.io.atomic_files import LOCK, atomic_file, partial_folder, write_json
 from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import Vectors, class_numbers
@@ -74,20 +75,7 @@ class MiningResult(Record):
     reused: int = 0
 
 
-def mine_file(
-    source: Path,
-    output: Path,
-    *,
-    rules: MiningRules,
-    corpus: Path | None = None,
-    pairs: Path | None = None,
-    level: str | None = None,
-    split: str | None = None,
-    text: str | None = None,
-    distance: Metric | None = None,
-    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
-    recall: float | None = None,
-) -> MiningResult:
+def mine_file(request: MineOptions) -> MiningResult:
     """Mine hard negatives for all items of a file as the options say, see `hard_negatives`.
 
     Writes a parquet file with a row for each triplet: the ids `anchor`, `positive` and `negative`, the distances
@@ -101,15 +89,18 @@ def mine_file(
         ValueError: if a file, a column or an option cannot be used.
         OSError: if the output cannot be written.
     """
+    source, corpus, pairs, level = request.vectors, request.corpus, request.pairs, request.labels
+    rules = MiningRules(**{field.name: getattr(request, field.name) for field in fields(MiningRules)})
     if corpus is not None and corpus.resolve() == source.resolve():
         raise ValueError(f"the items of {source} are compared with each other anyway: leave out --corpus.")
-    distance = distance or run_distance(source)
+    distance = request.distance or run_distance(source)
     rules.check_distance(distance)
     levels = None if level is None and pairs is None else [] if level is None else [level]
-    anchors = read_vectors(source, levels=levels, split=split, text=text)
+    anchors = read_vectors(source, levels=levels, split=request.split, text=request.text)
     if pairs is None:
         level = level or _only_level(source, anchors)
-    items = anchors if corpus is None else read_vectors(corpus, levels=[] if level is None else [level], text=text)
+    levels = [] if level is None else [level]
+    items = anchors if corpus is None else read_vectors(corpus, levels=levels, text=request.text)
     if items.embeddings.shape[1] != anchors.embeddings.shape[1]:
         raise ValueError(
             f"both files must have embeddings of one model: {source} has {anchors.embeddings.shape[1]} dimensions, "
@@ -124,7 +115,8 @@ def mine_file(
         mined = partial(mined, anchors=anchors.embeddings, anchor_labels=numbers[1] if numbers else None)
         Points(anchors.embeddings, distance=distance, name="anchors")  # that no chunk is refused after hours
     rows = np.arange(len(anchors)) if listed_pairs is None else np.unique(listed_pairs[:, 0])
-    with partial_folder(output) as folder:
+    kind, recall = request.kind, request.recall
+    with partial_folder(request.output) as folder:
         embeddings = [vectors.embeddings for vectors in dict.fromkeys([anchors, items])]
         blocks = [rows[start:stop] for rows in embeddings for start, stop in spans(len(rows), CHUNK)]
         numbers = (*numbers, *(() if listed_pairs is None else (listed_pairs,)))
@@ -148,7 +140,7 @@ def mine_file(
             corpus=None if corpus is None else str(corpus.resolve()),
             pairs=None if pairs is None else str(pairs.resolve()),
             level=level,
-            split=split,
+            split=request.split,
             distance=distance,
             rules=asdict(rules),
             index=MiningIndex(kind=index.info.kind, parameters=index.info.parameters, recall=index.info.recall),
@@ -158,8 +150,8 @@ def mine_file(
             to_negative=to_negative,
             nearer=nearer,
         )
-        _write_output(output, chunk_files, anchors, items, record)
-    return record.model_copy(update={"output": str(output), "chunks": len(chunk_files), "reused": reused})
+        _write_output(request.output, chunk_files, anchors, items, record)
+    return record.model_copy(update={"output": str(request.output), "chunks": len(chunk_files), "reused": reused})
 
 
 def _only_level(path: Path, vectors: Vectors) -> str:

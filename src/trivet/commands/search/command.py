@@ -3,57 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from trivet.commands.printing import command_line, echo, print_json, print_table
-from trivet.commands.shared_options import DataRoot, Json, check_written, exists, refuse
+from trivet.commands.search.options import SearchOptions
+from trivet.commands.shared_options import check_written, command, refuse
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 
 
-def search(
-    context: typer.Context,
-    index: Annotated[Path, typer.Argument(help="An index folder, made by trivet index.", callback=exists)],
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            help="The id of an item, an image file (index with a run), or vectors: npy, npz, parquet, or a folder of "
-            "shards.",
-            show_default=False,
-        ),
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The id of an item, even if a file has the same name.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="Words, if the index was made with --text-model.")] = None,
-    k: Annotated[int, typer.Option("--k", help="Number of items to find.")] = 10,
-    recall: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the nearest 10 to find; uses the least effort that was measured to find it. "
-            "Default: that of trivet index."
-        ),
-    ] = None,
-    sheet: Annotated[
-        Path | None, typer.Option("--sheet", help="Also write a page with pictures of the results.")
-    ] = None,
-    data_root: DataRoot = None,
-    json: Json = False,
-) -> int:
+@command(SearchOptions)
+def search(context: typer.Context, request: SearchOptions) -> int:
     """Find the items nearest to an item, an image, a text or a vector."""
-    if sum(value is not None for value in (query, id, text)) != 1:
+    if sum(value is not None for value in (request.query, request.id, request.text)) != 1:
         raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
-    if sheet is None:
+    if request.sheet is None:
         refuse(context, "the data are read only for the pictures of a --sheet", "data_root")
-    check_written(context, query, recognised={"sheet": page("sheet")})
+    check_written(context, request.query, recognised={"sheet": page("sheet")})
     with show_progress("search"):
         from trivet.commands.search.run import search_folder  # here: it loads the training stack
 
-        result = search_folder(
-            index, query, id=id, text=text, k=k, recall=recall, sheet=sheet, data_root=data_root, command=command_line()
-        )
-    if json:
+        result = search_folder(request, command=command_line())
+    if request.json:
         print_json(result)
     else:
         print_result(result)

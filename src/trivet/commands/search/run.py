@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 import trivet
 from trivet.commands.index.run import ITEMS, IndexAbout, model_hash
+from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
@@ -307,39 +308,25 @@ class _Pictures:
         return None if position is None else self._splits[split].show(position)
 
 
-def search_folder(
-    path: Path,
-    query: str | None = None,
-    *,
-    id: str | None = None,
-    text: str | None = None,
-    k: int = 10,
-    recall: float | None = None,
-    sheet: Path | None = None,
-    data_root: Path | None = None,
-    command: str = "",
-) -> dict[str, Any]:
-    """Search an index folder for one of `query` (an id or a file), `id` and `text`; the JSON of `trivet search`.
+def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any]:
+    """Search an index folder; the JSON of `trivet search`.
 
     Raises:
-        ValueError: if not exactly one query is given, or it, the index or `k` cannot be used.
+        ValueError: if the query, the index or `k` cannot be used.
         OSError: if the sheet cannot be written.
     """
-    if sum(value is not None for value in (query, id, text)) != 1:
-        raise ValueError("search needs one query: give QUERY (an id or a file), --id ID or --text WORDS, and only one.")
-    check_count(k, name="--k")
-    folder = IndexFolder(path, recall=recall)
-    if id is not None:
-        queries = folder.search_id(id, k)
-    elif text is not None:
-        queries = folder.search_text(text, k)
+    k, sheet = check_count(request.k, name="--k"), request.sheet
+    folder = IndexFolder(request.index, recall=request.recall)
+    if request.id is not None:
+        queries = folder.search_id(request.id, k)
+    elif request.text is not None:
+        queries = folder.search_text(request.text, k)
     else:
-        assert query is not None
-        queries = folder.search(query, k)
+        queries = folder.search(request.query or "", k)
     if sheet is not None:
-        folder.sheet(queries, sheet, k=k, data_root=data_root, command=command)
+        folder.sheet(queries, sheet, k=k, data_root=request.data_root, command=command)
     return {
-        "index": str(path),
+        "index": str(request.index),
         "k": k,
         "distance": folder.index.info.distance,
         "recall": folder.index.info.recall,

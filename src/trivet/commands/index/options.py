@@ -1,0 +1,53 @@
+"""The arguments and options of `trivet index`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, exists
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """An index as it is asked for."""
+
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder, or embeddings: npz, npy with csv, parquet, or a folder of shards.", callback=exists
+        ),
+    ]
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")]
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="For a file made by trivet embed RUN: that run, which then embeds image queries.",
+            callback=exists,
+        ),
+    ] = None
+    distance: Distance = None
+    kind: Annotated[
+        IndexKind,
+        typer.Option(
+            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. ivf-pq: short codes in memory, "
+            "the vectors on disk."
+        ),
+    ] = "auto"
+    recall: IndexRecall = None
+    seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0
+    split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None
+    table: Annotated[
+        Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.", callback=exists)
+    ] = None
+    text_model: Annotated[
+        str | None,
+        typer.Option(
+            help="For a file: the sentence-transformers model that made it (name or folder), used for --text queries."
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the index in the folder.")] = False
+    json: Json = False

@@ -1,0 +1,41 @@
+"""The arguments and options of `trivet search`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet.commands.shared_options import DataRoot, Json, exists
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """A search as it is asked for."""
+
+    index: Annotated[Path, typer.Argument(help="An index folder, made by trivet index.", callback=exists)]
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            help="The id of an item, an image file (index with a run), or vectors: npy, npz, parquet, or a folder of "
+            "shards.",
+            show_default=False,
+        ),
+    ] = None
+    id: Annotated[str | None, typer.Option("--id", help="The id of an item, even if a file has the same name.")] = None
+    text: Annotated[str | None, typer.Option("--text", help="Words, if the index was made with --text-model.")] = None
+    k: Annotated[int, typer.Option("--k", help="Number of items to find.")] = 10
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the nearest 10 to find; uses the least effort that was measured to find it. "
+            "Default: that of trivet index."
+        ),
+    ] = None
+    sheet: Annotated[Path | None, typer.Option("--sheet", help="Also write a page with pictures of the results.")] = (
+        None
+    )
+    data_root: DataRoot = None
+    json: Json = False
