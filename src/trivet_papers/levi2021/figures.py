@@ -34,7 +34,7 @@ from trivet.reports.figure import (
     style,
 )
 from trivet.runtime.arrays import Floats, Integers
-from trivet_papers.levi2021 import risk
+from trivet_papers.levi2021 import easy_risk, risk
 from trivet_papers.levi2021.push_figure import CORRECT, LEVELS, log_y, name_panel, push
 from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, line_style
 
@@ -111,8 +111,8 @@ def collapsed_or_split(
     """The loss of a class in two modes over that of the same class on one point, by class size."""
     known = {
         (t, level): (
-            risk.triplet_split_threshold(t, level, largest=largest),
-            risk.margin_split_threshold(t, level, beta=beta, margin=margin, largest=largest),
+            easy_risk.triplet_split_threshold(t, level, largest=largest),
+            easy_risk.margin_split_threshold(t, level, beta=beta, margin=margin, largest=largest),
         )
         for t in classes
         for level in p
@@ -127,11 +127,13 @@ def collapsed_or_split(
                 marked = []
                 for index, level in enumerate(p):
                     threshold = known[t, level][which]
-                    for positives in get_args(risk.TheoryPositives):
+                    for positives in get_args(easy_risk.TheoryPositives):
                         collapsed, split = (
-                            risk.collapsed_and_split_triplet_losses(t, sizes, level, margin=margin, positives=positives)
+                            easy_risk.collapsed_and_split_triplet_losses(
+                                t, sizes, level, margin=margin, positives=positives
+                            )
                             if loss == "triplet"
-                            else risk.collapsed_and_split_margin_losses(
+                            else easy_risk.collapsed_and_split_margin_losses(
                                 t, sizes, level, beta=beta, margin=margin, positives=positives
                             )
                         )
@@ -177,8 +179,8 @@ def _sizes(end: int, largest: int, also: Iterable[int]) -> Integers:
     return np.unique(np.concatenate([spread, np.array([*also], dtype=np.int64)]))
 
 
-def _dash(positives: risk.TheoryPositives) -> Dashes:
-    return DASHES[get_args(risk.TheoryPositives).index(positives)]
+def _dash(positives: easy_risk.TheoryPositives) -> Dashes:
+    return DASHES[get_args(easy_risk.TheoryPositives).index(positives)]
 
 
 def _mark_thresholds(ax: Axes, sizes: Sequence[int | None], ratios: Sequence[float]) -> None:
@@ -221,9 +223,14 @@ def thresholds(most_classes: int, *, margin: float, beta: float, largest: int) -
     """The class size from which on two modes are cheaper, by number of classes and p."""
     classes = range(2, most_classes + 1)
     grids = {
-        "triplet": [[risk.triplet_split_threshold(t, p, largest=largest) or math.nan for p in LEVELS] for t in classes],
+        "triplet": [
+            [easy_risk.triplet_split_threshold(t, p, largest=largest) or math.nan for p in LEVELS] for t in classes
+        ],
         "margin": [
-            [risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) or math.nan for p in LEVELS]
+            [
+                easy_risk.margin_split_threshold(t, p, beta=beta, margin=margin, largest=largest) or math.nan
+                for p in LEVELS
+            ]
             for t in classes
         ],
     }

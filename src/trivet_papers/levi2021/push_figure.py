@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from trivet.reports.figure import Figure, columns, panels, style
-from trivet_papers.levi2021 import risk
+from trivet_papers.levi2021 import easy_risk
 from trivet_papers.lines import DARK, Row, line_style
 
 LEVELS = tuple(round(0.01 * step, 2) for step in range(52, 100))  # p along an axis
@@ -23,11 +23,11 @@ def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
     first = rank[0]
     with style():
         picture, axes = panels(2, 2, height=5.6)
-        _ratios(axes[0, 0], rows, {"panel": "a"}, 0, p, risk.push_threshold, risk.pull_push_ratio)
+        _ratios(axes[0, 0], rows, {"panel": "a"}, 0, p, easy_risk.push_threshold, easy_risk.pull_push_ratio)
         name_panel(axes[0, 0], "a  Claim 3: a sample and beta", "nearer samples", RATIO)
-        orders: dict[risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
+        orders: dict[easy_risk.NearerOrder, str] = {"worst": "worst order", "same-class": "nearer ones of its class"}
         nearer = [
-            (name, {"panel": "b", "case": order}, partial(risk.push_threshold, nearer=order))
+            (name, {"panel": "b", "case": order}, partial(easy_risk.push_threshold, nearer=order))
             for order, name in orders.items()
         ]
         _thresholds(axes[0, 1], rows, nearer)
@@ -38,15 +38,15 @@ def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
             {"panel": "c", "rank": first},
             1,
             p,
-            partial(risk.pair_push_threshold, rank=first),
-            lambda level, count: risk.pair_pull_push_ratio(level, first, count),
+            partial(easy_risk.pair_push_threshold, rank=first),
+            lambda level, count: easy_risk.pair_pull_push_ratio(level, first, count),
         )
         name_panel(axes[1, 0], f"c  Claim 4: a sample and that of rank {first}", "ranks apart, $j$", RATIO)
         ranks = [
             (
                 f"rank {each}",
                 {"panel": "d", "case": "worst", "rank": each},
-                partial(risk.pair_push_threshold, rank=each),
+                partial(easy_risk.pair_push_threshold, rank=each),
             )
             for each in rank
         ]

@@ -9,35 +9,7 @@ import pytest
 import torch
 
 from trivet.losses import MarginLoss, TripletLoss
-from trivet_papers.levi2021 import risk
-from trivet_papers.levi2021.risk import (
-    affine_dimension,
-    class_distances,
-    collapse_turn_limit,
-    collapsed_and_split_margin_losses,
-    collapsed_and_split_triplet_losses,
-    easy_positive_probabilities,
-    easy_triplet_weights,
-    expected_easy_margin_losses,
-    expected_easy_triplet_losses,
-    expected_margin_loss,
-    expected_triplet_loss,
-    label_probabilities,
-    margin_lower_bound,
-    margin_noise_limit,
-    match_probabilities,
-    opposed_hinges,
-    opposed_hinges_minimum,
-    pair_pull_push_ratio,
-    pair_push_threshold,
-    pull_push_ratio,
-    push_threshold,
-    search_margin_minimum,
-    search_triplet_minimum,
-    triplet_lower_bound,
-    triplet_split_threshold,
-    triplet_weights,
-)
+from trivet_papers.levi2021 import easy_risk, risk
 
 SETTINGS = [(2, 2, 0.8), (2, 3, 0.55), (3, 2, 0.45), (3, 1, 0.9), (4, 1, 0.7)]
 
@@ -97,25 +69,29 @@ def easy_losses(
 
 @pytest.mark.parametrize(("num_classes", "size", "p"), SETTINGS)
 def test_expected_losses_are_the_means_over_all_labelings(num_classes: int, size: int, p: float) -> None:
-    probabilities = label_probabilities(num_classes, size, p)
+    probabilities = risk.label_probabilities(num_classes, size, p)
     n = num_classes * size
     d = squared(points(n))
     beta = points(n, 1, seed=1)[:, 0].abs()
     drawn = list(labelings(num_classes, size, p))
     expected = sum(weight * triplet_objective(d.tolist(), labels, 0.7) for labels, weight in drawn)
-    assert expected_triplet_loss(d, probabilities, margin=0.7).item() == pytest.approx(expected, rel=1e-12)
+    assert risk.expected_triplet_loss(d, probabilities, margin=0.7).item() == pytest.approx(expected, rel=1e-12)
     expected = sum(weight * margin_objective(d.tolist(), beta.tolist(), labels, 0.3) for labels, weight in drawn)
-    assert expected_margin_loss(d, beta, probabilities, margin=0.3).item() == pytest.approx(expected, rel=1e-12)
+    assert risk.expected_margin_loss(d, beta, probabilities, margin=0.3).item() == pytest.approx(expected, rel=1e-12)
     triplet, pair = torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     for labels, weight in drawn:
         one, other = easy_losses(d.tolist(), 0.9, labels, 0.3)
         triplet += weight * torch.tensor(one, dtype=torch.float64)
         pair += weight * torch.tensor(other, dtype=torch.float64)
-    torch.testing.assert_close(expected_easy_triplet_losses(d, probabilities, margin=0.3), triplet, rtol=1e-12, atol=0)
-    torch.testing.assert_close(expected_easy_margin_losses(d, 0.9, probabilities, margin=0.3), pair, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        easy_risk.expected_easy_triplet_losses(d, probabilities, margin=0.3), triplet, rtol=1e-12, atol=0
+    )
+    torch.testing.assert_close(
+        easy_risk.expected_easy_margin_losses(d, 0.9, probabilities, margin=0.3), pair, rtol=1e-12, atol=0
+    )
     each = torch.full((n,), 0.9, dtype=torch.float64)
     torch.testing.assert_close(
-        expected_easy_margin_losses(d, each, probabilities, margin=0.3), pair, rtol=1e-12, atol=0
+        easy_risk.expected_easy_margin_losses(d, each, probabilities, margin=0.3), pair, rtol=1e-12, atol=0
     )
 
 
@@ -136,21 +112,21 @@ def test_easy_expectations_are_the_means_of_the_losses() -> None:
     for labels, _ in list(labelings(3, 2, 0.7))[1::9]:
         classes = torch.tensor(labels)
         certain = torch.nn.functional.one_hot(classes, 3).double()
-        easy = expected_easy_triplet_losses(d, certain, margin=0.4).sum().item()
+        easy = easy_risk.expected_easy_triplet_losses(d, certain, margin=0.4).sum().item()
         assert triplet(embeddings, classes).item() == pytest.approx(easy, rel=1e-10)
-        easy = expected_easy_margin_losses(d, 1.0, certain, margin=0.4).mean().item()
+        easy = easy_risk.expected_easy_margin_losses(d, 1.0, certain, margin=0.4).mean().item()
         assert pair(embeddings, classes).item() == pytest.approx(easy, rel=1e-6)
-        value = expected_triplet_loss(d, certain, margin=0.4).item()
+        value = risk.expected_triplet_loss(d, certain, margin=0.4).item()
         assert all_triplets(embeddings, classes).item() == pytest.approx(value, rel=1e-10)
 
 
 @pytest.mark.parametrize(("num_classes", "size", "p"), SETTINGS)
 def test_weights_are_probabilities_of_the_drawn_labels(num_classes: int, size: int, p: float) -> None:
-    probabilities = label_probabilities(num_classes, size, p)
+    probabilities = risk.label_probabilities(num_classes, size, p)
     n = range(len(probabilities))
-    match, weights = match_probabilities(probabilities), triplet_weights(probabilities)
-    apart = triplet_weights(probabilities, self_terms="excluded")
-    copies = triplet_weights(probabilities, self_terms="independent")
+    match, weights = risk.match_probabilities(probabilities), risk.triplet_weights(probabilities)
+    apart = risk.triplet_weights(probabilities, self_terms="excluded")
+    copies = risk.triplet_weights(probabilities, self_terms="independent")
     drawn = list(labelings(num_classes, size, p))
     for i, j in product(n, n):
         assert match[i, j].item() == pytest.approx(sum(w for y, w in drawn if y[i] == y[j]), rel=1e-12)
@@ -170,45 +146,45 @@ def test_weights_are_probabilities_of_the_drawn_labels(num_classes: int, size: i
 @pytest.mark.parametrize("self_terms", ["excluded", "independent"])
 def test_pairs_of_a_sample_with_itself(self_terms: risk.SelfTerms) -> None:
     """Two samples of two classes, p = 1/2."""
-    probabilities = label_probabilities(2, 1, 0.5)
+    probabilities = risk.label_probabilities(2, 1, 0.5)
     d = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
-    both = expected_margin_loss(d, 1.0, probabilities, margin=0.2, self_terms=self_terms).item()
+    both = risk.expected_margin_loss(d, 1.0, probabilities, margin=0.2, self_terms=self_terms).item()
     off_diagonal = 2 * 0.2 / 4
     diagonal = 2 * 0.5 * 1.2 / 4 if self_terms == "independent" else 0
     assert both == pytest.approx(off_diagonal + diagonal, rel=1e-12)
-    sure = expected_margin_loss(d, 0.1, probabilities, margin=0.2).item()
+    sure = risk.expected_margin_loss(d, 0.1, probabilities, margin=0.2).item()
     assert sure == pytest.approx((2 * 0.1 + 2 * 0.5 * 1.1) / 4, rel=1e-12)
-    without = expected_margin_loss(d, 0.1, probabilities, margin=0.2, self_terms="excluded").item()
+    without = risk.expected_margin_loss(d, 0.1, probabilities, margin=0.2, self_terms="excluded").item()
     assert without == pytest.approx(2 * 0.5 * 1.1 / 4, rel=1e-12)
 
 
 def test_leading_dimensions_and_gradient() -> None:
-    probabilities = label_probabilities(2, 3, 0.8)
+    probabilities = risk.label_probabilities(2, 3, 0.8)
     several = torch.stack([squared(points(6, seed=seed)) for seed in range(3)])
     beta = points(18, 1, seed=9).reshape(3, 6)
-    values = expected_triplet_loss(several, probabilities, margin=0.5)
-    pairs = expected_margin_loss(several, beta, probabilities, margin=0.5)
+    values = risk.expected_triplet_loss(several, probabilities, margin=0.5)
+    pairs = risk.expected_margin_loss(several, beta, probabilities, margin=0.5)
     for place in range(3):
-        assert values[place] == expected_triplet_loss(several[place], probabilities, margin=0.5)
-        assert pairs[place] == expected_margin_loss(several[place], beta[place], probabilities, margin=0.5)
+        assert values[place] == risk.expected_triplet_loss(several[place], probabilities, margin=0.5)
+        assert pairs[place] == risk.expected_margin_loss(several[place], beta[place], probabilities, margin=0.5)
     embeddings = points(6).requires_grad_()
 
     def value(rows: torch.Tensor) -> torch.Tensor:
-        return expected_triplet_loss(squared(rows), probabilities, margin=0.5)
+        return risk.expected_triplet_loss(squared(rows), probabilities, margin=0.5)
 
     assert torch.autograd.gradcheck(value, (embeddings,))
 
 
 def test_nothing_falls_below_the_bounds() -> None:
     for seed, (num_classes, size, p) in enumerate(SETTINGS):
-        probabilities = label_probabilities(num_classes, size, p)
+        probabilities = risk.label_probabilities(num_classes, size, p)
         n = num_classes * size
         beta = points(n, 1, seed=seed)[:, 0]
         for scale in (0.1, 0.5, 1.0):
             d = squared(scale * points(n, 3, seed=seed))
-            free = expected_triplet_loss(d, probabilities, margin=0.3, self_terms="excluded")
-            assert free >= triplet_lower_bound(probabilities, margin=0.3) - 1e-15
-            assert expected_margin_loss(d, beta, probabilities, margin=0.3) >= margin_lower_bound(
+            free = risk.expected_triplet_loss(d, probabilities, margin=0.3, self_terms="excluded")
+            assert free >= risk.triplet_lower_bound(probabilities, margin=0.3) - 1e-15
+            assert risk.expected_margin_loss(d, beta, probabilities, margin=0.3) >= risk.margin_lower_bound(
                 probabilities, margin=0.3
             )
 
@@ -217,17 +193,17 @@ def test_nothing_falls_below_the_bounds() -> None:
 def test_opposed_hinges_on_a_grid(pull: float, push: float) -> None:
     grid = np.linspace(-2, 2, 401)
     values = np.array([pull * max(0, u + 0.5) + push * max(0, 0.5 - u) for u in grid.tolist()])
-    np.testing.assert_allclose(opposed_hinges(grid, pull, push, margin=0.5), values, rtol=0, atol=1e-15)
-    found = opposed_hinges_minimum(pull, push, margin=0.5)
+    np.testing.assert_allclose(risk.opposed_hinges(grid, pull, push, margin=0.5), values, rtol=0, atol=1e-15)
+    found = risk.opposed_hinges_minimum(pull, push, margin=0.5)
     best = grid[values <= values.min() + 1e-12]
     assert found.value == pytest.approx(values.min(), abs=1e-12)
     assert (max(found.low, -2), min(found.high, 2)) == pytest.approx((best[0], best[-1]), abs=1e-9)
 
 
 def test_searches_find_known_minima() -> None:
-    probabilities = label_probabilities(2, 3, 0.8)
-    bound = triplet_lower_bound(probabilities, margin=1)
-    found = search_triplet_minimum(
+    probabilities = risk.label_probabilities(2, 3, 0.8)
+    bound = risk.triplet_lower_bound(probabilities, margin=1)
+    found = risk.search_triplet_minimum(
         probabilities,
         embedding_dim=2,
         margin=1,
@@ -238,16 +214,16 @@ def test_searches_find_known_minima() -> None:
     assert found.value == pytest.approx(bound, rel=2e-3)
     assert found.value >= bound
     assert found.beta is None
-    assert (found.distances - class_distances(2, 3, within=0, across=1)).abs().max() < 0.05
-    again = expected_triplet_loss(found.distances, probabilities, margin=1, self_terms="excluded").item()
+    assert (found.distances - risk.class_distances(2, 3, within=0, across=1)).abs().max() < 0.05
+    again = risk.expected_triplet_loss(found.distances, probabilities, margin=1, self_terms="excluded").item()
     assert again == pytest.approx(found.value, rel=1e-12)
-    pair = search_margin_minimum(
+    pair = risk.search_margin_minimum(
         probabilities, embedding_dim=2, margin=0.2, steps=400, generator=torch.Generator().manual_seed(0)
     )
-    assert pair.value == pytest.approx(margin_lower_bound(probabilities, margin=0.2), rel=2e-3)
+    assert pair.value == pytest.approx(risk.margin_lower_bound(probabilities, margin=0.2), rel=2e-3)
     assert pair.beta is not None
     assert (pair.beta - 0.2).abs().max() < 0.02
-    fixed = search_margin_minimum(probabilities, embedding_dim=2, margin=0.2, beta=1.2, starts=2, steps=20)
+    fixed = risk.search_margin_minimum(probabilities, embedding_dim=2, margin=0.2, beta=1.2, starts=2, steps=20)
     assert fixed.beta is not None
     assert (fixed.beta == 1.2).all()
 
@@ -256,30 +232,30 @@ def test_easy_positives_by_hand() -> None:
     """Anchor sure of class 0; the others are of it with probabilities 1/2, 1/4, 1."""
     others = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
     anchor = torch.tensor([1.0, 0.0])
-    torch.testing.assert_close(easy_positive_probabilities(anchor, others), torch.tensor([0.5, 0.125, 0.375]))
+    torch.testing.assert_close(easy_risk.easy_positive_probabilities(anchor, others), torch.tensor([0.5, 0.125, 0.375]))
     expected = torch.tensor([[0, 0.375, 0], [0.125, 0, 0], [0.375, 0.375, 0]])
-    torch.testing.assert_close(easy_triplet_weights(anchor, others), expected)
+    torch.testing.assert_close(easy_risk.easy_triplet_weights(anchor, others), expected)
     none = torch.empty(0, 2)
-    assert easy_positive_probabilities(anchor, none).shape == (0,)
-    assert easy_triplet_weights(anchor, none).shape == (0, 0)
+    assert easy_risk.easy_positive_probabilities(anchor, none).shape == (0,)
+    assert easy_risk.easy_triplet_weights(anchor, none).shape == (0, 0)
 
 
 def test_the_anchor_is_not_among_its_positives() -> None:
-    probabilities = label_probabilities(2, 4, 0.8)
-    d = class_distances(2, 4, within=0, across=1)
+    probabilities = risk.label_probabilities(2, 4, 0.8)
+    d = risk.class_distances(2, 4, within=0, across=1)
     for losses in (
-        expected_easy_triplet_losses(d, probabilities, margin=1),
-        expected_easy_margin_losses(d, 0.7, probabilities, margin=1),
+        easy_risk.expected_easy_triplet_losses(d, probabilities, margin=1),
+        easy_risk.expected_easy_margin_losses(d, 0.7, probabilities, margin=1),
     ):
         torch.testing.assert_close(losses, losses[:1].expand(8), rtol=1e-12, atol=0)
     other = squared(points(8))
     changed = other.clone().fill_diagonal_(7)
-    one, two = (expected_easy_triplet_losses(rows, probabilities, margin=1) for rows in (other, changed))
+    one, two = (easy_risk.expected_easy_triplet_losses(rows, probabilities, margin=1) for rows in (other, changed))
     assert torch.equal(one, two)
 
 
 def halves(num_classes: int, size: int, margin: float) -> tuple[torch.Tensor, torch.Tensor]:
-    collapsed = class_distances(num_classes, size, within=0, across=margin)
+    collapsed = risk.class_distances(num_classes, size, within=0, across=margin)
     split = collapsed.clone()
     split[: size // 2, size // 2 : size] = split[size // 2 : size, : size // 2] = margin
     return collapsed, split
@@ -289,18 +265,18 @@ def halves(num_classes: int, size: int, margin: float) -> tuple[torch.Tensor, to
     ("num_classes", "size", "p"), [(2, 2, 0.8), (2, 6, 0.7), (3, 4, 0.8), (5, 2, 0.6), (4, 4, 1.0)]
 )
 def test_split_losses_are_those_of_the_two_maps(num_classes: int, size: int, p: float) -> None:
-    probabilities = label_probabilities(num_classes, size, p)
+    probabilities = risk.label_probabilities(num_classes, size, p)
     maps = halves(num_classes, size, 0.5)
-    triplet = collapsed_and_split_triplet_losses(num_classes, [size], p, margin=0.5)
+    triplet = easy_risk.collapsed_and_split_triplet_losses(num_classes, [size], p, margin=0.5)
     for d, closed in zip(maps, triplet, strict=True):
-        losses = expected_easy_triplet_losses(d, probabilities, margin=0.5)
+        losses = easy_risk.expected_easy_triplet_losses(d, probabilities, margin=0.5)
         assert losses[0].item() == pytest.approx(closed[0], rel=1e-10, abs=1e-12)
     for beta in (0.0, 0.3, 0.7, 1.5):
-        pair = collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=0.5)
+        pair = easy_risk.collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=0.5)
         for d, closed in zip(maps, pair, strict=True):
-            losses = expected_easy_margin_losses(d, beta, probabilities, margin=0.5)
+            losses = easy_risk.expected_easy_margin_losses(d, beta, probabilities, margin=0.5)
             assert losses[0].item() == pytest.approx(closed[0], rel=1e-10, abs=1e-12)
-    one, other = (expected_easy_triplet_losses(d, probabilities, margin=0.5) for d in maps)
+    one, other = (easy_risk.expected_easy_triplet_losses(d, probabilities, margin=0.5) for d in maps)
     torch.testing.assert_close(one[size:], other[size:], rtol=1e-12, atol=1e-13)
 
 
@@ -308,8 +284,10 @@ def test_split_losses_are_those_of_the_two_maps(num_classes: int, size: int, p: 
 def test_split_losses_over_all_positives(num_classes: int, size: int, p: float) -> None:
     """The first anchor's sums over all its positives and negatives, mean over every labelling."""
     margin, beta = 0.5, 0.7
-    triplet = collapsed_and_split_triplet_losses(num_classes, [size], p, margin=margin, positives="all")
-    pair = collapsed_and_split_margin_losses(num_classes, [size], p, beta=beta, margin=margin, positives="all")
+    triplet = easy_risk.collapsed_and_split_triplet_losses(num_classes, [size], p, margin=margin, positives="all")
+    pair = easy_risk.collapsed_and_split_margin_losses(
+        num_classes, [size], p, beta=beta, margin=margin, positives="all"
+    )
     for place, distances in enumerate(halves(num_classes, size, margin)):
         d = distances[0].tolist()
         triplets = pairs = 0.0
@@ -328,31 +306,31 @@ def test_split_losses_over_all_positives(num_classes: int, size: int, p: float) 
     ("num_classes", "size", "p"), [(2, 11, 0.6), (2, 13, 0.6), (3, 4, 0.5), (3, 6, 0.5), (3, 3, 0.2)]
 )
 def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, p: float) -> None:
-    probabilities = label_probabilities(num_classes, size, p)
-    collapsed = class_distances(num_classes, size, within=0, across=1)
+    probabilities = risk.label_probabilities(num_classes, size, p)
+    collapsed = risk.class_distances(num_classes, size, within=0, across=1)
     turned = collapsed.clone()
     turned[0, 1:size] = turned[1:size, 0] = 1e-3
-    change = expected_triplet_loss(turned, probabilities, margin=1) - expected_triplet_loss(
+    change = risk.expected_triplet_loss(turned, probabilities, margin=1) - risk.expected_triplet_loss(
         collapsed, probabilities, margin=1
     )
     q, n = (1 - p) / (num_classes - 1), num_classes * size
     slope = 2 * (size - 1) * ((n - size) * (p - q) ** 2 - (1 - p * p - (num_classes - 1) * q * q)) / n**3
     assert change.item() == pytest.approx(1e-3 * slope, rel=1e-6)
-    assert (change.item() < 0) == (size < collapse_turn_limit(num_classes, p))
+    assert (change.item() < 0) == (size < risk.collapse_turn_limit(num_classes, p))
 
 
 @pytest.mark.parametrize("p", [0.6, 0.8])
 def test_push_threshold_by_every_composition(p: float) -> None:
     def holds(nearer: tuple[bool, ...], own: bool) -> bool:
         rows = [[p, 1 - p] if same else [1 - p, p] for same in (*nearer, own)]
-        easy = easy_positive_probabilities(torch.tensor([p, 1 - p]), torch.tensor(rows))[-1].item()
+        easy = easy_risk.easy_positive_probabilities(torch.tensor([p, 1 - p]), torch.tensor(rows))[-1].item()
         match = p * p + (1 - p) ** 2 if own else 2 * p * (1 - p)
         return easy < 1 - match
 
-    found = push_threshold(p)
+    found = easy_risk.push_threshold(p)
     for count in range(8):
         all_hold = all(holds(nearer, own) for nearer in product([True, False], repeat=count) for own in (True, False))
-        assert all_hold == (count >= found) == (pull_push_ratio(p, count) < 1)
+        assert all_hold == (count >= found) == (easy_risk.pull_push_ratio(p, count) < 1)
 
 
 @pytest.mark.parametrize("p", [0.6, 0.9])
@@ -368,21 +346,21 @@ def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
 
     for count in range(7):
         orders = list(product([True, False], repeat=count))
-        assert pull_push_ratio(p, count) == pytest.approx(
+        assert easy_risk.pull_push_ratio(p, count) == pytest.approx(
             max(ratio(one, own) for one in orders for own in (True, False))
         )
         same = max(ratio((True,) * count, own) for own in (True, False))
-        assert pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
+        assert easy_risk.pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
 
 
 @pytest.mark.parametrize(("p", "rank"), [(0.6, 1), (0.6, 3), (0.7, 1), (0.7, 2)])
 def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
-    found = pair_push_threshold(p, rank)
+    found = easy_risk.pair_push_threshold(p, rank)
     for steps in range(1, 7):
         worst = math.inf
         for shares in product([True, False], repeat=rank + steps):
             rows = torch.tensor([[p, 1 - p] if same else [1 - p, p] for same in shares], dtype=torch.float64)
-            weights = easy_triplet_weights(torch.tensor([p, 1 - p], dtype=torch.float64), rows)
+            weights = easy_risk.easy_triplet_weights(torch.tensor([p, 1 - p], dtype=torch.float64), rows)
             worst = min(worst, (weights[rank - 1, -1] - weights[-1, rank - 1]).item())
         assert (worst > 1e-12) == (steps >= found)
 
@@ -400,56 +378,46 @@ def test_pair_ratio_is_that_of_the_worst_order(p: float, rank: int, steps: int) 
         return far / near
 
     worst = max(ratio(shares) for shares in product([True, False], repeat=rank + steps))
-    assert pair_pull_push_ratio(p, rank, steps) == pytest.approx(worst, rel=1e-12)
+    assert easy_risk.pair_pull_push_ratio(p, rank, steps) == pytest.approx(worst, rel=1e-12)
     alike = ratio((True,) * (rank + steps))
-    assert pair_pull_push_ratio(p, rank, steps, nearer="same-class") == pytest.approx(alike, rel=1e-12)
+    assert easy_risk.pair_pull_push_ratio(p, rank, steps, nearer="same-class") == pytest.approx(alike, rel=1e-12)
 
 
 def test_pair_thresholds_far_down_the_order() -> None:
     """Where no float holds the chance that none of the nearer ones matches."""
-    assert pair_push_threshold(0.6, 8000, nearer="same-class") == 2
-    assert math.isfinite(pair_pull_push_ratio(0.8, 5000, 3, nearer="same-class"))
+    assert easy_risk.pair_push_threshold(0.6, 8000, nearer="same-class") == 2
+    assert math.isfinite(easy_risk.pair_pull_push_ratio(0.8, 5000, 3, nearer="same-class"))
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: label_probabilities(1, 2, 0.8), "num_classes must be at least 2"),
-        (lambda: label_probabilities(2, 0, 0.8), "samples_per_class must"),
-        (lambda: label_probabilities(2, 2, 1.1), r"p must lie in \[0, 1\]"),
-        (lambda: label_probabilities(2, 2, math.nan), r"p must lie in \[0, 1\]"),
-        (lambda: match_probabilities(torch.ones(3)), r"probabilities must have shape \(n, t\)"),
-        (lambda: match_probabilities(torch.ones(3, 2)), "sum 1"),
-        (lambda: match_probabilities(torch.eye(2, dtype=torch.int64)), "floating-point"),
-        (lambda: triplet_weights(torch.eye(2), self_terms="sure"), "self_terms = 'sure' is not known"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: expected_triplet_loss(torch.zeros(2, 2), torch.eye(3), margin=1), "n = 3"),
-        (lambda: expected_triplet_loss(torch.zeros(2, 2), torch.eye(2), margin=0), "margin must be"),
-        (lambda: expected_triplet_loss(torch.full((2, 2), torch.nan), torch.eye(2), margin=1), "finite"),
-        (lambda: expected_margin_loss(torch.zeros(2, 2), torch.ones(3), torch.eye(2), margin=1), "beta must be one"),
-        (lambda: opposed_hinges_minimum(-1, 0, margin=1), "pull must"),
-        (lambda: opposed_hinges(np.zeros(1), 0, -1, margin=1), "push must"),
-        (lambda: opposed_hinges(np.zeros(1), 0, 1, margin=0), "margin must"),
-        (lambda: collapse_turn_limit(4, 0.25), "p must differ from 1 / num_classes"),
-        (lambda: class_distances(2, 2, within=-1, across=1), "within must"),
-        (lambda: affine_dimension(torch.tensor([[0.0, 1, 9], [1, 0, 1], [9, 1, 0]]).double()), "squared distances"),
-        (lambda: affine_dimension(torch.zeros(2, 2, 2)), r"shape \(n, n\)"),
-        (lambda: margin_noise_limit(1), "num_classes"),
-        (lambda: search_triplet_minimum(torch.eye(2), embedding_dim=0, margin=1), "embedding_dim must"),
-        (lambda: search_margin_minimum(torch.eye(2), embedding_dim=1, margin=1, beta=math.inf), "beta must be finite"),
-        (lambda: easy_positive_probabilities(torch.ones(2), torch.eye(3)), "anchor must have shape"),
-        (lambda: easy_positive_probabilities(torch.ones(2), torch.eye(2)), "anchor must hold"),
-        (lambda: expected_easy_triplet_losses(torch.zeros(1, 1), torch.ones(1, 1), margin=1), "n >= 2"),
-        (lambda: expected_easy_margin_losses(torch.zeros(2, 2), torch.ones(1), torch.eye(2), margin=1), "beta must be"),
-        (lambda: collapsed_and_split_triplet_losses(2, [3], 0.8), "class_sizes must"),
-        (lambda: collapsed_and_split_margin_losses(2, [2], 0.8, beta=-1), "beta must"),
-        (lambda: triplet_split_threshold(2, 0.8, largest=1), "largest must"),
-        (lambda: push_threshold(0.5), r"p must lie in \(1/2, 1\)"),
-        (lambda: push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: pair_push_threshold(0.8, 0), "rank must"),
-        (lambda: pull_push_ratio(0.8, -1), "count must"),
-        (lambda: pair_pull_push_ratio(0.8, 1, 0), "steps must"),
-        (lambda: collapsed_and_split_triplet_losses(2, [2], 0.8, positives="hard"), "positives = 'hard' is not known"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: collapsed_and_split_margin_losses(2, [2], 0.8, beta=1, positives="no"), "positives = 'no' is not"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: risk.label_probabilities(1, 2, 0.8), "num_classes must be at least 2"),
+        (lambda: risk.label_probabilities(2, 0, 0.8), "samples_per_class must"),
+        (lambda: risk.label_probabilities(2, 2, 1.1), r"p must lie in \[0, 1\]"),
+        (lambda: risk.label_probabilities(2, 2, math.nan), r"p must lie in \[0, 1\]"),
+        (lambda: risk.triplet_weights(torch.eye(2), self_terms="sure"), "self_terms = 'sure' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: risk.expected_triplet_loss(torch.zeros(2, 2), torch.eye(2), margin=0), "margin must be"),
+        (lambda: risk.collapse_turn_limit(4, 0.25), "p must differ from 1 / num_classes"),
+        (
+            lambda: risk.affine_dimension(torch.tensor([[0.0, 1, 9], [1, 0, 1], [9, 1, 0]]).double()),
+            "squared distances",
+        ),
+        (lambda: risk.margin_noise_limit(1), "num_classes"),
+        (lambda: easy_risk.collapsed_and_split_margin_losses(2, [2], 0.8, beta=-1), "beta must"),
+        (lambda: easy_risk.triplet_split_threshold(2, 0.8, largest=1), "largest must"),
+        (lambda: easy_risk.push_threshold(0.5), r"p must lie in \(1/2, 1\)"),
+        (lambda: easy_risk.push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: easy_risk.pair_push_threshold(0.8, 0), "rank must"),
+        (lambda: easy_risk.pair_pull_push_ratio(0.8, 1, 0), "steps must"),
+        (
+            lambda: easy_risk.collapsed_and_split_triplet_losses(2, [2], 0.8, positives="hard"),
+            "positives = 'hard' is not known",
+        ),  # type: ignore[arg-type] # wrong on purpose
+        (
+            lambda: easy_risk.collapsed_and_split_margin_losses(2, [2], 0.8, beta=1, positives="no"),
+            "positives = 'no' is not",
+        ),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:

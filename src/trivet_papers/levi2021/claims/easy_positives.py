@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from trivet_papers.checks import Check
-from trivet_papers.levi2021 import risk
+from trivet_papers.levi2021 import easy_risk, risk
 from trivet_papers.levi2021.claims.rows import check, repeated_labels, squared_distances
 
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -53,8 +53,8 @@ def easy_expectation() -> Iterator[Check]:
         labels = torch.cartesian_prod(*[torch.arange(t)] * n)
         weights = probabilities[torch.arange(n), labels].prod(1)
         triplet, pair = _easy_losses(d, labels, margin=0.3, beta=0.8)
-        measured_triplet = float(risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
-        measured_pair = float(risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
+        measured_triplet = float(easy_risk.expected_easy_triplet_losses(d, probabilities, margin=0.3)[0])
+        measured_pair = float(easy_risk.expected_easy_margin_losses(d, 0.8, probabilities, margin=0.3)[0])
         error = max(abs(measured_triplet - float(weights @ triplet)), abs(measured_pair - float(weights @ pair)))
         yield check.below(
             f"easy-enumeration-t{t}",
@@ -65,11 +65,11 @@ def easy_expectation() -> Iterator[Check]:
     size, p, beta = 4, 0.8, 1.5  # margin 1; both parts of f1 without their positive part, as claim 2 prints them
     probabilities = risk.label_probabilities(2, size, p)
     d = risk.class_distances(2, size, within=0, across=1)
-    easy = risk.easy_positive_probabilities(probabilities[0], probabilities[1:])
+    easy = easy_risk.easy_positive_probabilities(probabilities[0], probabilities[1:])
     printed = {}
     for b in (0.5, beta):
         terms = (1 - risk.match_probabilities(probabilities))[0, 1:] * (b - d[0, 1:] + 1) + easy * (d[0, 1:] - b + 1)
-        printed[b] = float(terms.sum()) - float(risk.expected_easy_margin_losses(d, b, probabilities, margin=1)[0])
+        printed[b] = float(terms.sum()) - float(easy_risk.expected_easy_margin_losses(d, b, probabilities, margin=1)[0])
     yield check(
         "easy-positive-parts",
         "Error: the expected margin losses of claim 2 are printed without positive parts, which is wrong once "
@@ -83,7 +83,7 @@ def easy_expectation() -> Iterator[Check]:
 def claim_1() -> Iterator[Check]:
     """Claim 1: with easy positives two modes cost less than one, for the triplet loss."""
     for t, expected in TRIPLET_THRESHOLDS.items():
-        thresholds = tuple(risk.triplet_split_threshold(t, p) for p in LEVELS)
+        thresholds = tuple(easy_risk.triplet_split_threshold(t, p) for p in LEVELS)
         yield check(
             f"claim-1-t{t}",
             f"With {t} classes, from some class size on, a class in two halves costs less than on one point.",
@@ -91,12 +91,12 @@ def claim_1() -> Iterator[Check]:
             str(thresholds),
             thresholds == expected,
         )
-    last = risk.triplet_split_threshold(20, 0.99, largest=20000)
-    values = [risk.collapsed_and_split_triplet_losses(t, [s], p) for t, s, p, _, _ in SPLIT_VECTORS]
+    last = easy_risk.triplet_split_threshold(20, 0.99, largest=20000)
+    values = [easy_risk.collapsed_and_split_triplet_losses(t, [s], p) for t, s, p, _, _ in SPLIT_VECTORS]
     sizes = np.arange(2, 101, 2)
     wins = {}
     for t, p in product((2, 3, 5, 10), LEVELS):
-        collapsed, split = risk.collapsed_and_split_triplet_losses(t, sizes, p)
+        collapsed, split = easy_risk.collapsed_and_split_triplet_losses(t, sizes, p)
         wins[t, p] = split < collapsed
     turning = sorted({t for (t, _), won in wins.items() if bool((won[:-1] & ~won[1:]).any())})
     n, t = 12, 3
@@ -180,7 +180,7 @@ def _others() -> Check:
     largest, changed = 0.0, 1.0
     for t, s, p in ((2, 6, 0.8), (3, 4, 0.7)):
         probabilities = risk.label_probabilities(t, s, p)
-        first, second = (risk.expected_easy_triplet_losses(d, probabilities, margin=1) for d in _halves(t, s))
+        first, second = (easy_risk.expected_easy_triplet_losses(d, probabilities, margin=1) for d in _halves(t, s))
         largest = max(largest, float((first - second)[s:].abs().max()))
         changed = min(changed, float((first - second)[:s].abs().min()))
     return check(
@@ -197,7 +197,7 @@ def _all_positives() -> Check:
     least = min(
         float((split / collapsed).min())
         for t, p in product((2, 3, 5, 10), LEVELS)
-        for collapsed, split in [risk.collapsed_and_split_triplet_losses(t, sizes, p, positives="all")]
+        for collapsed, split in [easy_risk.collapsed_and_split_triplet_losses(t, sizes, p, positives="all")]
     )
     return check(
         "claim-1-all-positives",
@@ -217,7 +217,9 @@ def _drawn_labels() -> Iterator[Check]:
         flips = torch.rand(draws, 2 * size, generator=generator) >= p
         labels = torch.where(flips, 1 - classes, classes)
         errors = []
-        for d, expected in zip(_halves(2, size), risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True):
+        for d, expected in zip(
+            _halves(2, size), easy_risk.collapsed_and_split_triplet_losses(2, [size], p), strict=True
+        ):
             losses, _ = _easy_losses(d, labels, margin=1, beta=1)
             errors.append(abs(float(losses.mean()) - float(expected[0])) / (float(losses.std()) / draws**0.5))
         yield check(
@@ -231,15 +233,15 @@ def _drawn_labels() -> Iterator[Check]:
 
 def claim_2() -> Iterator[Check]:
     """Claim 2: the same for the margin loss."""
-    wide = {risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (2.0, 3.0)}
-    near = {risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (1.0, 1.5)}
+    wide = {easy_risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (2.0, 3.0)}
+    near = {easy_risk.margin_split_threshold(t, p, beta=b) for t in (2, 3, 5, 10) for p in LEVELS for b in (1.0, 1.5)}
     error = 0.0
     for t, p, b in product((2, 3, 5), (0.6, 0.9), (0.0, 0.5, 1.5, 2.5)):
         sizes = np.array([2, 4, 8, 20])
-        collapsed, split = risk.collapsed_and_split_margin_losses(t, sizes, p, beta=b)
+        collapsed, split = easy_risk.collapsed_and_split_margin_losses(t, sizes, p, beta=b)
         for index, size in enumerate(sizes.tolist()):
             probabilities = risk.label_probabilities(t, size, p)
-            easy = risk.easy_positive_probabilities(probabilities[0], probabilities[1:])[size // 2 - 1 : size - 1]
+            easy = easy_risk.easy_positive_probabilities(probabilities[0], probabilities[1:])[size // 2 - 1 : size - 1]
             differ = 1 - float(risk.match_probabilities(probabilities)[0, 1])
             gain = size / 2 * differ - float(easy.sum()) * (max(0, 2 - b) - max(0, 1 - b))
             error = max(error, abs(collapsed[index] - split[index] - gain))
@@ -282,7 +284,7 @@ def _displays() -> Iterator[Check]:
     """The three displays of the proof of claim 2, term by term; two classes of eight, beta 0.7, margin 1."""
     size, p, q, beta, margin = 8, 0.8, 0.2, 0.7, 1.0
     probabilities = risk.label_probabilities(2, size, p)
-    easy = risk.easy_positive_probabilities(probabilities[0], probabilities[1:])
+    easy = easy_risk.easy_positive_probabilities(probabilities[0], probabilities[1:])
     differ = (1 - risk.match_probabilities(probabilities))[0, 1:]
     maps = [d[0, 1:] for d in _halves(2, size)]
     collapsed, split = (
@@ -321,14 +323,14 @@ def _displays() -> Iterator[Check]:
 def claim_3() -> Iterator[Check]:
     """Claim 3: a far sample is pushed to beta + margin."""
     levels = (0.6, 0.7, 0.8, 0.9, 0.95)
-    worst = [risk.push_threshold(p) for p in levels]
-    same = [risk.push_threshold(p, nearer="same-class") for p in levels]
-    count = risk.push_threshold(0.8)
+    worst = [easy_risk.push_threshold(p) for p in levels]
+    same = [easy_risk.push_threshold(p, nearer="same-class") for p in levels]
+    count = easy_risk.push_threshold(0.8)
     differ = 1 - float(risk.match_probabilities(risk.label_probabilities(2, 2, 0.8))[0, 1])
     ends = []
     for nearer in (count - 1, count):  # all nearer samples of the other class, the sample of the anchor's
         rows = torch.tensor([[0.2, 0.8]] * nearer + [[0.8, 0.2]], dtype=torch.float64)
-        easy = float(risk.easy_positive_probabilities(torch.tensor([0.8, 0.2], dtype=torch.float64), rows)[-1])
+        easy = float(easy_risk.easy_positive_probabilities(torch.tensor([0.8, 0.2], dtype=torch.float64), rows)[-1])
         ends.append(risk.opposed_hinges_minimum(easy, differ, margin=0.2).high)
     yield check(
         "claim-3-worst",
@@ -357,11 +359,11 @@ def claim_3() -> Iterator[Check]:
 
 def claim_4() -> Iterator[Check]:
     """Claim 4: the farther of two samples is pushed the margin beyond the nearer."""
-    worst = {p: tuple(risk.pair_push_threshold(p, rank) for rank in RANKS) for p in PAIR_THRESHOLDS}
-    same = {risk.pair_push_threshold(p, rank, nearer="same-class") for p in PAIR_THRESHOLDS for rank in RANKS}
+    worst = {p: tuple(easy_risk.pair_push_threshold(p, rank) for rank in RANKS) for p in PAIR_THRESHOLDS}
+    same = {easy_risk.pair_push_threshold(p, rank, nearer="same-class") for p in PAIR_THRESHOLDS for rank in RANKS}
     misled, early = 0, 0
     for p, rank in product(PAIR_THRESHOLDS, RANKS):
-        threshold, q = risk.pair_push_threshold(p, rank), 1 - p
+        threshold, q = easy_risk.pair_push_threshold(p, rank), 1 - p
         printed_rank = rank + 1  # the paper counts the anchor as the first
         for j in range(1, 401):
             printed = q ** (printed_rank + 1) < 4 * p ** (printed_rank + j - 1)
@@ -373,7 +375,7 @@ def claim_4() -> Iterator[Check]:
         classes = torch.randint(0, 2, (9,), generator=generator)
         rows = torch.where(classes[:, None] == torch.arange(2), 0.8, 0.2).double()
         anchor = rows[0]
-        weights = risk.easy_triplet_weights(anchor, rows[1:])
+        weights = easy_risk.easy_triplet_weights(anchor, rows[1:])
         for far in range(1, 8):
             unmatched = float((anchor * (1 - rows[1 : far + 1]).prod(0)).sum())
             excess = max(excess, float(weights[far, :far].max()) - unmatched)

@@ -1,4 +1,14 @@
-"""The label model, expected losses over all triplets or pairs, and what minimises them: theorems 1 and 2."""
+"""Expected triplet and margin losses when labels are drawn at random, and what minimises them: theorems 1 and 2.
+
+The label model: t classes of s samples each, n = t s. Labels Y_1 .. Y_n are independent; a sample shows the label of
+its own class with probability p and each of the others with probability q = (1 - p) / (t - 1). D is the squared
+Euclidean distance. Probabilities are rows of an `(n, t)` tensor, so other models of independent labels work as well.
+Numbers out of range are a ValueError; the shapes and values of tensors are not checked.
+
+Source:
+    Levi, Xiao, Wang, Darrell, "Rethinking preventing class-collapsing in metric learning with margin-based losses",
+    2021, sections 4.1 and 4.2 and appendices A and B, with their slips mended.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from trivet.runtime.arguments import check_at_least, check_count, check_name
+from trivet.runtime.arguments import check_count, check_name
 from trivet.runtime.arrays import Floats
 
 SelfTerms = Literal["exact", "excluded", "independent"]
@@ -49,7 +59,6 @@ def match_probabilities(probabilities: Tensor) -> Tensor:
     Source:
         Levi et al. 2021, section 4.2; the proof of theorem 2 has p and 1 - p in their place, which is wrong.
     """
-    check_probabilities(probabilities)
     return (probabilities @ probabilities.T).fill_diagonal_(1)
 
 
@@ -68,7 +77,6 @@ def triplet_weights(probabilities: Tensor, *, self_terms: SelfTerms = "exact") -
         Levi et al. 2021, section 4.2 and proof of theorem 1.
     """
     check_name(self_terms, get_args(SelfTerms), name="self_terms")
-    check_probabilities(probabilities)
     pair = probabilities @ probabilities.T
     triple = torch.einsum("ic,jc,kc->ijk", probabilities, probabilities, probabilities)
     weights = pair[:, :, None] - triple
@@ -98,9 +106,8 @@ def expected_triplet_loss(
     Source:
         Levi et al. 2021, section 4.2, E O_trip.
     """
-    weights = triplet_weights(probabilities, self_terms=self_terms)
-    check_distances(distances, len(probabilities))
     check_positive(margin, name="margin")
+    weights = triplet_weights(probabilities, self_terms=self_terms)
     return _weighted_triplets(distances, weights, margin)
 
 
@@ -128,16 +135,9 @@ def expected_margin_loss(
     Source:
         Levi et al. 2021, section 4.2, E O_margin.
     """
-    match, differ = _pair_weights(probabilities, self_terms)
-    check_distances(distances, len(probabilities))
     check_positive(margin, name="margin")
     bounds = torch.as_tensor(beta, dtype=torch.float64)
-    if bounds.ndim and bounds.shape[-1] != len(probabilities):
-        raise ValueError(
-            f"beta must be one number or one per sample: got shape {tuple(bounds.shape)} for "
-            f"{len(probabilities)} samples; give (..., n)."
-        )
-    return _weighted_pairs(distances, bounds, match, differ, margin)
+    return _weighted_pairs(distances, bounds, *_pair_weights(probabilities, self_terms), margin)
 
 
 def _pair_weights(probabilities: Tensor, self_terms: SelfTerms) -> tuple[Tensor, Tensor]:
@@ -166,9 +166,6 @@ def opposed_hinges(differences: Floats, pull: float, push: float, *, margin: flo
     Source:
         Levi et al. 2021, proofs of theorems 1 and 2 and of claims 3 and 4.
     """
-    check_at_least(0, pull, name="pull")
-    check_at_least(0, push, name="push")
-    check_positive(margin, name="margin")
     return pull * np.maximum(0, differences + margin) + push * np.maximum(0, margin - differences)
 
 
@@ -195,9 +192,6 @@ def opposed_hinges_minimum(pull: float, push: float, *, margin: float) -> HingeM
         >>> opposed_hinges_minimum(0.5, 0.25, margin=1.0)
         HingeMinimum(value=0.5, low=-1.0, high=-1.0)
     """
-    check_at_least(0, pull, name="pull")
-    check_at_least(0, push, name="push")
-    check_positive(margin, name="margin")
     low = margin if pull < push else -margin
     high = -margin if pull > push else margin
     return HingeMinimum(2 * margin * min(pull, push), low if push else -math.inf, high if pull else math.inf)
@@ -213,7 +207,6 @@ def triplet_lower_bound(probabilities: Tensor, *, margin: float) -> float:
         Levi et al. 2021, theorem 1.
     """
     weights = triplet_weights(probabilities, self_terms="excluded")
-    check_positive(margin, name="margin")
     return margin * float(torch.minimum(weights, weights.transpose(1, 2)).sum()) / len(weights) ** 3
 
 
@@ -224,7 +217,6 @@ def margin_lower_bound(probabilities: Tensor, *, margin: float) -> float:
         Levi et al. 2021, theorem 2.
     """
     match = match_probabilities(probabilities)
-    check_positive(margin, name="margin")
     return 2 * margin * float(torch.minimum(match, 1 - match).sum()) / len(match) ** 2  # 0 on the diagonal
 
 
@@ -233,10 +225,6 @@ def class_distances(num_classes: int, samples_per_class: int, *, within: float, 
 
     `within` = 0 is the collapsed map.
     """
-    check_count(num_classes, name="num_classes")
-    check_count(samples_per_class, name="samples_per_class")
-    check_at_least(0, within, name="within")
-    check_at_least(0, across, name="across")
     classes = torch.arange(num_classes).repeat_interleave(samples_per_class)
     distances = torch.full((len(classes),) * 2, float(across), dtype=torch.float64)
     return distances.masked_fill(classes[:, None] == classes, float(within)).fill_diagonal_(0)
@@ -248,9 +236,6 @@ def affine_dimension(distances: Tensor, *, tolerance: float = 1e-9) -> int:
     Args:
         tolerance: eigenvalues of the centred Gram matrix up to this share of the largest count as 0.
     """
-    if distances.ndim != 2:
-        raise ValueError(f"distances must have shape (n, n): got {tuple(distances.shape)}; give one matrix.")
-    check_distances(distances, len(distances))
     centring = torch.eye(len(distances), dtype=torch.float64) - 1 / max(1, len(distances))
     values = torch.linalg.eigvalsh(-0.5 * centring @ distances @ centring)
     limit = tolerance * float(values.abs().max()) if len(values) else 0.0
@@ -371,11 +356,6 @@ def _search(
     steps: int,
     generator: torch.Generator | None,
 ) -> RiskMinimum:
-    if beta is not None and not math.isfinite(beta):
-        raise ValueError(f"beta must be finite: got {beta}; give a number in the unit of D, or None to search for it.")
-    for name, count in (("embedding_dim", embedding_dim), ("starts", starts), ("steps", steps)):
-        check_count(count, name=name)
-    check_positive(margin, name="margin")
     unit = math.sqrt(margin)
     shape = (starts, samples, embedding_dim)
     embeddings = (unit * torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_()
@@ -420,33 +400,3 @@ def check_majority(p: float) -> None:
 def check_positive(value: float, *, name: str) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0: got {value}.")
-
-
-def check_rows(probabilities: Tensor, *, name: str) -> None:
-    good = probabilities.is_floating_point() and bool(
-        ((probabilities >= 0) & (probabilities <= 1)).all() and ((probabilities.sum(-1) - 1).abs() < 1e-6).all()
-    )
-    if not good:
-        raise ValueError(
-            f"{name} must hold floating-point probabilities with sum 1 in each row: "
-            "a row does not; divide each by its sum."
-        )
-
-
-def check_probabilities(probabilities: Tensor) -> None:
-    if probabilities.ndim != 2 or 0 in probabilities.shape:
-        raise ValueError(
-            f"probabilities must have shape (n, t) with n, t >= 1: got {tuple(probabilities.shape)}; "
-            "give one row per sample, as label_probabilities does."
-        )
-    check_rows(probabilities, name="probabilities")
-
-
-def check_distances(distances: Tensor, samples: int) -> None:
-    if distances.ndim < 2 or distances.shape[-2:] != (samples, samples):
-        raise ValueError(
-            f"distances must have shape (..., n, n) with n = {samples}: got {tuple(distances.shape)}; "
-            "give the squared distance of every pair of samples."
-        )
-    if not (distances.is_floating_point() and bool(distances.isfinite().all())):
-        raise ValueError("distances must be finite floating-point numbers: got others; convert them with .double().")

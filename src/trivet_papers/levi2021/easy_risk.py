@@ -1,4 +1,4 @@
-"""Expected losses with easy positives, and what they favour: appendix B and claims 1 to 4."""
+"""Expected losses with easy positives, and what they favour: appendix B and claims 1 to 4; see `risk` for the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.functional import relu
 
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 from trivet.runtime.arrays import Booleans, Floats, Integers
-from trivet_papers.levi2021.risk import theorems
+from trivet_papers.levi2021 import risk
 
 NearerOrder = Literal["worst", "same-class"]
 TheoryPositives = Literal["easy", "all"]
@@ -68,8 +68,8 @@ def expected_easy_triplet_losses(distances: Tensor, probabilities: Tensor, *, ma
     Source:
         Levi et al. 2021, appendix B.
     """
-    theorems.check_positive(margin, name="margin")
-    sorted_distances, order = _by_distance(distances, probabilities)
+    risk.check_positive(margin, name="margin")
+    sorted_distances, order = _by_distance(distances)
     weights = easy_triplet_weights(probabilities, probabilities[order])  # (n, M, M)
     hinge = relu(sorted_distances[:, :, None] - sorted_distances[:, None] + margin)
     return (weights * hinge).sum((1, 2))
@@ -91,42 +91,23 @@ def expected_easy_margin_losses(
     Source:
         Levi et al. 2021, appendix B; the proof of claim 2 leaves the positive parts out.
     """
-    theorems.check_positive(margin, name="margin")
-    sorted_distances, order = _by_distance(distances, probabilities)
+    risk.check_positive(margin, name="margin")
+    sorted_distances, order = _by_distance(distances)
     bounds = torch.as_tensor(beta, dtype=torch.float64)
-    if bounds.shape not in {(), (len(probabilities),)}:
-        raise ValueError(
-            f"beta must be one number or one per sample: got shape {tuple(bounds.shape)} for "
-            f"{len(probabilities)} samples; give (n,)."
-        )
     easy = easy_positive_probabilities(probabilities, probabilities[order])
-    differ = (1 - theorems.match_probabilities(probabilities)).gather(1, order)
+    differ = (1 - risk.match_probabilities(probabilities)).gather(1, order)
     gap = sorted_distances - (bounds[:, None] if bounds.ndim else bounds)
     return (easy * relu(gap + margin) + differ * relu(margin - gap)).sum(1)
 
 
 def _first_matches(anchor: Tensor, others: Tensor) -> Tensor:
     """P(Y_i = c, j is the first with Y_j = c) as `(..., M, t)`."""
-    if others.ndim < 2 or anchor.shape != (*others.shape[:-2], others.shape[-1]):
-        raise ValueError(
-            "anchor must have shape (..., t) and others (..., M, t): "
-            f"got {tuple(anchor.shape)} and {tuple(others.shape)}; give both for the same classes."
-        )
-    for name, rows in (("anchor", anchor), ("others", others)):
-        theorems.check_rows(rows, name=name)
     nearer = torch.cat([torch.ones_like(others[..., :1, :]), 1 - others[..., :-1, :]], dim=-2)
     return anchor[..., None, :] * others * nearer[..., : others.shape[-2], :].cumprod(-2)
 
 
-def _by_distance(distances: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+def _by_distance(distances: Tensor) -> tuple[Tensor, Tensor]:
     """Distances from each anchor to the others, nearest first, and who they are, both `(n, n - 1)`."""
-    theorems.check_probabilities(probabilities)
-    theorems.check_distances(distances, len(probabilities))
-    if distances.ndim != 2 or len(distances) < 2:
-        raise ValueError(
-            f"distances must have shape (n, n) with n >= 2: got {tuple(distances.shape)}; "
-            "give one matrix of at least two samples."
-        )
     diagonal = torch.eye(len(distances), dtype=torch.bool)
     ordered = distances.masked_fill(diagonal, -torch.inf).sort(dim=1, stable=True)
     return ordered.values[:, 1:], ordered.indices[:, 1:]
@@ -197,8 +178,8 @@ def _collapsed_and_split(
     margin: float,
     loss: Callable[[Sequence[_Group]], Floats],
 ) -> tuple[Floats, Floats]:
-    theorems.check_positive(margin, name="margin")
-    sizes = _check_sizes(class_sizes)
+    risk.check_positive(margin, name="margin")
+    sizes = np.asarray(class_sizes, np.float64)
     collapsed, split = np.zeros(len(sizes)), np.zeros(len(sizes))
     for weight, match, rest in _by_anchor_label(num_classes, sizes, p):
         halves = [_Group.of(0.0, sizes / 2 - 1, match), _Group.of(margin, sizes / 2, match)]
@@ -256,7 +237,7 @@ class _Group(NamedTuple):
 
 def _by_anchor_label(num_classes: int, sizes: Floats, p: float) -> Iterator[tuple[float, float, _Group]]:
     """Weight, match probability of a sample of the anchor's class, and all other classes, for each kind of label."""
-    num_classes, q = theorems.other_label(num_classes, p)
+    num_classes, q = risk.other_label(num_classes, p)
     others = num_classes - 1
     yield p, p, _Group.of(0.0, others * sizes, q)
     rest = _Group.of(0.0, (others - 1) * sizes, q)
@@ -322,10 +303,8 @@ def pull_push_ratio(p: float, count: int, *, nearer: NearerOrder = "worst") -> f
         >>> round(pull_push_ratio(0.8, 1, nearer="same-class"), 9)
         0.5
     """
-    theorems.check_majority(p)
+    risk.check_majority(p)
     check_name(nearer, get_args(NearerOrder), name="nearer")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ValueError(f"count must be a whole number of at least 0: got {count}.")
     q, worst = 1 - p, 0.0
     # Phi is convex in how many of the nearer ones share the anchor's class: the ends decide.
     for same in {count} if nearer == "same-class" else {0, count}:
@@ -364,7 +343,7 @@ def pair_pull_push_ratio(p: float, rank: int, steps: int, *, nearer: NearerOrder
     Source:
         Levi et al. 2021, claim 4.
     """
-    theorems.check_majority(p)
+    risk.check_majority(p)
     check_count(rank, name="rank")
     check_count(steps, name="steps")
     check_name(nearer, get_args(NearerOrder), name="nearer")
@@ -421,16 +400,6 @@ def _holds_from(sizes: Integers, holds: Booleans) -> int | None:
     failures = np.flatnonzero(~holds)
     start = int(failures[-1]) + 1 if len(failures) else 0
     return int(sizes[start]) if start < len(sizes) else None
-
-
-def _check_sizes(class_sizes: Sequence[int] | Integers) -> Floats:
-    sizes = np.asarray(class_sizes)
-    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 2).any() or (sizes % 2).any():
-        raise ValueError(
-            f"class_sizes must be a list of even whole numbers of at least 2: got {class_sizes!r}; "
-            "the class is cut in two halves."
-        )
-    return sizes.astype(np.float64)
 
 
 def _even_sizes(largest: int) -> Integers:
