@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 from trivet.metrics.intervals import across_folds
 from trivet.reports.figure import BLACK, BLUE, GREEN, PINK, RED, SKY
 
 Dashes = Any  # of matplotlib: "--", or an offset and lengths
-Row = dict[str, Any]  # of the numbers of a figure: column -> cell
+Row = Mapping[str, str | float]  # of the numbers of a figure: column -> cell
 SeedLine = list[tuple[float, list[float]]]  # place -> the values of the seeds
 COLOURS, MARKERS = (BLUE, RED, GREEN, PINK, SKY, BLACK), ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Dashes, ...] = (
@@ -26,10 +28,9 @@ DASHES: tuple[Dashes, ...] = (
 SOFT, DARK, GREY = "#7d8794", "#5b6470", "#e4e7eb"
 
 
-def line_style(index: int, *, marker: bool = False) -> dict[str, Any]:
-    """The colour and dashes of a line of a list, with its mark."""
-    style = {"color": COLOURS[index], "linestyle": DASHES[index]}
-    return style | ({"marker": MARKERS[index]} if marker else {})
+def plot_line(axes: Axes, x: ArrayLike, y: ArrayLike, index: int, **more: Any) -> None:
+    """Draw a line with the colour and dashes of its place in a list."""
+    axes.plot(x, y, **{"color": COLOURS[index], "linestyle": DASHES[index], **more})
 
 
 def handle(label: str, colour: str, dashes: Dashes = "-", marker: str = "", **more: Any) -> Line2D:

@@ -27,16 +27,6 @@ OMNIGLOT: Settings = {
     "model": {"name": "conv4", "embedding_dim": 128},
     "evaluation": AT_THE_END,
 }
-MNIST: Settings = {
-    "data": {"name": "mnist", "image_size": 14, "level": "digit"},
-    "model": {"name": "conv4", "embedding_dim": 64},
-    "evaluation": AT_THE_END,
-}
-FASHION: Settings = {
-    "data": {"name": "fashion-mnist", "image_size": 28},
-    "model": {"name": "conv4", "embedding_dim": 64},
-    "evaluation": AT_THE_END,
-}
 CIFAR: Settings = {
     "data": {"name": "cifar10"},
     "model": {"name": "conv4", "embedding_dim": 64, "width": 48},

@@ -7,7 +7,6 @@ where that is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -112,22 +111,19 @@ def pair_rates(classes: Sequence[int], *, grid: int, draws: int, generator: np.r
             samples.append(
                 {"source": source, "num_classes": number, "noise_rate": at, "positive": positive, "negative": negative}
             )
-    styles: dict[str, dict[str, Any]] = {
-        "corrected": {},
-        "printed": {"linestyle": (0, (2, 1.5)), "linewidth": 1.2},
-        "simulated": {"linestyle": "none", "markersize": 4.5, "clip_on": False},
-    }
     with style():
         picture, axes = panels(1, 2, height=3.7)
         of_positive, of_negative = axes[0]
         for sample in samples:
             index = classes.index(sample["num_classes"])
-            line_style = styles[sample["source"]] | {"color": CLASS_COLOURS[index]}
-            if sample["source"] == "simulated":
-                line_style["marker"] = MARKERS[index]
-            of_positive.plot(sample["noise_rate"], sample["positive"], **line_style)
+            lines = of_positive.plot(sample["noise_rate"], sample["positive"], color=CLASS_COLOURS[index])
             if sample["source"] != "printed":  # equation 7 is right
-                of_negative.plot(sample["noise_rate"], sample["negative"], **line_style)
+                lines += of_negative.plot(sample["noise_rate"], sample["negative"], color=CLASS_COLOURS[index])
+            for line in lines:
+                if sample["source"] == "printed":
+                    line.set(linestyle=(0, (2, 1.5)), linewidth=1.2)
+                elif sample["source"] == "simulated":
+                    line.set(linestyle="none", marker=MARKERS[index], markersize=4.5, clip_on=False)
         for ax, kind, title in (
             (of_positive, "positive", "Positive pairs that turn negative"),
             (of_negative, "negative", "Negative pairs that turn positive"),

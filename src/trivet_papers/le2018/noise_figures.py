@@ -109,14 +109,12 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
             method_rows: list[Row] = []
             for kind, p in (("clean", 0.0), *human.items()):
                 factors = cell(data, method, "noise" if kind == "clean" else kind, p)
-                drawn = p == max(human.values())
                 for seed in results.seeds:
                     of = results.of(seed)
-                    row: Row = {"data": data, "method": method, "labels": kind, "p": p, "seed": seed}
-                    row["noise"] = of(measure, **factors)
-                    row["topline"] = of(measure, **cell(data, method, "topline", p))
-                    row["drawn"] = of(measure, **cell(data, method, "noise", p)) if drawn else math.nan
-                    method_rows.append(row)
+                    drawn = of(measure, **cell(data, method, "noise", p)) if p == max(human.values()) else math.nan
+                    values = {"noise": of(measure, **factors), "drawn": drawn}
+                    values["topline"] = of(measure, **cell(data, method, "topline", p))
+                    method_rows.append({"data": data, "method": method, "labels": kind, "p": p, "seed": seed, **values})
             rows += method_rows
             colour = COLOURS[method]
             _curve(panel, method_rows, "noise", colour, "-")
@@ -148,13 +146,13 @@ def human_figure(data: str, measure: str, human: Mapping[str, float], before: Ce
 
 
 def _rows(results: Results, data: str, method: str, measure: str, rates: Sequence[float]) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     for p in rates:
         for seed in results.seeds:
             of = results.of(seed)
             noise, topline = (of(measure, **cell(data, method, kind, p)) for kind in ("noise", "topline"))
-            row: Row = {"data": data, "method": method, "p": p, "seed": seed}
-            rows.append(row | {"noise": noise, "topline": topline, "ratio": noise / topline})
+            values = {"noise": noise, "topline": topline, "ratio": noise / topline}
+            rows.append({"data": data, "method": method, "p": p, "seed": seed, **values})
     return rows
 
 

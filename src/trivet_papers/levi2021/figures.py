@@ -36,7 +36,7 @@ from trivet.reports.figure import (
 from trivet.runtime.arrays import Floats, Integers
 from trivet_papers.levi2021 import easy_risk, risk
 from trivet_papers.levi2021.push_figure import CORRECT, LEVELS, log_y, name_panel, push
-from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, line_style
+from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, plot_line
 
 LARGEST_MAP = 60  # samples of the maps whose loss is a sum over all triplets
 LARGEST_RANK = 200
@@ -138,17 +138,15 @@ def collapsed_or_split(
                             )
                         )
                         ratio = split / collapsed
-                        styled = line_style(index, marker=True) | {"linestyle": _dash(positives)}
-                        ax.plot(sizes, ratio, **styled, markevery=[0, -1], markersize=4, clip_on=False)
-                        case: Row = {"loss": loss, "classes": t, "p": level, "positives": positives}
-                        easy = positives == "easy"
-                        if easy and threshold is not None:
-                            case["threshold"] = threshold
-                        if easy:
+                        look = {"linestyle": _dash(positives), "marker": MARKERS[index], "markevery": [0, -1]}
+                        plot_line(ax, sizes, ratio, index, **look, markersize=4, clip_on=False)
+                        case = {"loss": loss, "classes": t, "p": level, "positives": positives}
+                        if positives == "easy":
+                            case |= {} if threshold is None else {"threshold": threshold}
                             marked.append(math.nan if threshold is None else float(ratio[sizes == threshold][0]))
                         losses = zip(sizes.tolist(), collapsed.tolist(), split.tolist(), strict=True)
                         rows += [
-                            case | {"class_size": size, "collapsed": before, "split": after, "ratio": after / before}
+                            {**case, "class_size": size, "collapsed": before, "split": after, "ratio": after / before}
                             for size, before, after in losses
                         ]
                 _mark_thresholds(ax, [known[t, level][which] for level in p], marked)
@@ -336,9 +334,19 @@ def _maps(picture: Picture, axes: Any, rows: list[Row], t: int, size: int, p: fl
         values = torch.cat(
             [risk.expected_triplet_loss(piece, labels, margin=margin, self_terms="excluded") for piece in pieces]
         )
-        same = {"panel": "ab", "case": case, "classes": t, "class_size": size, "p": level}
-        cells = zip(within.ravel().tolist(), across.ravel().tolist(), values.tolist(), strict=True)
-        rows += [same | {"within": inside, "across": between, "value": value} for inside, between, value in cells]
+        rows += [
+            {
+                "panel": "ab",
+                "case": case,
+                "classes": t,
+                "class_size": size,
+                "p": level,
+                "within": float(inside),
+                "across": float(between),
+                "value": float(value),
+            }
+            for inside, between, value in zip(within.ravel(), across.ravel(), values, strict=True)
+        ]
         grids.append(values.reshape(within.shape).numpy())
     end, top = 3.375 * margin, max(float(grid[across <= 3.375 * margin].max()) for grid in grids)
     for ax, grid, title in zip(axes, grids, ("a  No noise: $p$ = 1", f"b  Noise: $p$ = {p:g}"), strict=True):
@@ -374,7 +382,7 @@ def _valley(ax: Axes, rows: list[Row], t: int, size: int, p: float, margin: floa
                 {"panel": "c", "case": kind, "classes": t, "class_size": size, "p": p}
                 | {"within": near, "across": near + margin, "value": values[-1]}
             )
-        ax.plot(steps, values, **line_style(index), label=name)
+        plot_line(ax, steps, values, index, label=name)
     low, high = ax.get_ylim()
     ax.set_ylim(low, low + 1.45 * (high - low))
     ax.legend(title="the anchor as its own positive:", title_fontsize=8.5, loc="upper left", alignment="left")
@@ -390,7 +398,7 @@ def _turn(ax: Axes, rows: list[Row], classes: Sequence[int]) -> None:
             {"panel": "d", "case": "turn", "classes": t, "p": level, "value": limit}
             for level, limit in zip(levels, limits, strict=True)
         ]
-        ax.plot(levels, limits, **line_style(index), label=f"{t} classes")
+        plot_line(ax, levels, limits, index, label=f"{t} classes")
     log_y(ax)
     ax.set_ylim(2, 500)
     ax.axvline(0.5, color=DARK, linewidth=0.8, linestyle=DASHES[2], zorder=0, label="the paper's 1/2")
@@ -414,12 +422,20 @@ def _pair(ax: Axes, rows: list[Row], p: float, margin: float) -> None:
         values = risk.opposed_hinges(distances - beta, match, 1 - match, margin=margin)
         least = risk.opposed_hinges_minimum(match, 1 - match, margin=margin)
         rows += [
-            {"panel": "e", "case": case, "classes": count, "class_size": 2, "p": level}
-            | {"within": near, "beta": beta, "value": value}
+            {
+                "panel": "e",
+                "case": case,
+                "classes": count,
+                "class_size": 2,
+                "p": level,
+                "within": float(near),
+                "beta": beta,
+                "value": float(value),
+            }
             for near, value in zip(distances.tolist(), values.tolist(), strict=True)
         ]
         name = f"$p$ = {level:g}, $\\beta$ = {beta:g}" + (f", {count} classes" if count > 2 else "")
-        ax.plot(distances, values, **line_style(index), label=name)
+        plot_line(ax, distances, values, index, label=name)
         if math.isfinite(least.low):
             ax.plot(
                 [beta + least.low], [least.value], MARKERS[index], color=COLOURS[index], markersize=7, clip_on=False

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from trivet.reports.figure import Figure, columns, panels, style
 from trivet_papers.levi2021 import easy_risk
-from trivet_papers.lines import DARK, Row, line_style
+from trivet_papers.lines import DARK, MARKERS, Row, plot_line
 
 LEVELS = tuple(round(0.01 * step, 2) for step in range(52, 100))  # p along an axis
 RATIO, CORRECT = "pull / push, worst order", "probability of the own label, $p$"
@@ -42,7 +42,7 @@ def push(p: Sequence[float], rank: Sequence[int]) -> Figure:
             lambda level, count: easy_risk.pair_pull_push_ratio(level, first, count),
         )
         name_panel(axes[1, 0], f"c  Claim 4: a sample and that of rank {first}", "ranks apart, $j$", RATIO)
-        ranks = [
+        ranks: list[tuple[str, Row, Callable[[float], int]]] = [
             (
                 f"rank {each}",
                 {"panel": "d", "case": "worst", "rank": each},
@@ -86,14 +86,16 @@ def _ratios(
     for step, (level, least) in enumerate(zip(p, known, strict=True)):
         ratios = [ratio(level, count) for count in counts]
         rows += [
-            same | {"case": "worst", "p": level, "nearer": count, "ratio": value, "threshold": least}
+            {**same, "case": "worst", "p": level, "nearer": count, "ratio": value, "threshold": least}
             for count, value in zip(counts, ratios, strict=True)
         ]
         largest = max(largest, *ratios)
-        ax.plot(
+        plot_line(
+            ax,
             counts,
             ratios,
-            **line_style(step, marker=True),
+            step,
+            marker=MARKERS[step],
             markevery=[counts.index(least)],
             markeredgecolor="white",
             markersize=7,
@@ -109,8 +111,8 @@ def _thresholds(ax: Axes, rows: list[Row], lines: Sequence[tuple[str, Row, Calla
     """The thresholds by p, a line for each `(name, columns that its rows share, threshold of a p)`."""
     for step, (name, same, threshold) in enumerate(lines):
         counts = [threshold(level) for level in LEVELS]
-        rows += [same | {"p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
-        ax.plot(LEVELS, counts, **line_style(step), drawstyle="steps-mid", label=name)
+        rows += [{**same, "p": level, "threshold": count} for level, count in zip(LEVELS, counts, strict=True)]
+        plot_line(ax, LEVELS, counts, step, drawstyle="steps-mid", label=name)
     log_y(ax)
     ax.legend(loc="upper left")
 

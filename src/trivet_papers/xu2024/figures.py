@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from itertools import product
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -211,10 +210,10 @@ def five_points(*, starts: int, margin: float) -> Figure:
 
 def _marks(axes: Axes, points: Floats, classes: Integers, *, size: float, edge: float = 0.0) -> None:
     """The points in the colours of their classes; with an edge as stars, which are images."""
-    star: dict[str, Any] = {"marker": "*", "markeredgecolor": "white", "markeredgewidth": edge, "zorder": 4}
     for c, (colour, marker, _) in enumerate(_CLASS):
-        mark_style = star if edge else {"marker": marker}
-        axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, **mark_style)
+        (marks,) = axes.plot(*points[classes == c].T, linestyle="", color=colour, markersize=size, marker=marker)
+        if edge:
+            marks.set(marker="*", markeredgecolor="white", markeredgewidth=edge, zorder=4)
 
 
 def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, *, outlined: bool) -> None:

@@ -6,7 +6,8 @@ diagram that move each way, which it states in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -42,6 +43,7 @@ MEANING = {
 MARKS = dict(zip(STRATEGIES, zip((BLUE, ORANGE, GREEN, PINK), "osD^", strict=True), strict=True))
 DRAWN = 150  # triplets of each strategy in the scatter diagram
 BAND = 0.1  # width of the named regions; the paper gives no number
+Field = Callable[..., dynamics.VectorField]  # of loss, gamma, strength and size
 ARROWS, FIELD_ARROWS, AREA_CELLS = 20, 14, 200  # on a side: of arrows, and of the cells that shares are taken over
 
 
@@ -90,17 +92,17 @@ def figures(
     gammas, strengths = sorted(set(gamma)), sorted({0.0, *entanglement})
     every = tuple(dict.fromkeys(loss)) if loss else LOSSES
     two = every if loss else tuple(name for name in LOSSES if name != "vanilla")
-    options: dict[str, Any] = {"factor": factor, "learning_rate": learning_rate}
+    field = partial(dynamics.vector_field, factor=factor, learning_rate=learning_rate)
     for strength, each in product(strengths, gammas):  # what is wrong with an option shows before the work
-        dynamics.vector_field(loss="first-order", gamma=each, strength=strength, size=1, **options)
+        field(loss="first-order", gamma=each, strength=strength, size=1)
     middle = gammas[len(gammas) // 2]
     with style():
         return [
             _scatter(embeddings, labels, seed),
-            *(_entanglement(name, middle, strengths, grid, options) for name in two),
-            *(_changes(name, gammas, strengths, grid, options) for name in every),
-            *(_fields(every, gammas, strength, options) for strength in strengths if strength or len(strengths) == 1),
-            _areas(every, gammas, strengths, options),
+            *(_entanglement(name, middle, strengths, grid, field) for name in two),
+            *(_changes(name, gammas, strengths, grid, field) for name in every),
+            *(_fields(every, gammas, strength, field) for strength in strengths if strength or len(strengths) == 1),
+            _areas(every, gammas, strengths, field),
             *(_movement(name, seed) for name in two),
         ]
 
@@ -199,12 +201,11 @@ def _bands(axes: Axes) -> None:
 
 
 def _entanglement(
-    loss: dynamics.SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, options: dict[str, Any]
+    loss: dynamics.SimulatedLoss, gamma: float, strengths: Sequence[float], grid: int, field: Field
 ) -> Figure:
     """Like figure 2, one loss: two rows of maps and one of arrows, a column for each strength."""
     maps, coarse = (
-        {each: dynamics.vector_field(loss=loss, gamma=gamma, strength=each, size=size, **options) for each in strengths}
-        for size in (grid, ARROWS)
+        {each: field(loss=loss, gamma=gamma, strength=each, size=size) for each in strengths} for size in (grid, ARROWS)
     )
     picture, axes = panels(3, len(strengths), width=_wide(len(strengths)), height=7.5, sharex=True, sharey=True)
     steps = field_maps.colour_steps(maps.values())
@@ -244,13 +245,10 @@ def _changes(
     gammas: Sequence[float],
     strengths: Sequence[float],
     grid: int,
-    options: dict[str, Any],
+    field: Field,
 ) -> Figure:
     """Like a third of figure 5: maps of both changes for every gamma and strength."""
-    maps = {
-        key: dynamics.vector_field(loss=loss, gamma=key[0], strength=key[1], size=grid, **options)
-        for key in product(gammas, strengths)
-    }
+    maps = {key: field(loss=loss, gamma=key[0], strength=key[1], size=grid) for key in product(gammas, strengths)}
     picture, axes = panels(
         2 * len(gammas),
         len(strengths),
@@ -284,24 +282,22 @@ def _changes(
             "the negative."
         ),
         numbers=tidy(
-            [field_maps.field_columns(field, gamma=gamma, p=strength) for (gamma, strength), field in maps.items()]
+            [field_maps.field_columns(each, gamma=gamma, p=strength) for (gamma, strength), each in maps.items()]
         ),
         picture=picture,
     )
 
 
-def _fields(
-    losses: Sequence[dynamics.SimulatedLoss], gammas: Sequence[float], strength: float, options: dict[str, Any]
-) -> Figure:
+def _fields(losses: Sequence[dynamics.SimulatedLoss], gammas: Sequence[float], strength: float, field: Field) -> Figure:
     """The vector fields that belong to figure 5, for one strength."""
     picture, axes = panels(
         len(losses), len(gammas), width=_wide(len(gammas)), height=0.9 + 2.15 * len(losses), sharex=True, sharey=True
     )
     blocks = []
     for (row, loss), (column, gamma) in product(enumerate(losses), enumerate(gammas)):
-        field = dynamics.vector_field(loss=loss, gamma=gamma, strength=strength, size=FIELD_ARROWS, **options)
-        field_maps.draw_arrows(axes[row, column], field)
-        blocks.append(field_maps.field_columns(field, loss=loss, gamma=gamma, p=strength))
+        arrows = field(loss=loss, gamma=gamma, strength=strength, size=FIELD_ARROWS)
+        field_maps.draw_arrows(axes[row, column], arrows)
+        blocks.append(field_maps.field_columns(arrows, loss=loss, gamma=gamma, p=strength))
         if column == 0:
             axes[row, 0].set_ylabel(SHORT[loss], fontweight="bold")
     for column, gamma in enumerate(gammas):
@@ -331,13 +327,11 @@ def _areas(
     losses: Sequence[dynamics.SimulatedLoss],
     gammas: Sequence[float],
     strengths: Sequence[float],
-    options: dict[str, Any],
+    field: Field,
 ) -> Figure:
     """Shares of the diagram by direction, and the two problems in numbers."""
     areas = {
-        key: dynamics.movement_areas(
-            dynamics.vector_field(loss=key[0], gamma=key[1], strength=key[2], size=AREA_CELLS, **options)
-        )
+        key: dynamics.movement_areas(field(loss=key[0], gamma=key[1], strength=key[2], size=AREA_CELLS))
         for key in product(losses, gammas, strengths)
     }
     lines = list(product(gammas, strengths))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.loss_config import LossConfig, loss_settings
 from trivet.training.precision import device_of
-from trivet_papers.measured import TRAIN, MeasuredModel, calibrated
+from trivet_papers.measured import TRAIN, Measured, MeasuredModel, calibrated
 from trivet_papers.xuan2020.digits import MINED, joined
 from trivet_papers.xuan2020.dynamics import Movement, movement
 
@@ -27,7 +26,7 @@ POINTS = 400  # pairs of the whole set that are kept for a picture
 FOLLOWED = 150  # triplets whose place and direction are kept for a picture
 
 
-def full_set(subject: MeasuredModel, *, points: bool) -> dict[str, Any]:
+def full_set(subject: MeasuredModel, *, points: bool) -> Measured:
     """Mean similarity of training items to the nearest of the same and of another class of the full set.
 
     Batch norm of a network that was begun at random has the statistics of training items, which its running ones
@@ -42,7 +41,7 @@ def full_set(subject: MeasuredModel, *, points: bool) -> dict[str, Any]:
     labels = items.labels[subject.splits.level]
     usable = np.flatnonzero(np.bincount(labels)[labels] > 1)
     pairs = nearest_pairs(embed(model, items.inputs), labels, sample=usable)
-    values: dict[str, Any] = {
+    values: Measured = {
         f"{TRAIN}/s_ap": float(pairs.s_ap.mean()),
         f"{TRAIN}/s_an": float(pairs.s_an.mean()),
         f"{TRAIN}/hard share": float((pairs.s_an > pairs.s_ap).mean()),
@@ -53,7 +52,7 @@ def full_set(subject: MeasuredModel, *, points: bool) -> dict[str, Any]:
     return values
 
 
-def step_movement(subject: MeasuredModel, *, steps: int) -> dict[str, Any]:
+def step_movement(subject: MeasuredModel, *, steps: int) -> Measured:
     """Directions in which disjoint triplets of a batch move in the step made with them, over so many steps.
 
     The steps are those of plain gradient descent with the loss of the settings, at a five hundredth of their rate, on a
@@ -61,7 +60,7 @@ def step_movement(subject: MeasuredModel, *, steps: int) -> dict[str, Any]:
     ones, "EPEN", are followed on a copy each. Beside them, "HPHN of another batch" are triplets of the next batch,
     which the step does not see.
     """
-    values: dict[str, Any] = {}
+    values: Measured = {}
     for name, (positives, negatives) in MINED.items():
         batch_movement, other = _followed(subject, positives, negatives, steps, fresh_batch=name == "HPHN")
         values |= _shares(name, batch_movement)

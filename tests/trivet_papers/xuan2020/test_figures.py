@@ -12,9 +12,7 @@ from tests.trivet_papers.drawn_figures import sound
 
 from trivet.reports.figure import Figure, encode, style
 from trivet_papers.xuan2020 import figures as drawings
-from trivet_papers.xuan2020.dynamics import Movement
-
-OPTIONS: dict[str, Any] = {"factor": "sqrt", "learning_rate": 0.1}
+from trivet_papers.xuan2020.dynamics import Movement, vector_field
 
 
 def moved(before: list[tuple[float, float]], after: list[tuple[float, float]], direction: list[int]) -> Movement:
@@ -102,7 +100,7 @@ def test_arrows_point_where_the_triplet_goes(drawn: list[Figure]) -> None:
 
 def test_areas_are_the_shares_of_the_specification() -> None:
     with style():
-        figure = drawings._areas(("first-order", "second-order"), [0.5], [0.4, 0.8], OPTIONS)
+        figure = drawings._areas(("first-order", "second-order"), [0.5], [0.4, 0.8], vector_field)
     found = {
         (loss, p): [100 * values[i] for values in shares]
         for shares in [[figure.numbers[way] for way in ("top_right", "bottom_right", "bottom_left", "top_left")]]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
+from trivet_papers.experiment import Claim, Experiment, Recipe, ResultTable, SeedValue, Size
 from trivet_papers.le2018.experiments.common import (
-    DATA,
     MIDDLE,
     OVER,
     RATES,
     SOURCES,
     NoisyDataset,
     cells,
-    middle,
+    gap,
     ratio,
     recipe,
     references,
@@ -48,13 +48,10 @@ def without_noise(source: NoisyDataset) -> Claim:
 
 
 def fixed_falls_faster(source: NoisyDataset) -> list[Claim]:
-    def less(measure: str) -> Callable[[SeedValue], float]:
-        return lambda of: middle(of, source, measure, "random") - middle(of, source, measure, "fixed")
-
     return [
         Claim(
             f"Under noise, fixed semi-hard negatives lose {name} faster than random ones.",
-            less(measure),
+            partial(gap, source=source, measure=measure, method="random", other="fixed"),
             f"random less fixed, {name}, {OVER}",
         )
         for name, measure in (("recall@1", source.recall), ("NMI", source.nmi))
@@ -65,7 +62,7 @@ def as_robust(source: NoisyDataset) -> list[Claim]:
     """The claims that from a pretrained network the marginal loss is as robust as the triplet loss."""
 
     def not_less(measure: str) -> Callable[[SeedValue], float]:
-        return lambda of: middle(of, source, measure, "marginal") - middle(of, source, measure, "random") + ALIKE
+        return lambda of: gap(of, source, measure, "marginal", "random") + ALIKE
 
     return [
         Claim(
@@ -83,17 +80,11 @@ def sop_claims(source: NoisyDataset) -> tuple[Claim, ...]:
         return ratio(of, source, source.recall, "fixed", 0.3) - ratio(of, source, source.recall, "fixed", 0.6) - early
 
     def last(measure: str) -> Callable[[SeedValue], dict[str, float]]:
-        return lambda of: {
-            method: middle(of, source, measure, method) - middle(of, source, measure, "marginal")
-            for method in ("random", "fixed")
-        }
+        return lambda of: {method: gap(of, source, measure, method, "marginal") for method in ("random", "fixed")}
 
     def narrower(of: SeedValue) -> float:
-        gaps = [
-            middle(of, source, measure, "random") - middle(of, source, measure, "fixed")
-            for measure in (source.recall, source.nmi)
-        ]
-        return gaps[0] - gaps[1]
+        by_recall, by_nmi = (gap(of, source, measure, "random", "fixed") for measure in (source.recall, source.nmi))
+        return by_recall - by_nmi
 
     return (
         without_noise(source),
@@ -166,47 +157,46 @@ def table(source: NoisyDataset) -> ResultTable:
         for p in (0.0, 0.2, 0.4, 0.6, 0.8)
         for kind in (("noise", "topline") if p else ("noise",))
     )
-    columns = (ResultColumn("recall@1", source.recall), ResultColumn("NMI", source.nmi))
-    return ResultTable(f"{source.name}: test items with clean labels", (*references(source), *rows), columns)
+    return ResultTable(f"{source.name}: test items with clean labels", (*references(source), *rows), source.columns)
 
 
 def curves(
-    size: Size, key: str, claims: Callable[[NoisyDataset], tuple[Claim, ...]], figures: tuple[str, str]
-) -> Recipe:
-    source = SOURCES[size][key]
-    shows: list[ResultTable | Drawing] = [
-        curves_figure("recall", source.name, source.recall, figures[0], RATES, untrained(source)),
-        curves_figure("nmi", source.name, source.nmi, figures[1], RATES, untrained(source)),
-        table(source),
-    ]
-    return recipe(size, [(source, cell) for cell in cells(source)], claims(source), tuple(shows), DATA[size][key], key)
+    key: str, title: str, ran: str, data: str, claims: Callable[[NoisyDataset], tuple[Claim, ...]], *figures: str
+) -> Experiment:
+    def made(size: Size) -> Recipe:
+        source = SOURCES[size][data]
+        drawings = [
+            curves_figure(name, source.name, measure, figure, RATES, untrained(source))
+            for name, measure, figure in zip(("recall", "nmi"), (source.recall, source.nmi), figures, strict=True)
+        ]
+        runs = [(source, cell) for cell in cells(source)]
+        return recipe(size, runs, claims(source), (*drawings, table(source)))
+
+    return Experiment(f"le2018-{key}", title, ran, made("here"), made("paper"))
 
 
 EXPERIMENTS = (
-    Experiment(
-        "le2018-sop",
+    curves(
+        "sop",
         "Many small classes, from random weights (figures 1 and 5)",
         "ResNet-34 from random weights on SOP. Curves of recall@1 and NMI over the noise rate, and their ratio to the "
         "topline of 1 - p clean items: fixed semi-hard negatives fall after 30 %, random ones still do well past 50 "
         "%, the marginal loss falls first.",
-        curves("here", "SOP", sop_claims, ("figure 1", "figure 5")),
-        curves("paper", "SOP", sop_claims, ("figure 1", "figure 5")),
+        *("SOP", sop_claims, "figure 1", "figure 5"),
     ),
-    Experiment(
-        "le2018-cub",
+    curves(
+        "cub",
         "From a pretrained network: birds (figures 2 and 6)",
         "ResNet-34 of ImageNet on CUB. Fixed semi-hard negatives fall faster than random ones; the marginal loss is "
         "about as robust as the triplet loss with random ones, with the break at 50 against 60 %.",
-        curves("here", "CUB", cub_claims, ("figure 2", "figure 6")),
-        curves("paper", "CUB", cub_claims, ("figure 2", "figure 6")),
+        *("CUB", cub_claims, "figure 2", "figure 6"),
     ),
-    Experiment(
-        "le2018-flowers",
+    curves(
+        "flowers",
         "From a pretrained network: flowers (figures 3 and 7)",
         "ResNet-34 of ImageNet on Flowers-102. Fixed semi-hard negatives fall faster than random ones; the marginal "
         "loss falls slightly faster than the triplet loss, as it also suffers more from fewer items, and is as robust "
         "beside its topline.",
-        curves("here", "Flowers", flowers_claims, ("figure 3", "figure 7")),
-        curves("paper", "Flowers", flowers_claims, ("figure 3", "figure 7")),
+        *("Flowers", flowers_claims, "figure 3", "figure 7"),
     ),
 )

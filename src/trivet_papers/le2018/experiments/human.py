@@ -6,16 +6,8 @@ import math
 
 import numpy as np
 
-from trivet_papers.experiment import Cell, Claim, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Size
-from trivet_papers.le2018.experiments.common import (
-    DATA,
-    HUMAN,
-    SOURCES,
-    NoisyDataset,
-    recipe,
-    references,
-    untrained,
-)
+from trivet_papers.experiment import Cell, Claim, Experiment, Recipe, ResultTable, SeedValue, Size
+from trivet_papers.le2018.experiments.common import HUMAN, SOURCES, NoisyDataset, recipe, references, untrained
 from trivet_papers.le2018.noise_figures import METHODS, cell, human_figure
 
 UNIFORM = "uniform"
@@ -72,13 +64,11 @@ def made(size: Size) -> Recipe:
             rows.append((f"{name}, {kind}, {100 * p:.0f} % wrong", human_cell(source, method, kind)))
             rows.append((f"{name}, {100 * (1 - p):.0f} % of the items, clean", cell(source.name, method, "topline", p)))
         rows.append((f"{name}, drawn, {100 * HUMAN['worse']:.0f} % wrong", human_cell(source, method, UNIFORM)))
-    columns = (ResultColumn("recall@1", source.recall), ResultColumn("NMI", source.nmi))
     shows = (
         human_figure(source.name, source.recall, HUMAN, untrained(source)),
-        ResultTable(f"{source.name}: test images with clean labels", tuple(rows), columns),
+        ResultTable(f"{source.name}: test images with clean labels", tuple(rows), source.columns),
     )
-    runs = [(source, factors) for _, factors in rows]
-    return recipe(size, runs, human_claims(source), shows, DATA[size]["CIFAR"], "CIFAR")
+    return recipe(size, [(source, factors) for _, factors in rows], human_claims(source), shows)
 
 
 EXPERIMENT = Experiment(
