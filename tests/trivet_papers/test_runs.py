@@ -65,27 +65,10 @@ def test_what_is_missing_is_run_and_each_once(tmp_path: Path) -> None:
     assert not any((tmp_path / runs.WORK).iterdir())
 
 
-def test_a_run_is_measured_where_it_says_and_goes_on_between(tmp_path: Path) -> None:
-    stages = experiment(*arms(BASE, at=(0, 2, 4)))
-    runner(tmp_path / "stages").run_all([stages], "here", None, ())
+def test_a_run_goes_on_between_stages_and_after_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = experiment(*arms(BASE, at=(0, 2, 4), last=("clusters",)))
     whole = experiment(*arms(BASE))
     runner(tmp_path / "whole").run_all([whole], "here", None, ())
-    found, other = results(stages, "here", tmp_path / "stages")[0], results(whole, "here", tmp_path / "whole")[0]
-    untrained, half, last = (found.get(0, RECALL, step) for step in (0, 2, 4))
-    assert last == other.get(0, RECALL)
-    assert len({untrained, half, last}) == 3
-
-
-def test_some_measures_are_taken_at_the_end_only(tmp_path: Path) -> None:
-    one = experiment(*arms(BASE, at=(2, 4), last=("clusters",)))
-    runner(tmp_path).run_all([one], "here", None, ())
-    (kept,) = results(one, "here", tmp_path)[1]
-    assert {step: "unseen/digit/nmi" in values for step, values in kept.values.items()} == {"2": False, "4": True}
-
-
-def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = experiment(*arms(BASE, at=(0, 2, 4)))
-    runner(tmp_path / "never").run_all([stages], "here", None, ())
     seen: list[int] = []
     honest = MEASURES["recall"]
 
@@ -101,8 +84,12 @@ def test_a_killed_run_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: 
     assert store_of(tmp_path / "killed", stages, "here").rows() == {}
     runner(tmp_path / "killed").run_all([stages], "here", None, ())
     assert seen == [0, 2, 4, 4]
-    one, two = (results(stages, "here", tmp_path / name)[0].get(0, RECALL) for name in ("never", "killed"))
-    assert one == two
+    found, (kept,) = results(stages, "here", tmp_path / "killed")
+    untrained, half, last = (found.get(0, RECALL, step) for step in (0, 2, 4))
+    assert len({untrained, half, last}) == 3
+    assert last == results(whole, "here", tmp_path / "whole")[0].get(0, RECALL)
+    clusters = {step: "unseen/digit/nmi" in values for step, values in kept.values.items()}
+    assert clusters == {"0": False, "2": False, "4": True}
 
 
 def test_what_another_worker_does_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,14 +190,8 @@ def test_the_time_is_told_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.M
 
 def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = {"kind": "symmetric", "rate": 0.5, "seed": runs.SEED}
-    made = arms(
-        BASE,
-        labels={
-            "clean": {},
-            "noisy": {"data": {"noise": noise}},
-            "few": {"data": {"noise": {**noise, "topline": True}}},
-        },
-    )
+    few = {"data": {"noise": {**noise, "topline": True}}}
+    made = arms(BASE, at=(0,), labels={"clean": {}, "noisy": {"data": {"noise": noise}}, "few": few})
     one, read, honest = experiment(*made, seeds=2), list[str](), load_splits
     trained: list[tuple[int, int, Any]] = []
 
@@ -228,8 +209,8 @@ def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(MEASURES, "recall", seen)
     runner(tmp_path).run_all([one], "here", None, ())
     assert read == ["digits"]
-    (clean, noisy, few), (again, other, _) = trained[:3], trained[3:]
-    assert few[1] < clean[1] == noisy[1]
+    (clean, noisy, part), (again, other, _) = trained[:3], trained[3:]
+    assert part[1] < clean[1] == noisy[1]
     assert noisy[2] != other[2] != clean[2] == again[2]
 
 

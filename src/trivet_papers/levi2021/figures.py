@@ -138,8 +138,8 @@ def collapsed_or_split(
                             )
                         )
                         ratio = split / collapsed
-                        look = {"linestyle": _dash(positives), "marker": MARKERS[index], "markevery": [0, -1]}
-                        plot_line(ax, sizes, ratio, index, **look, markersize=4, clip_on=False)
+                        line_style = {"linestyle": _dash(positives), "marker": MARKERS[index], "markevery": [0, -1]}
+                        plot_line(ax, sizes, ratio, index, **line_style, markersize=4, clip_on=False)
                         case = {"loss": loss, "classes": t, "p": level, "positives": positives}
                         if positives == "easy":
                             case |= {} if threshold is None else {"threshold": threshold}

@@ -7,27 +7,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.trivet_papers.le2018.test_theory import PAIR_RATES, close
 
 import trivet
 from trivet.metrics.clustering import nmi
 from trivet_papers.checks import Check
 from trivet_papers.le2018 import claims, skews, theory
 from trivet_papers.le2018.claims import pairs, risk, sampling
-
-# K, p, q_{-1}, q_{+1}, (1 - kappa p)^2
-PAIR_RATES = [
-    (2, 0.3, 0.42, 0.42, 0.16),
-    (2, 0.8, 0.32, 0.32, 0.36),
-    (3, 0.1, 0.0925, 0.185, 0.7225),
-    (3, 0.5, 0.3125, 0.625, 0.0625),
-    (10, 0.1, 0.020987654, 0.188888889, 0.790123457),
-    (10, 0.3, 0.055555556, 0.5, 0.444444444),
-    (10, 0.5, 0.080246914, 0.722222222, 0.197530864),
-    (10, 0.8, 0.098765432, 0.888888889, 0.012345679),
-    (100, 0.3, 0.005142332, 0.509090909, 0.485766758),
-    (100, 0.5, 0.00755025, 0.747474747, 0.244975003),
-]
-
 
 PRINTED = [0.33, -0.32, 0.18, 0.5, 0.187777778, 0.49, 0.694444444, 0.817777778, 0.508181818, 0.744949495]
 
@@ -41,10 +27,6 @@ FACTORS = [
     (100, 0.5, 0.247601, 0.245051, 0.237425, 0.244975, 0.25),
     (100, 0.9, 0.016627, 0.008364, -0.001653, 0.008264, 0.01),
 ]
-
-
-def close(value: object, digits: int = 12) -> object:
-    return pytest.approx(value, abs=0.6 * 10**-digits, rel=0)
 
 
 def failures(rows: Sequence[Check]) -> set[str]:

@@ -24,7 +24,11 @@ PRETRAINED = ("CUB-50", "BANKING77", "CUB", "Flowers-102")
 @pytest.mark.parametrize("size", SIZES)
 def test_arms_make_runs(size: Size, tmp_path: Path) -> None:
     for name in ("clustering", "human"):  # the first has the runs of the three others
-        for run in planned(KNOWN[name], size, 1):
+        kinds = {
+            tuple(run.arm.factors[key] for key in ("data", "method", "labels")): run
+            for run in planned(KNOWN[name], size, 1)
+        }
+        for run in kinds.values():
             config, factors = run.config(tmp_path), run.arm.factors
             assert config.training.optimizer == "rmsprop"
             assert config.batch.batch_size == 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from tests.trivet_papers.drawn_figures import rows, sound
+from tests.trivet_papers.le2018.test_theory import close
 
 from trivet.reports.figure import BLUE, RED, Figure, encode, table
 from trivet_papers.le2018 import figures as drawings
@@ -23,10 +23,6 @@ NAMES = ["pair-rates", "tolerance", "risk", "partition", "residual"]
 def drawn(**options: Any) -> dict[str, Figure]:
     default: dict[str, Any] = {"classes": (2, 3, 10), "samples_per_class": (2, 4), "grid": 11, "draws": 5000}
     return {figure.name: figure for figure in drawings.figures(**(default | options))}
-
-
-def close(value: object, digits: int = 12) -> object:
-    return pytest.approx(value, abs=0.6 * 10**-digits, rel=0)
 
 
 def wrong_pairs(p: float, classes: int) -> tuple[float, float]:
@@ -226,23 +222,3 @@ def test_one_class_and_many() -> None:
 def test_options_out_of_range(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         drawings.figures(**options)
-
-
-def scaled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **options: 0.9 * function(*args, **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "draw"),
-    [
-        ("tolerated_noise_rate", lambda: drawings.tolerance((2, 3), (2,), grid=11)),
-        ("single_negative_factor", lambda: drawings.risk((2, 3), (2,), grid=11)),
-        ("hinged_margin_loss", lambda: drawings.partition(grid=11, margin=0.2, beta=1.4)),
-    ],
-)
-def test_the_numbers_are_those_of_the_theory(
-    name: str, draw: Callable[[], Figure], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = table(draw().numbers)
-    monkeypatch.setattr(drawings.theory, name, scaled(getattr(drawings.theory, name)))
-    assert table(draw().numbers) != right

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ def test_every_figure_says_what_it_is(drawn: Mapping[str, Figure]) -> None:
 
 @pytest.mark.parametrize("name", ["collapsed-or-split", "thresholds", "theorems", "push"])
 def test_pictures_can_be_written(drawn: Mapping[str, Figure], name: str) -> None:
-    assert encode(drawn[name].picture, "png").startswith(b"\x89PNG")
     assert len(encode(drawn[name].picture, "svg")) < 1e6
 
 
@@ -53,25 +51,6 @@ def test_losses_of_two_classes_are_those_of_the_spec(
     assert (line["collapsed"], line["split"]) == pytest.approx((collapsed, split), abs=1e-9)
     assert line["ratio"] == pytest.approx(split / collapsed)
     assert line["threshold"] == 6
-
-
-@pytest.mark.parametrize("positives", ["easy", "all"])
-def test_margin_losses_by_drawing_no_label_twice(drawn: Mapping[str, Figure], positives: str) -> None:
-    """Two classes of two: the mean of the anchor's loss over its own and the other three labels."""
-    p, margin, beta = 0.8, 1.0, 1.0
-    maps = {"collapsed": (0.0, margin, margin), "split": (margin, margin, margin)}
-    chances = (p, p, 1 - p, 1 - p)  # that a sample shows the label of the anchor's class
-    (line,) = rows(drawn["collapsed-or-split"], loss="margin", classes=2, positives=positives, class_size=2)
-    for name, distances in maps.items():
-        mean = 0.0
-        for shown in product((True, False), repeat=4):
-            weight = math.prod(c if yes else 1 - c for c, yes in zip(chances, shown, strict=True))
-            matching = [d for d, yes in zip(distances, shown[1:], strict=True) if yes == shown[0]]
-            others = [d for d, yes in zip(distances, shown[1:], strict=True) if yes != shown[0]]
-            pulled = matching[:1] if positives == "easy" else matching  # they are sorted
-            mean += weight * sum(max(0.0, d - beta + margin) for d in pulled)
-            mean += weight * sum(max(0.0, beta - d + margin) for d in others)
-        assert line[name] == pytest.approx(mean, rel=1e-12)
 
 
 def test_the_picture_shows_the_numbers(drawn: Mapping[str, Figure]) -> None:
@@ -166,8 +145,8 @@ def test_push_is_that_of_the_spec() -> None:
     assert [rows(figure, panel="d", p=p, rank=5)[0]["threshold"] for p in (0.6, 0.7, 0.9)] == [3, 6, 43]
 
 
-def test_the_unit_of_distance_is_the_margin() -> None:
-    one, half = (drawings.theorems([2], 0.8, margin=margin, size=2).numbers for margin in (1.0, 0.5))
+def test_the_unit_of_distance_is_the_margin(drawn: Mapping[str, Figure]) -> None:
+    one, half = drawn["theorems"].numbers, drawings.theorems([2, 5], 0.8, margin=0.5, size=2).numbers
     for column in ("within", "across", "beta"):
         np.testing.assert_allclose(half[column], 0.5 * np.array(one[column]), rtol=1e-12)
 

@@ -320,20 +320,6 @@ def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, 
 
 
 @pytest.mark.parametrize("p", [0.6, 0.8])
-def test_push_threshold_by_every_composition(p: float) -> None:
-    def holds(nearer: tuple[bool, ...], own: bool) -> bool:
-        rows = [[p, 1 - p] if same else [1 - p, p] for same in (*nearer, own)]
-        easy = easy_risk.easy_positive_probabilities(torch.tensor([p, 1 - p]), torch.tensor(rows))[-1].item()
-        match = p * p + (1 - p) ** 2 if own else 2 * p * (1 - p)
-        return easy < 1 - match
-
-    found = easy_risk.push_threshold(p)
-    for count in range(8):
-        all_hold = all(holds(nearer, own) for nearer in product([True, False], repeat=count) for own in (True, False))
-        assert all_hold == (count >= found) == (easy_risk.pull_push_ratio(p, count) < 1)
-
-
-@pytest.mark.parametrize("p", [0.6, 0.9])
 def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
     q = 1 - p
 
@@ -344,7 +330,8 @@ def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
             pull += label * unmatched * (match if own else 1 - match)
         return pull / (2 * p * q if own else p * p + q * q)
 
-    for count in range(7):
+    for count in range(8):
+        assert (count >= easy_risk.push_threshold(p)) == (easy_risk.pull_push_ratio(p, count) < 1)
         orders = list(product([True, False], repeat=count))
         assert easy_risk.pull_push_ratio(p, count) == pytest.approx(
             max(ratio(one, own) for one in orders for own in (True, False))
@@ -353,19 +340,20 @@ def test_pull_push_ratio_is_that_of_the_worst_order(p: float) -> None:
         assert easy_risk.pull_push_ratio(p, count, nearer="same-class") == pytest.approx(same)
 
 
-@pytest.mark.parametrize(("p", "rank"), [(0.6, 1), (0.6, 3), (0.7, 1), (0.7, 2)])
-def test_pair_push_threshold_by_every_composition(p: float, rank: int) -> None:
-    found = easy_risk.pair_push_threshold(p, rank)
-    for steps in range(1, 7):
-        worst = math.inf
-        for shares in product([True, False], repeat=rank + steps):
-            rows = torch.tensor([[p, 1 - p] if same else [1 - p, p] for same in shares], dtype=torch.float64)
-            weights = easy_risk.easy_triplet_weights(torch.tensor([p, 1 - p], dtype=torch.float64), rows)
-            worst = min(worst, (weights[rank - 1, -1] - weights[-1, rank - 1]).item())
-        assert (worst > 1e-12) == (steps >= found)
-
-
-@pytest.mark.parametrize(("p", "rank", "steps"), [(0.6, 1, 1), (0.8, 2, 3), (0.7, 3, 2), (0.95, 1, 5)])
+@pytest.mark.parametrize(
+    ("p", "rank", "steps"),
+    [
+        (0.6, 1, 1),
+        (0.6, 1, 2),
+        (0.6, 3, 1),
+        (0.6, 3, 2),
+        (0.7, 1, 3),
+        (0.7, 2, 4),
+        (0.8, 2, 3),
+        (0.7, 3, 2),
+        (0.95, 1, 5),
+    ],
+)
 def test_pair_ratio_is_that_of_the_worst_order(p: float, rank: int, steps: int) -> None:
     def ratio(shares: tuple[bool, ...]) -> float:
         """Weights of the (t + j)-th as positive and t-th as negative, over the reverse, by all labels of the pair."""
@@ -378,6 +366,7 @@ def test_pair_ratio_is_that_of_the_worst_order(p: float, rank: int, steps: int) 
         return far / near
 
     worst = max(ratio(shares) for shares in product([True, False], repeat=rank + steps))
+    assert (worst < 1 - 1e-12) == (steps >= easy_risk.pair_push_threshold(p, rank))
     assert easy_risk.pair_pull_push_ratio(p, rank, steps) == pytest.approx(worst, rel=1e-12)
     alike = ratio((True,) * (rank + steps))
     assert easy_risk.pair_pull_push_ratio(p, rank, steps, nearer="same-class") == pytest.approx(alike, rel=1e-12)

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise, permutations, product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
+from tests.trivet_papers.xu2024.test_isometry import R_LABELS, R, array
 
 from trivet_papers.xu2024.claims.collapse import TWENTY
 from trivet_papers.xu2024.claims.sizes import LINES
@@ -30,56 +28,7 @@ from trivet_papers.xu2024.nearest_separated import (
     loss_sandwich,
 )
 
-Points = list[list[float]]
-
-# Config R of section 7 of the specification, and another embedding of the same items.
-R = [[0.0, 0.0], [2.0, 0.5], [1.0, 1.5], [1.2, 0.2], [3.0, 1.0]]
-
-R_LABELS = [0, 0, 0, 1, 1]
-
 R_NEAREST = [[0.54359, 0.3348], [1.55488, 0.95767], [1.00205, 1.02056], [1.67756, -0.2237], [2.63931, 0.47323]]
-
-
-def array(points: Points) -> Any:
-    return np.array(points, dtype=float)
-
-
-def triplets(labels: list[int]) -> list[tuple[int, int, int]]:
-    rows = range(len(labels))
-    return [(a, p, n) for a, p, n in product(rows, repeat=3) if labels[a] == labels[p] != labels[n]]
-
-
-def exact_on_a_line(x: list[float], labels: list[int], margin: float, measure: str) -> float:
-    """In a fixed order of the images all distances are linear in them: one linear program for each order."""
-    n = len(x)
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    best = math.inf
-    for order in permutations(range(n)):
-        if measure == "isometric" and order[0] > order[-1]:
-            continue  # a reflection changes no distance
-        place = {item: at for at, item in enumerate(order)}
-
-        def length(i: int, j: int, place: dict[int, int] = place) -> Any:
-            row = np.zeros(n + 1)
-            if i != j:
-                row[i], row[j] = (1.0, -1.0) if place[i] > place[j] else (-1.0, 1.0)
-            return row
-
-        radius = np.eye(n + 1)[n]
-        rows = [(-length(a, b), 0.0) for a, b in pairwise(order)]
-        rows += [(length(a, p) - length(a, k), -margin) for a, p, k in triplets(labels)]
-        if measure == "isometric":
-            for i, j in pairs:
-                rows += [(length(i, j) - radius, abs(x[i] - x[j])), (-length(i, j) - radius, -abs(x[i] - x[j]))]
-        else:
-            for i in range(n):
-                rows += [(np.eye(n + 1)[i] - radius, x[i]), (-np.eye(n + 1)[i] - radius, -x[i])]
-        found = linprog(
-            radius, A_ub=np.stack([row for row, _ in rows]), b_ub=[limit for _, limit in rows], bounds=(None, None)
-        )
-        if found.success:
-            best = min(best, found.fun)
-    return best
 
 
 def test_one_class_is_separated() -> None:
@@ -100,7 +49,9 @@ def test_exact_values_on_a_line(
     assert batch_hard_loss(points, classes, margin=margin) == pytest.approx(most, abs=1e-10)
     assert batch_hard_loss(points, classes, margin=margin, reduction="mean") == pytest.approx(mean, abs=1e-10)
     for measure, exact in (("isometric", d_iso), ("hausdorff", d_haus)):
-        assert exact_on_a_line(line, labels, margin, measure) == pytest.approx(exact, abs=1e-9)
+        for scale, shift in ((1, 0), (3, 7)):
+            found = distance_on_a_line(scale * points + shift, classes, margin=scale * margin, measure=measure)
+            assert found == pytest.approx(scale * exact, abs=1e-8)
     found = loss_sandwich(points, classes, margin=margin, starts=8)
     for nearest, exact in ((found.isometric, d_iso), (found.hausdorff, d_haus)):
         assert nearest.lower_bound <= exact + 1e-9
@@ -178,10 +129,10 @@ def test_sets_that_need_no_search() -> None:
 
 
 def test_classes_of_one_item_are_driven_a_margin_apart() -> None:
-    line, labels = [0.0, 0.9, 1.0, 3.0], [0, 1, 2, 2]
+    line, labels = np.array([[0.0], [0.9], [1.0], [3.0]]), np.array([0, 1, 2, 2])
     for measure in ("hausdorff", "isometric"):
-        exact = exact_on_a_line(line, labels, 1.0, measure)
-        found = distance_to_separation(np.array(line)[:, None], np.array(labels), margin=1.0, measure=measure)
+        exact = distance_on_a_line(line, labels, margin=1.0, measure=measure)
+        found = distance_to_separation(line, labels, margin=1.0, measure=measure)
         assert exact - 1e-8 <= found.value <= 1.01 * exact
 
 
@@ -269,17 +220,6 @@ def test_descent_without_loss_stays() -> None:
     found = descend(line, np.array([0, 0, 1, 1]), margin=4.0, steps=9)
     assert (found.steps, found.losses.tolist()) == (0, [0.0]) or found.losses[0] > 0
     assert descend(line, np.array([0, 0, 1, 1])).points.tolist() == line.tolist()
-
-
-@pytest.mark.parametrize(("line", "labels", "margin", "exact_values"), LINES[2:6])
-def test_exact_distance_on_a_line(
-    line: list[float], labels: list[int], margin: float, exact_values: tuple[float, ...]
-) -> None:
-    *_, d_iso, d_haus = exact_values
-    points, classes = 3 * np.array(line, dtype=float)[:, None] + 7, np.array(labels)
-    for measure, exact in (("isometric", d_iso), ("hausdorff", d_haus)):
-        found = distance_on_a_line(points, classes, margin=3 * margin, measure=measure)
-        assert found == pytest.approx(3 * exact, abs=1e-8)
 
 
 LABELS = np.array(R_LABELS)

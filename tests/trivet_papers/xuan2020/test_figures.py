@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.trivet_papers.drawn_figures import sound
+from tests.trivet_papers.xuan2020.test_dynamics import plain_step
 
 from trivet.reports.figure import Figure, encode, style
 from trivet_papers.xuan2020 import figures as drawings
@@ -26,24 +27,6 @@ def stand_in(loss: str, seed: int) -> dict[tuple[str, str], Movement]:
     return {
         (phase, name): moved(before, after, [0, 1, 2, 3]) for phase in ("initial", "late") for name in ("HPHN", "EPEN")
     }
-
-
-def total_change(s_ap: float, s_an: float, gamma: float, p: float) -> tuple[float, float]:
-    """First-order loss, q = sqrt(S_ap S_an), learning rate 0.1, on explicit vectors in space."""
-    a = (1.0, 0.0, 0.0)
-    s_p, s_n = math.sqrt(1 - s_ap**2), math.sqrt(1 - s_an**2)
-    f_p, f_n = (s_ap, s_p, 0.0), (s_an, s_n * gamma, s_n * math.sqrt(1 - gamma**2))
-    beta = 0.1 / (1 + math.exp(s_ap - s_an))
-    new_a = [x + beta * y - beta * z for x, y, z in zip(a, f_p, f_n, strict=True)]
-    new_p = [x + beta * y for x, y in zip(f_p, a, strict=True)]
-    new_n = [x - beta * y for x, y in zip(f_n, a, strict=True)]
-
-    def cosine(x: Any, y: Any) -> float:
-        return sum(i * j for i, j in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
-
-    of_ap, of_an = cosine(new_a, new_p) - s_ap, cosine(new_a, new_n) - s_an
-    q = math.sqrt(s_ap * s_an)
-    return of_ap + p * q * of_an, of_an + p * q * of_ap
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +63,9 @@ def test_maps_hold_the_changes(drawn: list[Figure]) -> None:
     assert {row[:3] for row in rows} == {(what, 0.5, p) for what in ("map", "arrow") for p in (0.0, 0.8)}
     assert len(rows) == 2 * (4 * 4 + 20 * 20)
     for _, gamma, p, s_ap, s_an, change_ap, change_an in rows[::7]:
-        assert (change_ap, change_an) == pytest.approx(total_change(s_ap, s_an, gamma, p), abs=1e-13)
+        of_ap, of_an = plain_step(s_ap, s_an, gamma, "first-order", 0.1)
+        tie = p * math.sqrt(s_ap * s_an)
+        assert (change_ap, change_an) == pytest.approx((of_ap + tie * of_an, of_an + tie * of_ap), abs=1e-13)
     shown = figure.picture.axes[3].images[0].get_array()  # second row, p = 0.8
     assert shown is not None
     assert shown.ravel().tolist() == [row[6] for row in rows if row[0] == "map" and row[2] == 0.8]
