@@ -108,19 +108,6 @@ def test_one_odd_batch_is_no_explosion() -> None:
     assert monitor.events == []
 
 
-def test_fine_labels_show_classes_that_collapse() -> None:
-    monitor = CollapseMonitor()
-    fine = torch.arange(32) // 8
-    coarse = fine // 2
-    for step in range(120):
-        apart = 3 * 0.93**step  # of the fine classes inside a class
-        batch = points(step) * 0.5 + 6 * torch.eye(8)[coarse] + apart * torch.eye(8)[4 + fine]
-        monitor.update(batch, coarse, 0.1, fine=fine)
-    assert [event.kind for event in monitor.events] == ["class-collapse"]
-    event = monitor.events[0]
-    assert event.evidence["best_fine_recall"] - event.evidence["fine_recall"] > 0.12
-
-
 @pytest.mark.parametrize(
     ("width", "apart", "rate", "seen"),
     [
@@ -139,7 +126,10 @@ def test_only_tight_classes_that_lose_what_is_inside_collapse(
     for step in range(120):
         inside = apart * rate**step * torch.eye(8)[4 + fine]
         monitor.update(points(step) * width + 6 * torch.eye(8)[coarse] + inside, coarse, 0.1, fine=fine)
-    assert ("class-collapse" in [event.kind for event in monitor.events]) == seen
+    assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
+    if seen:
+        evidence = monitor.events[0].evidence
+        assert evidence["best_fine_recall"] - evidence["fine_recall"] > 0.12
 
 
 def test_terms_without_a_gradient_are_a_dead_sampler_unless_all_is_learned() -> None:
@@ -158,16 +148,16 @@ def test_exploding_norms_are_called() -> None:
     assert "exploding-norm" in [event.kind for event in monitor.events]
 
 
-@pytest.mark.parametrize("where", ["loss", "embeddings"])
-def test_a_number_that_is_not_finite_is_an_event_even_between_two_looks(where: str) -> None:
+@pytest.mark.parametrize(("where", "at", "told"), [("loss", 11, 14), ("embeddings", 11, 14), ("embeddings", 9, 9)])
+def test_a_number_that_is_not_finite_is_an_event_even_between_two_looks(where: str, at: int, told: int) -> None:
     monitor = CollapseMonitor(every=5)
     for step in range(20):
         batch, loss = points(step), 0.5
-        if step == 11:
+        if step == at:
             loss = math.nan if where == "loss" else loss
             batch[3, 2] = math.inf if where == "embeddings" else batch[3, 2]
         monitor.update(batch, LABELS, loss)
-    assert [(event.kind, event.step) for event in monitor.events] == [("not-finite", 14)]
+    assert [(event.kind, event.step) for event in monitor.events] == [("not-finite", told)]
     json.dumps(monitor.as_json(), allow_nan=False)
 
 
@@ -322,15 +312,6 @@ def tensors(value: object) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from tensors(part)
-
-
-def test_a_look_at_a_batch_that_is_not_finite_is_told() -> None:
-    monitor = CollapseMonitor(every=5)
-    for step in range(12):
-        monitor.update(points(step) * (math.nan if step == 9 else 1), LABELS, 0.1)
-    assert [(event.kind, event.step) for event in monitor.events] == [("not-finite", 9)]
-    assert monitor.series["step"][-1] == 9
-    json.dumps(monitor.as_json(), allow_nan=False)
 
 
 def test_a_batch_like_the_last_is_checked_no_less() -> None:

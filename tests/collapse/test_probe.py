@@ -40,24 +40,30 @@ def held_out(*, apart: float, spread: float = 1.0, inside: float = 0.0) -> Tenso
     return (NOISE + apart * eye[CLASSES] + inside * eye[4 + FINE // 4]) * spread + 1
 
 
-def shown(probes: Callable[[int], Tensor], step: int, *levels: Tensor) -> tuple[Tensor, ...]:
-    """What a probe gives at a step."""
-    return probes(step), *levels
-
-
 def watched(
     batches: Callable[[int], Tensor],
     probes: Callable[[int], Tensor],
     *,
     steps: int = 200,
-    fine: bool = False,
+    start: int = 0,
+    levels: tuple[Tensor, ...] = (CLASSES,),
     monitor: CollapseMonitor | None = None,
+    **options: Any,
 ) -> CollapseMonitor:
     monitor = monitor or CollapseMonitor()
-    given = (CLASSES, FINE) if fine else (CLASSES,)
-    for step in range(steps):
-        monitor.update(batches(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, *given))
+    for step in range(start, steps):
+        probe = partial(lambda step: (probes(step), *levels), step)
+        monitor.update(batches(step), LABELS, 0.2, step=step, probe=probe, **options)
     return monitor
+
+
+def halved(inside: Callable[[int], float]) -> Callable[[int], Tensor]:
+    """Batches of tight classes, of which each has two halves so far apart."""
+    fine = torch.arange(32) % 8
+    return lambda step: batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + inside(step) * torch.eye(8)[4 + fine // 4]
+
+
+FINER: dict[str, Any] = {"levels": (CLASSES, FINE), "fine": torch.arange(32) % 8}
 
 
 def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
@@ -161,18 +167,13 @@ def test_a_loss_in_two_classes_is_told_where_there_are_few(classes: int, kinds: 
     def probes(step: int) -> Tensor:
         return lost if step else kept
 
-    monitor = CollapseMonitor()
-    for step in range(200):
-        monitor.update(batch(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, own))
-    assert [event.kind for event in monitor.events] == kinds
+    assert [event.kind for event in watched(batch, probes, levels=(own,)).events] == kinds
 
 
 def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:
-    assert [event.kind for event in watched_without().events] == ["network-collapse"]
-    gaining = watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=max(0.05, 0.9**step)))
-    assert gaining.events == []
-    kept = watched(shrinking, lambda step: held_out(apart=3.0))
-    assert kept.events == []
+    assert [event.kind for event in asking(lambda _: None).events] == ["network-collapse"]
+    assert watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=max(0.05, 0.9**step))).events == []
+    assert watched(shrinking, lambda step: held_out(apart=3.0)).events == []
 
 
 def asking(probes: Callable[[int], Any]) -> CollapseMonitor:
@@ -181,10 +182,6 @@ def asking(probes: Callable[[int], Any]) -> CollapseMonitor:
     for step in range(60):
         monitor.update(shrinking(step), LABELS, 0.2, step=step, probe=probes(step))
     return monitor
-
-
-def watched_without() -> CollapseMonitor:
-    return asking(lambda _: None)
 
 
 def test_held_out_items_that_narrow_and_gain_nothing_have_collapsed() -> None:
@@ -234,7 +231,8 @@ def steady(step: int) -> Tensor:
 
 @pytest.mark.parametrize("without_fine", [True, False])
 def test_held_out_items_that_stay_worse_than_at_the_start_are_harmed(without_fine: bool) -> None:
-    monitor = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0), fine=not without_fine)
+    levels = (CLASSES,) if without_fine else (CLASSES, FINE)
+    monitor = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 1.0), levels=levels)
     (event,) = monitor.events
     assert (event.kind, event.step, event.healthy) == ("harm", 19, 0)  # asked at 5 and 19
     assert event.evidence["recall"] < 0.6 < event.evidence["recall_at_step_0"]
@@ -272,18 +270,10 @@ def test_what_the_repair_returns_to_is_the_best_step() -> None:
     assert (event.kind, event.healthy) == ("harm", 19)
 
 
-def tight(step: int) -> Tensor:
-    return batch(step, 0.2) + 6 * torch.eye(8)[LABELS]
-
-
 @pytest.mark.parametrize(("rate", "seen"), [(0.93, True), (1.0, False)], ids=["lost", "kept"])
 def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: float, seen: bool) -> None:
-    monitor = CollapseMonitor()
-    fine = torch.arange(32) % 8
-    for step in range(200):
-        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
-        probe = partial(shown, lambda step: held_out(apart=12.0, inside=6 * rate**step), step, CLASSES, FINE)
-        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
+    batches = halved(lambda step: 3 * 0.93**step)
+    monitor = watched(batches, lambda step: held_out(apart=12.0, inside=6 * rate**step), **FINER)
     assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
     if seen:
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
@@ -293,12 +283,7 @@ def test_two_calls_tell_what_classes_lost_inside_since_the_best_where_one_leaves
     def inside(step: int) -> Tensor:
         return held_out(apart=12.0, inside=0.0 if step == 0 else 2.5 if step < 50 else 2.1)
 
-    monitor = CollapseMonitor()
-    fine = torch.arange(32) % 8
-    for step in range(300):
-        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * 0.93**step * torch.eye(8)[4 + fine // 4]
-        probe = partial(shown, inside, step, CLASSES, FINE)
-        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
+    monitor = watched(halved(lambda step: 3 * 0.93**step), inside, steps=300, **FINER)
     (event,) = monitor.events
     asked = [step for step in monitor.probing.series["step"] if step >= 50]
     assert (event.kind, event.step) == ("class-collapse", asked[1])
@@ -310,12 +295,7 @@ def test_held_out_items_that_lose_what_is_inside_are_no_class_collapse_while_bat
     def inside(step: int) -> Tensor:
         return held_out(apart=12.0, inside=0.0 if step == 0 else 6.0 if step < 30 else 1.5)
 
-    monitor = CollapseMonitor()
-    fine = torch.arange(32) % 8
-    for step in range(200):
-        points = batch(step, 0.5) + 6 * torch.eye(8)[fine % 4] + 3 * torch.eye(8)[4 + fine // 4]
-        probe = partial(shown, inside, step, CLASSES, FINE)
-        monitor.update(points, fine % 4, 0.1, fine=fine, step=step, probe=probe)
+    monitor = watched(halved(lambda _: 3.0), inside, **FINER)
     seen = monitor.probing.series["fine_recall"]
     assert max(seen) - seen[-1] > 0.2
     assert monitor.events == []
@@ -334,12 +314,11 @@ def test_a_resumed_monitor_asks_and_says_the_same(stop: int) -> None:
     def probes(step: int) -> Tensor:
         return held_out(apart=4.0 if step < 3 else 1.0)
 
-    whole = watched(steady, probes, fine=True)
-    first = watched(steady, probes, fine=True, steps=stop)
+    whole = watched(steady, probes, levels=(CLASSES, FINE))
+    first = watched(steady, probes, levels=(CLASSES, FINE), steps=stop)
     second = CollapseMonitor()
     second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
-    for step in range(stop, 200):
-        second.update(steady(step), LABELS, 0.2, step=step, probe=partial(shown, probes, step, CLASSES, FINE))
+    watched(steady, probes, levels=(CLASSES, FINE), start=stop, monitor=second)
     assert second.as_json() == whole.as_json()
     assert second.state_dict() == whole.state_dict()
     assert set(whole.as_json()["probe"]["series"]) == set(SERIES)

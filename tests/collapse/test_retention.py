@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -58,36 +57,7 @@ def test_what_keeps_the_distances_keeps_all_of_it() -> None:
     # Between classes anything may happen.
     after = 1e-6 * before @ rotation + 3 + 100 * generator.standard_normal((3, 4))[labels]
     assert mode_retention(after, before, labels).values.tolist() == [1, 1, 1]
-
-
-def test_random_neighbours_keep_nothing() -> None:
-    generator = np.random.default_rng(1)
-    before, after = generator.standard_normal((2, 2000, 5))
-    found = mode_retention(after, before, np.repeat(np.arange(20), 100))
-    # A rank among 99 has the standard deviation 0.58 of its mean; neighbours are not independent, so a wider bound.
-    assert abs(found.mean) < 5 * 0.58 / math.sqrt(2000) * 2
-    assert (np.abs(found.values) < 0.4).all()
-
-
-def test_a_class_on_one_point_keeps_nothing_and_an_inverted_one_less() -> None:
-    line = np.arange(20.0)[:, None]
-    labels = np.zeros(20, int)
-    assert mode_retention(np.full((20, 2), 0.1), line, labels).mean == pytest.approx(0, abs=1e-12)
-    apart = np.where(np.arange(20) % 2, 100.0, 0.0)[:, None] + line  # neighbours on the line go to different ends
-    assert mode_retention(apart, line, labels).mean < 1
-    halves = np.concatenate([np.arange(10.0), np.arange(10.0) + 0.1])[:, None]  # the nearest is 10 places away
-    assert mode_retention(halves, line, labels).mean < 0
-
-
-def test_modes_mapped_to_one_blob_are_lost_and_modes_kept_are_seen() -> None:
-    generator = np.random.default_rng(2)
-    mode = np.repeat(np.arange(3), 40)
-    before = 20 * np.eye(3)[mode] + generator.standard_normal((120, 3))
-    labels = np.zeros(120, int)
-    blob = mode_retention(generator.standard_normal((120, 3)), before, labels).mean
-    kept = mode_retention(20 * np.eye(3)[mode] + generator.standard_normal((120, 3)), before, labels).mean
-    assert blob < 0.2
-    assert kept == pytest.approx(2 / 3, abs=0.07)  # of a random mate in the mode of a third, mean rank n / 6
+    assert mode_retention(np.full((60, 2), 0.1), before, labels).mean == pytest.approx(0, abs=1e-12)
 
 
 def test_classes_that_tell_nothing_have_no_value() -> None:

@@ -222,16 +222,6 @@ def test_map_at_r_is_compared_at_each_level() -> None:
     assert diagnose(one, labels).measures.rankings == ()
 
 
-def test_a_lower_map_at_r_is_told_only_beyond_doubt_and_from_a_point() -> None:
-    labels = np.zeros(400, dtype=np.int64)
-    before = np.linspace(0.3, 0.5, 400)
-    for lost, worse in ((0.02, True), (0.009, False)):
-        found = compare(before - lost, before, labels, reference="r", level="")
-        assert found.difference == pytest.approx(-lost)
-        assert (found.high < 0, found.worse) == (worse, worse) or (worse, found.worse) == (False, False)
-    assert not compare(before[:3] - 0.1, before[:3], labels[:3], reference="r", level="").worse
-
-
 def test_copies_do_not_make_an_embedding_healthy() -> None:
     """Random vectors, each twice: the nearest item is the copy, and all others of the class are as by chance."""
     good = clusters(0, 1.0)

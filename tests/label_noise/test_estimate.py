@@ -291,10 +291,3 @@ def test_equal_points_and_two_items_judge_nothing() -> None:
 def test_errors(labels: list[float], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimate_noise(np.random.default_rng(0).normal(size=(4, 2)), np.array(labels), **options)
-
-
-def test_rows_must_be_finite() -> None:
-    points = np.ones((4, 2))
-    points[2, 0] = np.nan
-    with pytest.raises(ValueError, match="must be finite: row 2"):
-        estimate_noise(points, np.array([0, 0, 1, 1]))

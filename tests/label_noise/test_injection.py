@@ -72,18 +72,6 @@ def test_symmetric_noise_goes_to_every_other_class_alike(exact: bool) -> None:
     assert (abs(counts - expected) < 4 * np.sqrt(expected)).all()
 
 
-@pytest.mark.parametrize(("rate", "classes", "positive", "negative"), [(0.3, 10, 0.5, 0.0555556), (0.8, 2, 0.32, 0.32)])
-def test_pairs_are_wrong_as_often_as_the_paper_says(
-    rate: float, classes: int, positive: float, negative: float
-) -> None:
-    random = np.random.default_rng(0)
-    one, same, other = (
-        symmetric(np.full(200_000, c), rate, num_classes=classes, generator=random).labels for c in (0, 0, 1)
-    )
-    assert (one != same).mean() == pytest.approx(positive, abs=0.005)
-    assert (one == other).mean() == pytest.approx(negative, abs=0.003)
-
-
 def test_a_transition_is_met_in_every_cell() -> None:
     truth = np.arange(60_000) % 3
     noisy = by_transition(truth, TABLE, generator=0)
@@ -165,13 +153,6 @@ def test_boundary_noise_equals_the_definition(rate: float, exact: bool) -> None:
             chance = 1 - expected[i] if c == own else expected[i] * others[i].count(c) / 3
             within = 4.5 * math.sqrt(max(chance * (1 - chance), 1e-9) / draws)
             assert counts[i, c] / draws == pytest.approx(chance, abs=within), (i, c)
-
-
-def test_boundary_noise_is_found_near_other_classes() -> None:
-    labels = np.repeat([0, 1], 500)
-    line = np.linspace(-1, 1, 1000)
-    wrong = boundary(labels, line[:, None], 0.1, generator=0).wrong
-    assert wrong[abs(line) < 0.05].mean() > 5 * wrong[abs(line) > 0.5].mean()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "transition", "topline"])

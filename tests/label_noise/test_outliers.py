@@ -6,14 +6,9 @@ import math
 from statistics import median, quantiles
 
 import numpy as np
+from tests.label_noise.test_duplicates import nearest
 
 from trivet.label_noise import find_outliers
-
-
-def nearest(points: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    apart = np.sqrt(((points[:, None] - points) ** 2).sum(axis=2))
-    order = np.argsort(apart + np.diag(np.full(len(points), np.inf)), axis=1, kind="stable")[:, :k]
-    return order, np.take_along_axis(apart, order, axis=1)
 
 
 def definition(neighbours: list[list[int]], distances: list[list[float]]) -> list[int]:

@@ -64,14 +64,6 @@ def test_agrees_with_scipy(over: Over, average: Average) -> None:
     assert found.high == pytest.approx(expected.confidence_interval.high, abs=slack)
 
 
-def test_the_four_intervals_are_four() -> None:
-    values, classes = queries()
-    found = [bootstrap(values, classes, over=over, average=average)[0] for over, average in CASES]
-    widths = [interval.high - interval.low for interval in found]
-    assert min(widths[2:]) > 1.3 * max(widths[:2])  # queries of a class have something in common
-    assert len({round(width, 3) for width in widths}) == 4
-
-
 @pytest.mark.parametrize(("over", "average"), CASES)
 def test_every_draw_is_one_that_can_be(over: Over, average: Average) -> None:
     values, classes = np.array([0.0, 1.0, 5.0]), np.array([4, 4, 9])
@@ -85,31 +77,6 @@ def test_every_draw_is_one_that_can_be(over: Over, average: Average) -> None:
     found = intervals._resampled_means(values[:, None], classes, over, average, 500, 0)
     assert found is not None
     assert {round(mean, 12) for mean in found[:, 0].tolist()} == {round(mean, 12) for mean in possible}
-
-
-def test_covers_the_mean_of_a_normal_as_often_as_it_says() -> None:
-    generator = np.random.default_rng(0)
-    hits = 0
-    for seed in range(200):
-        values = generator.normal(3, 1, 60)
-        (found,) = bootstrap(
-            values, np.zeros(60, int), over="queries", average="micro", resamples=300, level=0.9, seed=seed
-        )
-        hits += found.low <= 3 <= found.high
-    assert 0.83 < hits / 200 < 0.95  # 0.9 less a little for 60 values; standard error 0.02
-
-
-def test_only_classes_cover_where_the_queries_of_a_class_are_alike() -> None:
-    generator = np.random.default_rng(0)
-    classes = np.repeat(np.arange(40), 5)
-    hits: dict[Over, int] = {"queries": 0, "classes": 0}
-    for seed in range(100):
-        values = generator.normal(3, 1, 40)[classes] + generator.normal(0, 0.3, 200)
-        for over in hits:
-            (found,) = bootstrap(values, classes, over=over, average="micro", resamples=200, level=0.9, seed=seed)
-            hits[over] += found.low <= 3 <= found.high
-    assert hits["classes"] > 80
-    assert hits["queries"] < 70
 
 
 @pytest.mark.parametrize(("over", "average"), CASES)

@@ -57,11 +57,7 @@ from torchmetrics.functional.retrieval import (
     retrieval_reciprocal_rank,
 )
 from torchmetrics.retrieval import (
-    RetrievalHitRate,
     RetrievalMAP,
-    RetrievalMRR,
-    RetrievalPrecision,
-    RetrievalRPrecision,
 )
 
 from trivet.metrics import cluster, clustering, retrieve
@@ -182,50 +178,6 @@ def test_means_agree_with_pytorch_metric_learning(data: Data) -> None:
     # Its default search is in float32: near distances change places, and little else.
     for theirs, value in pml(points, labels, knn=FaissKNN()).items():
         assert found.mean()[PML[theirs]] == pytest.approx(value, abs=1e-4)
-
-
-def test_a_gallery_that_holds_the_queries_agrees_with_pytorch_metric_learning(data: Data) -> None:
-    points, labels = data
-    calculator = AccuracyCalculator(include=tuple(PML), knn_func=exact_neighbours, device=torch.device("cpu"))
-    both = calculator.get_accuracy(points[:90], labels[:90], points, labels, ref_includes_query=True)
-    apart = calculator.get_accuracy(points[:90], labels[:90], points[90:], labels[90:])
-    with_own = retrieve(
-        points[:90], labels[:90], gallery=points, gallery_labels=labels, self_rows=np.arange(90), measures=NAMES
-    )
-    without = retrieve(
-        points[:90],
-        labels[:90],
-        gallery=points[90:],
-        gallery_labels=labels[90:],
-        measures=NAMES,
-        without_positive="drop",
-    )
-    for theirs, ours in PML.items():
-        tolerance = 1e-6 if theirs == "mean_reciprocal_rank" else 1e-9
-        assert with_own.mean()[ours] == pytest.approx(both[theirs], abs=tolerance)
-        assert without.mean()[ours] == pytest.approx(apart[theirs], abs=tolerance)
-
-
-def test_means_agree_with_torchmetrics(data: Data) -> None:
-    points, labels = data
-    queries = np.arange(0, len(points), 6)
-    gallery = np.setdiff1d(np.arange(len(points)), queries)
-    gallery = gallery[labels[gallery] != labels[0]]  # so that some queries have no positive
-    options = {"gallery": points[gallery], "gallery_labels": labels[gallery], "measures": NAMES}
-    miss = retrieve(points[queries], labels[queries], without_positive="miss", **options)
-    drop = retrieve(points[queries], labels[queries], without_positive="drop", **options)
-    scores = ranked(exact(points[queries], points[gallery]))
-    target = torch.from_numpy(labels[queries][:, None] == labels[gallery])
-    indexes = torch.arange(len(scores))[:, None].expand(scores.shape)
-    for action, found in (("neg", miss), ("skip", drop)):
-        for name, metric in (
-            ("map", RetrievalMAP(empty_target_action=action)),
-            ("mrr", RetrievalMRR(empty_target_action=action)),
-            ("precision@5", RetrievalPrecision(top_k=5, empty_target_action=action)),
-            ("r-precision", RetrievalRPrecision(empty_target_action=action)),
-            ("recall@5", RetrievalHitRate(top_k=5, empty_target_action=action)),
-        ):
-            assert found.mean()[name] == pytest.approx(metric(scores, target, indexes=indexes).item(), abs=1e-6), name
 
 
 def test_clusters_agree_with_scikit_learn_and_pytorch_metric_learning(data: Data) -> None:

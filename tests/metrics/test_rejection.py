@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import roc_auc_score
 
 from trivet.metrics import nearest
 from trivet.metrics.intervals import Over
@@ -39,15 +37,8 @@ def test_equals_the_definition(
             rejection(queries, outside, gallery)
         return
     found = rejection(queries, outside, gallery)
-    wins = [Fraction((a < b) * 2 + (a == b), 2) for a in scores[False] for b in scores[True]]
-    assert found.auroc == pytest.approx(float(sum(wins) / len(wins)), abs=1e-12)
+    assert (found.auroc, found.fpr_at_95_tpr) == pytest.approx(measured(scores[False], scores[True]), abs=1e-9)
     assert (found.in_scope, found.out_of_scope) == (len(scores[False]), len(scores[True]))
-    # Queries in scope are let in until 95 % of them are, and of those at the last distance the same part of both kinds.
-    wanted = Fraction(95, 100) * len(scores[False])
-    last = min(limit for limit in scores[False] if sum(score <= limit for score in scores[False]) >= wanted)
-    part = (wanted - sum(score < last for score in scores[False])) / scores[False].count(last)
-    accepted = sum(score < last for score in scores[True]) + part * scores[True].count(last)
-    assert found.fpr_at_95_tpr == pytest.approx(float(accepted / len(scores[True])), abs=1e-9)
 
 
 def test_an_item_is_not_its_own_nearest() -> None:
@@ -72,19 +63,6 @@ def test_what_is_wrong_with_own_rows_is_said() -> None:
     for own in (np.array([0]), np.array([0, 5]), np.array([0.0, -1.0]), np.array([-2, 0])):
         with pytest.raises(ValueError, match="self_rows must be"):
             rejection(queries, outside, queries, self_rows=own)
-
-
-def test_equals_sklearn_on_real_images() -> None:
-    digits = load_digits()
-    known = digits.target[:900] < 8
-    data = digits.data + np.random.default_rng(0).uniform(0, 1e-3, digits.data.shape)  # no two distances equal
-    gallery, queries, labels = data[:900][known], data[900:], digits.target[900:]
-    found = rejection(queries, labels >= 8, gallery)
-    nearest = np.array([np.linalg.norm(gallery - query, axis=1).min() for query in queries])
-    assert found.auroc == pytest.approx(roc_auc_score(labels >= 8, nearest), abs=1e-12)
-    false, true, _ = roc_curve(labels < 8, -nearest, drop_intermediate=False)
-    assert found.fpr_at_95_tpr == pytest.approx(false[true >= 0.95].min(), abs=1e-12)
-    assert found.auroc > 0.9
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
@@ -159,7 +137,8 @@ def sets(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.nda
     return queries, (np.arange(len(order)) >= len(labels))[order], np.pad(labels, (0, 70))[order], np.zeros((1, 1))
 
 
-def measured(inside: list[float], outside: list[float]) -> tuple[float, float]:
+def measured(inside: Sequence[float], outside: Sequence[float]) -> tuple[float, float]:
+    """AUROC, and FPR at 95 % TPR: of the queries at the last distance the same part of both kinds is let in."""
     area = sum((a < b) + (a == b) / 2 for a in inside for b in outside) / len(inside) / len(outside)
     wanted = 0.95 * len(inside)
     last = min(limit for limit in inside if sum(score <= limit for score in inside) >= wanted)
@@ -217,11 +196,6 @@ def test_intervals_hold_chance_where_nothing_is_known() -> None:
     assert {(one.low, one.high) for one in found["auroc"].values()} == {(0.5, 0.5)}
     for one in found["fpr_at_95_tpr"].values():
         assert (one.low, one.high) == pytest.approx((0.95, 0.95), abs=1e-12)
-    rows = np.eye(2)[np.random.default_rng(0).integers(0, 2, 2000)]
-    two = rejection(rows, np.arange(2000) < 500, np.eye(2)[:1], labels=np.arange(2000) % 20).intervals(resamples=200)
-    for name, chance in (("auroc", 0.5), ("fpr_at_95_tpr", 0.95)):
-        for over in ("queries", "classes"):
-            assert two[name][over].low <= chance <= two[name][over].high
 
 
 def test_without_labels_nothing_is_known_of_classes() -> None:

@@ -57,30 +57,6 @@ def test_equal_rows_in_many_dimensions_tie() -> None:
     np.testing.assert_allclose(hits_at_k(points, classes, (1, 2, 3)), [[1 / 3, 2 / 3, 1]] * 120, atol=1e-12)
 
 
-def test_neighbouring_float32_numbers_are_not_merged() -> None:
-    points = np.array([[0.0], [-1.0], [np.nextafter(np.float32(1), np.float32(2))]], dtype=np.float32)
-    assert hits_at_k(points, np.array([0, 0, 1]), (1,))[0] == 1
-    assert hits_at_k(points, np.array([0, 1, 0]), (1,))[0] == 0
-
-
-def test_a_far_item_does_not_merge_the_near_ones() -> None:
-    points = np.concatenate([[0, 1, -1.001], np.full(97, 5.0), [1e6]])[:, None]
-    labels = np.concatenate([[0, 1, 0], np.full(98, 2)])
-    assert hits_at_k(points, labels, (1,))[0] == 0
-
-
-@pytest.mark.parametrize("spread", [1e-4, 1e-6])
-def test_a_nearly_collapsed_embedding_is_still_ranked(spread: float) -> None:
-    generator = np.random.default_rng(0)
-    points = (1 + spread * generator.normal(size=(200, 16))).astype(np.float32)
-    labels = generator.integers(0, 5, 200)
-    exact = points.astype(np.float64)
-    distances = np.stack([((exact - row) ** 2).sum(axis=1) for row in exact])
-    np.fill_diagonal(distances, np.inf)
-    same = labels[distances.argmin(axis=1)] == labels
-    np.testing.assert_array_equal(hits_at_k(points, labels, (1,))[:, 0], same)
-
-
 @pytest.mark.parametrize("rows", [8, 400])
 def test_classes_far_finer_than_the_spread_are_told_apart(rows: int) -> None:
     generator = np.random.default_rng(0)
@@ -96,17 +72,6 @@ def test_classes_far_finer_than_the_spread_are_told_apart(rows: int) -> None:
     same = labels[:, None] == labels
     np.testing.assert_array_equal(pairs.positive, np.where(same, apart, 99).argmin(axis=1))
     np.testing.assert_array_equal(pairs.negative, np.where(same, 99, apart).argmin(axis=1))
-
-
-def test_a_positive_at_the_edge_of_a_tie_is_no_negative() -> None:
-    for seed in range(40):
-        generator = np.random.default_rng(seed)
-        gap = 10 ** generator.uniform(-5.2, -4.8)
-        labels = np.arange(200) % 4
-        points = np.zeros((200, 8))
-        points[:, 0] = np.where(labels < 2, 1, -1)
-        points[:, 1] = gap * (np.where(labels % 2, 1, -1) + 0.05 * generator.normal(size=200))
-        assert recall_at_k(points, labels, (1,)) == {1: 1}
 
 
 def test_rows_along_one_ray_coincide_in_cosine() -> None:
