@@ -49,7 +49,7 @@ from PIL import Image
 
 from readers import Array, cub_archive, idx, write_file
 from real_fates import IMAGES, TEXTS, fate_of, features_of, of_folders
-from trivet.commands.evaluate.measure_run import run_references
+from trivet.commands.evaluate.baselines import run_references
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
 from trivet.commands.train.train_on_vectors import head_settings

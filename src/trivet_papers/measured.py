@@ -12,7 +12,7 @@ import torch
 from scipy.spatial.distance import squareform
 from torch import nn
 
-from trivet.commands.evaluate.measure_run import collapse_index
+from trivet.commands.evaluate.trained_model import collapse_index
 from trivet.datasets import Dataset, Splits
 from trivet.metrics import evaluate
 from trivet.models import Embedder

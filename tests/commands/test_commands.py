@@ -384,7 +384,7 @@ def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
             time.sleep(0.1)  # short: a signal that reaches another thread ends no longer sleep
 
     with monkeypatch.context() as patch:
-        patch.setattr("trivet.commands.evaluate.trained_model.measure_splits", measured)
+        patch.setattr("trivet.commands.evaluate.trained_model.measure_split", measured)
         code, out, err = run_command("train", "small.toml", "--json")
     assert code == 1
     assert json.loads(out)["status"] == "interrupted"

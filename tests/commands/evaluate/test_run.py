@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from trivet.commands.evaluate.command import _as_json
-from trivet.commands.evaluate.differences import compare
 from trivet.commands.evaluate.options import EvaluateOptions
-from trivet.commands.evaluate.run import Evaluation, evaluate_files, per_class_csv
+from trivet.commands.evaluate.run import Evaluation, compare, evaluate_files, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 from trivet.metrics.folds import class_folds
@@ -25,11 +24,15 @@ NAMES = ("recall@1", "map@r", "nmi")
 QUICK: dict[str, Any] = {"measures": NAMES, "resamples": 50}
 
 
-def blobs(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.default_rng(seed)
+def blobs(count: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
     labels = generator.integers(0, 6, count)
     points = np.random.default_rng(7).normal(size=(6, 5))[labels] + 0.8 * generator.normal(size=(count, 5))
     return points.astype(np.float32), labels
+
+
+POINTS, LABELS = blobs(120)
+IDS, SPLIT = np.array([f"item {i}" for i in range(120)]), np.where(np.arange(120) % 2 == 0, "test", "train")
 
 
 def write(path: Path, points: np.ndarray, **columns: Any) -> Path:
@@ -59,11 +62,10 @@ def summary(found: Sequence[Evaluation], options: Mapping[str, Any]) -> dict[str
 
 
 def test_one_set_equals_the_library(tmp_path: Path) -> None:
-    points, labels = blobs()
-    path = write(tmp_path / "a.npz", points, coarse=labels % 2, fine=labels)
+    path = write(tmp_path / "a.npz", POINTS, coarse=LABELS % 2, fine=LABELS)
     record = record_of(path, **QUICK)
     assert list(record["evaluation"]) == ["coarse", "fine"]
-    found = retrieve(points, labels, measures=("recall@1", "map@r"), distance="cosine")
+    found = retrieve(POINTS, LABELS, measures=("recall@1", "map@r"), distance="cosine")
     assert record["evaluation"]["fine"]["map@r"] == pytest.approx(found.mean()["map@r"], rel=1e-12)
     assert {name: record["macro"]["fine"][name] for name in found.measures} == pytest.approx(found.mean("macro"))
     assert (record["items"], record["dimension"], record["distance"]) == (120, 5, "cosine")
@@ -77,71 +79,68 @@ def test_one_set_equals_the_library(tmp_path: Path) -> None:
 
 
 def test_splits_of_one_file_and_two_files_are_the_same_task(tmp_path: Path) -> None:
-    points, labels = blobs()
     split = np.where(np.arange(120) % 3 == 0, "test", "train")
-    ids = np.array([f"item {i}" for i in range(120)])
-    whole = write(tmp_path / "whole.npz", points, label=labels, split=split, id=ids)
+    whole = write(tmp_path / "whole.npz", POINTS, label=LABELS, split=split, id=IDS)
     asked = split == "test"
-    query = write(tmp_path / "query.npz", points[asked], label=labels[asked], id=ids[asked])
+    query = write(tmp_path / "query.npz", POINTS[asked], label=LABELS[asked], id=IDS[asked])
     # The gallery holds some of the queries too; by their ids they are not found.
     held = ~asked | (np.arange(120) < 30)
-    gallery = write(tmp_path / "gallery.npz", points[held], label=labels[held], id=ids[held])
+    gallery = write(tmp_path / "gallery.npz", POINTS[held], label=LABELS[held], id=IDS[held])
     one = evaluate_one(whole, **QUICK | {"query": "test", "gallery": "train"})
     two = evaluations([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert (
-        one.record.as_json(unset=False)["protocol"]["queries"],
-        one.record.as_json(unset=False)["protocol"]["gallery"],
+        one.record.protocol.queries,
+        one.record.protocol.gallery,
     ) == (40, 80)
-    assert two.record.as_json(unset=False)["protocol"]["queries_in_gallery"] == 10
+    assert two.record.protocol.queries_in_gallery == 10
     expected = retrieve(
-        points[asked],
-        labels[asked],
-        gallery=points[~asked],
-        gallery_labels=labels[~asked],
+        POINTS[asked],
+        LABELS[asked],
+        gallery=POINTS[~asked],
+        gallery_labels=LABELS[~asked],
         measures=("recall@1", "map@r"),
         distance="cosine",
     )
-    np.testing.assert_allclose(one.retrieval["label"].values, expected.values, atol=1e-12)
-    assert two.retrieval["label"].positives[:10].tolist() != one.retrieval["label"].positives[:10].tolist()
+    np.testing.assert_allclose(one.levels["label"].retrieval.values, expected.values, atol=1e-12)
+    assert (
+        two.levels["label"].retrieval.positives[:10].tolist() != one.levels["label"].retrieval.positives[:10].tolist()
+    )
 
 
 def test_cameras_and_junk_reach_the_search(tmp_path: Path) -> None:
-    points, labels = blobs()
     cameras = np.arange(120) % 4
-    names = np.where(labels == 5, "-1", labels.astype(str))
-    split = np.where((np.arange(120) < 30) & (labels != 5), "query", "gallery")
-    path = write(tmp_path / "a.npz", points, person=names, camera=cameras, split=split)
+    names = np.where(LABELS == 5, "-1", LABELS.astype(str))
+    split = np.where((np.arange(120) < 30) & (LABELS != 5), "query", "gallery")
+    path = write(tmp_path / "a.npz", POINTS, person=names, camera=cameras, split=split)
     request = QUICK | {"query": "query", "gallery": "gallery", "cameras": True, "junk": "-1"}
     record = evaluate_one(path, **request)
     asked = split == "query"
-    assert record.record.as_json(unset=False)["protocol"]["junk"] == int((names[~asked] == "-1").sum()) > 0
+    assert record.record.protocol.junk == int((names[~asked] == "-1").sum()) > 0
     expected = retrieve(
-        points[asked],
-        labels[asked],
-        gallery=points[~asked],
-        gallery_labels=labels[~asked],
+        POINTS[asked],
+        LABELS[asked],
+        gallery=POINTS[~asked],
+        gallery_labels=LABELS[~asked],
         cameras=cameras[asked],
         gallery_cameras=cameras[~asked],
-        junk=labels[~asked] == 5,
+        junk=LABELS[~asked] == 5,
         measures=("recall@1", "map@r"),
         distance="cosine",
     )
-    np.testing.assert_allclose(record.retrieval["person"].values, expected.values, atol=1e-12)
+    np.testing.assert_allclose(record.levels["person"].retrieval.values, expected.values, atol=1e-12)
     within = QUICK | {"cameras": True}
     assert record_of(path, **within)["protocol"]["same_camera_left_out"]
 
 
 @pytest.mark.parametrize("junk", [None, "2"])
 def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path, junk: str | None) -> None:
-    points, labels = blobs()
-    split = np.where(np.arange(120) % 2 == 0, "test", "train")
-    path = write(tmp_path / "a.npz", points, intent=labels, split=split)
+    path = write(tmp_path / "a.npz", POINTS, intent=LABELS, split=SPLIT)
     request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "distance": "euclidean", "junk": junk}
     record = record_of(path, **request)
     # What is junk is nobody's neighbour.
-    known = points[(split == "train") & (labels != 3) & ((labels != 2) | (junk is None))]
-    outside = labels[split == "test"] == 3
-    expected = rejection(points[split == "test"], outside, known)
+    known = POINTS[(SPLIT == "train") & (LABELS != 3) & ((LABELS != 2) | (junk is None))]
+    outside = LABELS[SPLIT == "test"] == 3
+    expected = rejection(POINTS[SPLIT == "test"], outside, known)
     assert record["rejection"]["auroc"] == pytest.approx(expected.auroc, abs=1e-12)
     assert record["rejection"]["out_of_scope"] == int(outside.sum())
     assert record["protocol"]["queries"] == int((~outside).sum())
@@ -152,16 +151,15 @@ def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path, junk: s
 def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected(tmp_path: Path, by: str) -> None:
     points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
-    ids = np.array([f"item {i}" for i in range(120)])
     request = QUICK | {"out_of_scope": "none", "measures": ("recall@1",), "resamples": 0, "distance": "euclidean"}
     junk = np.arange(120) % 20 == 7
     if by == "split":
         junk[:] = False
-        path = write(tmp_path / "a.npz", points, label=names, id=ids, split=np.full(120, "test"))
+        path = write(tmp_path / "a.npz", points, label=names, id=IDS, split=np.full(120, "test"))
         request = request | {"query": "test", "gallery": "test"}
     else:
         every = np.ones(120, dtype=np.bool_)
-        path = write(tmp_path / "a.npz", points, label=names, id=ids, is_query=every, is_gallery=every, is_junk=junk)
+        path = write(tmp_path / "a.npz", points, label=names, id=IDS, is_query=every, is_gallery=every, is_junk=junk)
     record = record_of(path, **request)
     apart = np.linalg.norm(points[:, None].astype(np.float64) - points[None], axis=2)
     np.fill_diagonal(apart, np.inf)
@@ -175,28 +173,24 @@ def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected
 
 @pytest.mark.parametrize("junk", [None, "2"])
 def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str | None) -> None:
-    points, labels = blobs()
-    ids = np.array([f"item {i}" for i in range(120)])
-    retrieved = np.flatnonzero(labels == 3)[:3] if junk is None else np.flatnonzero(labels == 2)
+    retrieved = np.flatnonzero(LABELS == 3)[:3] if junk is None else np.flatnonzero(LABELS == 2)
     split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
-    path = write(tmp_path / "a.npz", points, intent=labels, split=split, id=ids)
+    path = write(tmp_path / "a.npz", POINTS, intent=LABELS, split=split, id=IDS)
     request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "junk": junk, "resamples": 0}
     with pytest.raises(ValueError, match="gallery"):
         evaluate_one(path, **request)
 
 
 def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> None:
-    points, labels = blobs()
-    split = np.where(np.arange(120) % 2 == 0, "test", "train")
-    names = np.array([f"class {label}" for label in labels])
-    path = write(tmp_path / "a.npz", points, intent=names, split=split)
+    names = np.array([f"class {label}" for label in LABELS])
+    path = write(tmp_path / "a.npz", POINTS, intent=names, split=SPLIT)
     request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "class 3", "distance": "euclidean"}
     evaluated = evaluate_one(path, **request)
     found = evaluated.record.as_json(unset=False)["rejection"]
-    asked, known = points[split == "test"], points[(split == "train") & (labels != 3)]
+    asked, known = POINTS[SPLIT == "test"], POINTS[(SPLIT == "train") & (LABELS != 3)]
     # Queries in scope first, as they are drawn.
-    order = np.argsort(labels[split == "test"] == 3, kind="stable")
-    asked, own = asked[order], labels[split == "test"][order]
+    order = np.argsort(LABELS[SPLIT == "test"] == 3, kind="stable")
+    asked, own = asked[order], LABELS[SPLIT == "test"][order]
     expected = rejection(asked, own == 3, known, labels=own)
     assert found["macro"]["auroc"] == pytest.approx(expected.macro, abs=1e-12)
     for key, average in (("intervals", "micro"), ("macro_intervals", "macro")):
@@ -212,11 +206,10 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    points, labels = blobs()
     paths = []
-    for folder, rows in (("a", points), ("b", -(points[:, ::-1] ** 2))):
+    for folder, rows in (("a", POINTS), ("b", -(POINTS[:, ::-1] ** 2))):
         (tmp_path / folder).mkdir()
-        paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=labels))
+        paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=LABELS))
     request = QUICK | {"resamples": 0, "measures": ("recall@1",)}
     evaluated = evaluations(paths, **request)
     names = [one.record.embeddings for one in evaluated]
@@ -225,26 +218,24 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert (difference["less"], difference["of"]) == tuple(names)
     cut = evaluations(paths, **request | {"prefixes": "2"})
     assert [one.record.embeddings for one in cut] == [f"{name}, first 2" for name in names]
-    other = write(tmp_path / "other.npz", points, label=labels)
+    other = write(tmp_path / "other.npz", POINTS, label=LABELS)
     for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
         assert evaluations(several, **request)[0].record.embeddings == "embeddings.npz"
 
 
 def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
-    points, labels = blobs()
-    path = write(tmp_path / "a.npz", points, label=labels)
+    path = write(tmp_path / "a.npz", POINTS, label=LABELS)
     found = record_of(path, **QUICK | {"folds": 3, "distance": "euclidean"})["folds"]["label"]["map@r"]
     expected = [
-        retrieve(points[rows], labels[rows], measures=["map@r"]).mean()["map@r"] for rows in class_folds(labels, 3)
+        retrieve(POINTS[rows], LABELS[rows], measures=["map@r"]).mean()["map@r"] for rows in class_folds(LABELS, 3)
     ]
     assert found["values"] == pytest.approx(expected, rel=1e-12)
     assert found["interval"][0] < found["mean"] < found["interval"][1]
 
 
 def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
-    points, labels = blobs()
     request = QUICK | {"resamples": 0}
-    paths = [write(tmp_path / f"{name}.npz", points[:, :width], label=labels) for name, width in (("a", 5), ("b", 2))]
+    paths = [write(tmp_path / f"{name}.npz", POINTS[:, :width], label=LABELS) for name, width in (("a", 5), ("b", 2))]
     result = summary([evaluate_one(path, **request) for path in paths], request)
     row = result["differences"]["label"]["map@r"][0]
     assert row["difference"] < 0
@@ -253,10 +244,9 @@ def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path
 
 
 def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
-    points, labels = blobs()
-    path = write(tmp_path / "a.npz", points, label=labels, id=np.arange(120))
+    path = write(tmp_path / "a.npz", POINTS, label=LABELS, id=np.arange(120))
     some = evaluate_one(path, **QUICK | {"sample": 20, "seed": 3})
-    assert len(some.retrieval["label"].classes) == len(some.ids if some.ids is not None else []) == 20
+    assert len(some.levels["label"].retrieval.classes) == len(some.ids if some.ids is not None else []) == 20
     near = record_of(path, **QUICK | {"approximate": "hnsw"})
     exact = record_of(path, **QUICK)
     assert near["protocol"]["approximate"]["recall"] == 1
@@ -265,12 +255,10 @@ def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
 
 
 def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
-    points, labels = blobs()
-    ids = np.array([f"item {i}" for i in range(120)])
-    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    noisy = POINTS + np.random.default_rng(1).normal(size=POINTS.shape).astype(np.float32)
     order = np.random.default_rng(2).permutation(120)
-    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
-    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
+    a = write(tmp_path / "a.npz", POINTS, label=LABELS, id=IDS)
+    b = write(tmp_path / "b.npz", noisy[order], label=LABELS[order], id=IDS[order])
     found = [evaluate_one(path, **QUICK) for path in (a, b, a)]
     result = summary(found, QUICK)
     rows = result["differences"]["label"]["map@r"]
@@ -284,15 +272,13 @@ def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
 
 
 def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> None:
-    points, labels = blobs()
-    ids = np.array([f"item {i}" for i in range(120)])
-    noisy = points + np.random.default_rng(1).normal(size=points.shape).astype(np.float32)
+    noisy = POINTS + np.random.default_rng(1).normal(size=POINTS.shape).astype(np.float32)
     order = np.random.default_rng(2).permutation(120)
     names = ("nmi", "ami", "nmi+", "roc-auc", "tar@far", "verification-accuracy")
     request = QUICK | {"measures": names, "nmi_plus": 2, "resamples": 200}
-    a = write(tmp_path / "a.npz", points, label=labels, id=ids)
-    b = write(tmp_path / "b.npz", noisy[order], label=labels[order], id=ids[order])
-    c = write(tmp_path / "c.npz", points[order], label=labels[order], id=ids[order])
+    a = write(tmp_path / "a.npz", POINTS, label=LABELS, id=IDS)
+    b = write(tmp_path / "b.npz", noisy[order], label=LABELS[order], id=IDS[order])
+    c = write(tmp_path / "c.npz", POINTS[order], label=LABELS[order], id=IDS[order])
     found = [evaluate_one(path, **request) for path in (a, b, c)]
     result = summary(found, request)
     differences = result["differences"]["label"]
@@ -315,7 +301,7 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
             if name.startswith(("roc", "tar", "verif")):  # k-means starts from other rows
                 assert [same["difference"], *same[over]] == pytest.approx([0, 0, 0], abs=1e-9)
     own, its = (one.levels["label"].agreement_values()["nmi"][0] for one in found[:2])
-    (paired,) = paired_difference(its[np.argsort(order)], own, labels, over="classes", average="micro", resamples=200)
+    (paired,) = paired_difference(its[np.argsort(order)], own, LABELS, over="classes", average="micro", resamples=200)
     assert differences["nmi"][0]["classes"] == pytest.approx([paired.interval.low, paired.interval.high])
     # Paired: narrower than the two intervals together.
     for over in ("queries", "classes"):
@@ -327,7 +313,7 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     assert single.keys() >= differences.keys()
     per_class_csv(found, tmp_path / "classes.csv")
     rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
-    assert [int(row["queries"]) for row in rows[:6]] == np.bincount(labels).tolist()
+    assert [int(row["queries"]) for row in rows[:6]] == np.bincount(LABELS).tolist()
     whole = sum(float(row["nmi"]) * int(row["queries"]) for row in rows[:6]) / 120
     assert whole == pytest.approx(values[0]["nmi"], abs=1e-9)
     macro = [float(row["roc-auc"]) for row in rows[:6]]
@@ -337,10 +323,9 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
 
 
 def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:
-    points, labels = blobs()
     run = tmp_path / "run"
-    names = tuple(str(label) for label in labels)
-    write_embeddings(run / "embeddings" / "seen.parquet", points, tuple(map(str, range(120))), {"label": names})
+    names = tuple(str(label) for label in LABELS)
+    write_embeddings(run / "embeddings" / "seen.parquet", POINTS, tuple(map(str, range(120))), {"label": names})
     (run / "config.toml").write_text(
         '[data]\nname = "digits"\n[loss]\nname = "triplet"\n[evaluation]\ndistance = "euclidean"\n'
     )
@@ -349,13 +334,12 @@ def test_a_run_is_read_with_its_own_distance(tmp_path: Path) -> None:
 
 
 def test_a_row_for_each_class(tmp_path: Path) -> None:
-    points, labels = blobs()
-    found = evaluate_one(write(tmp_path / "a.npz", points, label=labels), **QUICK)
+    found = evaluate_one(write(tmp_path / "a.npz", POINTS, label=LABELS), **QUICK)
     per_class_csv([found], tmp_path / "classes.csv")
     rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
     assert [row["class"] for row in rows] == [str(label) for label in range(6)]
-    assert [int(row["queries"]) for row in rows] == np.bincount(labels).tolist()
-    shares = found.retrieval["label"].values[labels == 2, 0]
+    assert [int(row["queries"]) for row in rows] == np.bincount(LABELS).tolist()
+    shares = found.levels["label"].retrieval.values[LABELS == 2, 0]
     assert float(rows[2]["recall@1"]) == pytest.approx(shares.mean())
 
 
@@ -379,9 +363,7 @@ def test_a_row_for_each_class(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_a_stated_error(tmp_path: Path, request_: dict[str, Any], sentence: str) -> None:
-    points, labels = blobs()
-    split = np.where(np.arange(120) % 2 == 0, "test", "train")
-    path = write(tmp_path / "a.npz", points, label=labels, split=split)
+    path = write(tmp_path / "a.npz", POINTS, label=LABELS, split=SPLIT)
     with pytest.raises(ValueError, match=sentence):
         evaluate_one(path, **QUICK | request_)
 
@@ -401,16 +383,14 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
 def test_files_of_other_items_are_refused_before_any_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points, labels = blobs()
-    ids = np.array([f"item {i}" for i in range(120)])
-    first = write(tmp_path / "a.npz", points, label=labels, id=ids)
+    first = write(tmp_path / "a.npz", POINTS, label=LABELS, id=IDS)
     others = {
         r"e\.npz has no 'item 0', which a\.npz has": write(
-            tmp_path / "e.npz", points, label=labels, id=np.char.add(ids, "x")
+            tmp_path / "e.npz", POINTS, label=LABELS, id=np.char.add(IDS, "x")
         ),
-        r"a\.npz has 120 queries and b\.npz 60": write(tmp_path / "b.npz", points[:60], label=labels[:60]),
-        "must have the same labels: label differs": write(tmp_path / "c.npz", points, label=labels[::-1]),
-        "must share a label level": write(tmp_path / "d.npz", points, kind=labels),
+        r"a\.npz has 120 queries and b\.npz 60": write(tmp_path / "b.npz", POINTS[:60], label=LABELS[:60]),
+        "must have the same labels: label differs": write(tmp_path / "c.npz", POINTS, label=LABELS[::-1]),
+        "must share a label level": write(tmp_path / "d.npz", POINTS, kind=LABELS),
     }
     monkeypatch.setattr("trivet.commands.evaluate.run._evaluate", lambda *rest, **options: pytest.fail("evaluated"))
     for sentence, other in others.items():

@@ -28,7 +28,7 @@ from trivet.commands.compare.record import (
     SideRecord,
 )
 from trivet.commands.compare.runs import Side, StoredRun, pairs_of, read_runs, sides_of, training_of
-from trivet.commands.evaluate.same_items import check_same_items, same_queries
+from trivet.commands.evaluate.sets import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors

@@ -14,8 +14,8 @@ import torch
 from trivet.collapse import SamplingStrategy
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import DisplayedItems, dataset_items
-from trivet.commands.evaluate.measure_run import run_references
-from trivet.commands.evaluate.same_items import positions_of
+from trivet.commands.evaluate.baselines import run_references
+from trivet.commands.evaluate.sets import positions_of
 from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
 from trivet.io.embedding_table import Vectors, class_numbers

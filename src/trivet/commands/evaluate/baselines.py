@@ -1,4 +1,4 @@
-"""Measures of the baselines of a data set: found once, and kept for the next run on the same items.
+"""References of a trained network, and their measures, kept for the next run on the same items.
 
 Kept by content: a file is named by all that goes in (embeddings, labels, protocol, measures, the code that measures),
 so it is never out of date, and several processes may write it.
@@ -21,16 +21,37 @@ import torch
 
 import trivet
 from trivet import metrics
+from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
 from trivet.datasets import Dataset
 from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
+from trivet.models import Embedder
 from trivet.runtime.progress import announce
+from trivet.training.embed_dataset import embed, raw_inputs
 
 FOLDER = "baselines"  # among the data sets
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
 MOST = 2**28  # bytes of all that is kept: 256 MiB; what was used last stays
+RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a damaged file leads to
+
+
+def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np.ndarray]:
+    """Name -> embeddings `(N, d)` of the items that a trained network must not fall below.
+
+    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many. A
+    network that is nothing but its backbone stands there once, as that.
+
+    Args:
+        untrained: None where it cannot be made again.
+    """
+    references = {} if untrained is None or untrained.headless else {UNTRAINED: embed(untrained, dataset.inputs)}
+    if untrained is not None and untrained.backbone is not None:
+        references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
+    if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
+        references[RAW] = raw_inputs(dataset.inputs)
+    return references
 
 
 def baseline_retrieval(

@@ -53,8 +53,8 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
     recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, exact=False)}
     check_written(context, *([] if paths else [request.query, request.gallery]), recognised=recognised)
     with show_progress("loading the evaluation"):
-        from trivet.commands.evaluate.differences import compare  # here: it loads the evaluation
-        from trivet.commands.evaluate.run import evaluate_files, meet_processes, per_class_csv, write_report
+        # Here: it loads the evaluation.
+        from trivet.commands.evaluate.run import compare, evaluate_files, meet_processes, per_class_csv, write_report
 
     with meet_processes() as (rank, processes), show_progress("evaluation", show=not rank):
         results = evaluate_files(request, rank=rank, processes=processes)

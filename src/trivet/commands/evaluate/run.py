@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,22 +22,25 @@ from trivet.commands.evaluate.record import (
     ClassRow,
     ClusteringRecord,
     ComparisonRecord,
+    DifferenceRecord,
     Differences,
     EvaluationRecord,
     FoldsRecord,
     ProtocolRecord,
     RejectionRecord,
 )
-from trivet.commands.evaluate.same_items import check_same_items, self_rows
 from trivet.commands.evaluate.sets import (
     QueriesAndGallery,
     camera_options,
+    check_same_items,
     cut_prefixes,
     junk_items,
     number_classes,
     read_pair,
     read_sets,
+    same_queries,
     sample_queries,
+    self_rows,
     separate_scope,
 )
 from trivet.commands.printing import command_line
@@ -48,11 +51,12 @@ from trivet.io.overwrite_guard import PER_CLASS
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import across_folds, interval_json, intervals_json
+from trivet.metrics.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Average, Retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING
+from trivet.reports.measures import OVERS, finite
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
 
@@ -64,7 +68,6 @@ class Evaluation:
     """A record, and the values of each query behind it."""
 
     record: EvaluationRecord
-    retrieval: dict[str, Retrieval]
     ids: np.ndarray | None  # of the queries
     levels: dict[str, LevelResult]  # with the names of the classes as labels
     names: dict[str, np.ndarray]  # (N,) the class of each item
@@ -144,13 +147,14 @@ def class_rows(evaluated: Evaluation, level: str) -> list[ClassRow]:
     The queries are those of retrieval that count; without retrieval all items of the class. The AUROC of rejection is
     at the first level, "rejection-auroc".
     """
-    result, retrieval = evaluated.levels[level], evaluated.retrieval.get(level)
+    result = evaluated.levels[level]
+    retrieval = result.retrieval
     if retrieval is not None:
         counted = retrieval.labels[retrieval.classes[~np.isnan(retrieval.values[:, 0])]]
     else:
         counted = evaluated.names[level]
     counts = dict(zip(*(side.tolist() for side in np.unique(counted, return_counts=True)), strict=True))
-    means = replace(result, retrieval=retrieval).per_class()
+    means = result.per_class()
     if evaluated.rejected is not None and level == next(iter(evaluated.levels)):
         for label, area in evaluated.rejected.per_class().items():
             means.setdefault(label, {})["rejection-auroc"] = area
@@ -230,14 +234,11 @@ def _evaluate(
             level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
             for level, numbers in labels.items()
         }
-    results = {
-        level: replace(
-            result,
-            retrieval=approximated.get(level, result.retrieval),
-            labels=np.array(names[level])[np.unique(labels[level])],
-        )
-        for level, result in results.items()
-    }
+    for level, result in results.items():
+        classes, retrieval = np.array(names[level]), approximated.get(level, result.retrieval)
+        if retrieval is not None:
+            retrieval = replace(retrieval, labels=classes[retrieval.labels])
+        results[level] = replace(result, retrieval=retrieval, labels=classes[np.unique(labels[level])])
     record.evaluation = {level: result.as_json() for level, result in results.items()}
     if any(result.mean() for result in results.values()):
         record.macro = {level: result.mean("macro") for level, result in results.items()}
@@ -278,11 +279,6 @@ def _evaluate(
     record.seconds = round(time.perf_counter() - began, 3)
     return Evaluation(
         record=record,
-        retrieval={
-            level: replace(result.retrieval, labels=np.array(names[level])[result.retrieval.labels])
-            for level, result in results.items()
-            if result.retrieval is not None
-        },
         ids=queries.ids[options["sample"]] if sample and queries.ids is not None else queries.ids,
         levels=results,
         names={level: np.array(names[level])[numbers] for level, numbers in labels.items()},
@@ -346,6 +342,81 @@ def _folds(
         mean, interval = across_folds(shares)
         records[name] = FoldsRecord(mean=mean, interval=interval_json(interval), values=shares)
     return records
+
+
+def compare(evaluations: Sequence[Evaluation], request: EvaluateOptions) -> Differences:
+    """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
+
+    The same queries are drawn for both ("paired"), so what they find equally hard cancels; `evaluate_files` has checked
+    that all embeddings are of the same items.
+    """
+    first, resamples = evaluations[0], request.resamples
+    differences: Differences = {}
+    for other in evaluations[1:]:
+        for level in first.levels.keys() & other.levels.keys():
+            rows = differences.setdefault(level, {})
+            for name, by_over in _compared(first, other, level, resamples or 1, request.seed).items():
+                rows.setdefault(name, []).append(_difference(first, other, by_over, with_intervals=bool(resamples)))
+    return {level: differences[level] for level in first.levels if differences.get(level)}
+
+
+def _compared(
+    first: Evaluation, other: Evaluation, level: str, resamples: int, seed: int
+) -> dict[str, dict[Over, Difference]]:
+    """Measure -> over -> the mean of the other less that of the first, under the same draws; at least one."""
+    differences: dict[str, dict[Over, Difference]] = {}
+
+    def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
+        paired = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
+        for name, result_of in zip(names, paired, strict=True):
+            differences.setdefault(name, {})[over] = result_of
+
+    results = first.levels[level], other.levels[level]
+    a, b = results[0].retrieval, results[1].retrieval
+    if a is not None and b is not None:
+        rows = same_queries(_names_of(first, other), first.ids, other.ids, (len(a.classes), len(b.classes)))
+        names = [name for name in a.measures if name in b.measures]
+        columns = [[result_of.measures.index(name) for name in names] for result_of in (a, b)]
+        for over in OVERS:
+            pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
+    if not any(result.clustering or result.clustering_plus or result.verification for result in results):
+        return differences
+    rows = same_queries(_names_of(first, other), first.item_ids, other.item_ids, (results[0].items, results[1].items))
+    agreed, others = (result.agreement_values() for result in results)
+    for name in agreed.keys() & others.keys():
+        values, classes = agreed[name]
+        for over in OVERS:
+            pair([name], values, others[name][0][rows], classes, over)
+    pairs = [result.verification.pairs for result in results if result.verification is not None]
+    if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
+        pairs_of_first, its = pairs[0], pairs[1]
+        for over in OVERS:
+            mine, theirs = pairs_of_first.values(over, "micro"), its.values(over, "micro")
+            for name in mine.keys() & theirs.keys():
+                if over == "queries":
+                    classes = pairs_of_first.in_order(pairs_of_first.classes)
+                    pair([name], pairs_of_first.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
+                else:
+                    pair([name], mine[name], theirs[name], np.arange(len(pairs_of_first.sizes)), over)
+            rates = pairs_of_first.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
+            for name, result_of in rates.items():
+                differences.setdefault(name, {})[over] = result_of
+    return {name: differences[name] for name in results[0].mean() if name in differences}
+
+
+def _names_of(first: Evaluation, other: Evaluation) -> tuple[str, str]:
+    return first.record.embeddings, other.record.embeddings
+
+
+def _difference(
+    first: Evaluation, other: Evaluation, by_over: Mapping[Over, Difference], *, with_intervals: bool
+) -> DifferenceRecord:
+    queries, classes = (
+        interval_json(by_over[over].interval) if with_intervals and over in by_over else None for over in OVERS
+    )
+    difference = finite(next(iter(by_over.values())).value)
+    names = {"of": other.record.embeddings, "less": first.record.embeddings}
+    return DifferenceRecord(**names, difference=difference, queries=queries, classes=classes)
 
 
 @contextmanager

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from trivet.collapse import fine_coarse_index
+from trivet.collapse.significance import RAW, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items
 from trivet.commands.diagnose.run import diagnosis_section
-from trivet.commands.evaluate.baselines import FOLDER
-from trivet.commands.evaluate.measure_run import MEASURED, measure_splits, run_references
+from trivet.commands.displayed_items import dataset_items, nearest_items, retrievable
+from trivet.commands.evaluate.baselines import FOLDER, baseline_retrieval, run_references
 from trivet.commands.train.page import write_run_report
-from trivet.datasets import Splits
+from trivet.datasets import Dataset, Splits
 from trivet.datasets.download import find_root
+from trivet.distances import unit_rows
 from trivet.io.parquet_files import write_embeddings
-from trivet.metrics.label_levels import void
+from trivet.metrics import Retrieval, evaluate, nearest_pairs, retrieve_levels
+from trivet.metrics.intervals import intervals_json
+from trivet.metrics.label_levels import CLUSTERING, void
 from trivet.models import Embedder, TextEmbedder
-from trivet.reports.diagnosis_record import DiagnosisSection
-from trivet.reports.run_record import RunRecord
-from trivet.runtime.progress import reporter, show_progress
+from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
+from trivet.reports.run_record import AtPrefix, ChosenCompared, CollapseIndex, Evaluated, RunRecord
+from trivet.reports.shared_records import Gallery, QueryRecord, ScatterRecord
+from trivet.runtime.progress import reporter, show_progress, steps, work
 from trivet.training.checkpoint import trained_to_the_end
-from trivet.training.checkpoint_selection import monitored_split
+from trivet.training.checkpoint_selection import RECALL, monitored_split
+from trivet.training.class_sample import map_sample
 from trivet.training.components import Components, in_steps, load_splits, untrained
+from trivet.training.config import EvaluationConfig, RunConfig
 from trivet.training.embed_dataset import embed, item_columns
 from trivet.training.run_folder import REPORT, RunFolder, Which, trained_model
 from trivet.training.run_log import first_record, record_progress
 
+SCATTER_POINTS, QUERIES, NEIGHBOURS = 2000, 10, 6
+MEASURED = ("evaluation", "intervals", "comparisons", "chosen_comparisons", "prefixes", "collapse", "maps", "scatter",
+            "neighbours")  # sections of a record  # fmt: skip
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
 
@@ -85,65 +98,39 @@ def write_evaluation(
     data_root: Path | None = None,
 ) -> RunRecord:
     """Evaluate a trained network and write embeddings, record and report; returns the record."""
-    config = run.config()
+    config, level = run.config(), splits.level
     record = record.model_copy(update={name: {} for name in MEASURED})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
-    counts = {name: len(dataset) for name, dataset in datasets.items()} | {"train": len(splits.train)}
+    model, cache = model.cpu(), find_root(data_root) / FOLDER
     diagnosed: dict[str, DiagnosisSection] = {}
-
-    def store(name: str, embeddings: np.ndarray) -> None:
-        dataset = datasets[name]
-        write_embeddings(
-            run.path / "embeddings" / f"{name}.parquet",
-            embeddings,
-            dataset.ids,
-            item_columns([dataset]),
-            levels=dataset.labels,
-        )
-
-    def diagnose(name: str, embeddings: np.ndarray, references: Mapping[str, np.ndarray]) -> None:
-        dataset = datasets[name]
-        if len(np.unique(dataset.labels[splits.level])) < 2:  # a single class has nothing to collapse into
-            return
-        rows = some_items(dataset, seed=config.seed)
-        known = {key: every[rows] for key, every in references.items()}
-        subject = of_dataset(run, name, dataset.subset(rows), splits.level, embeddings[rows], known)
-        if len(rows) < counts[name]:
-            subject = replace(subject, notes=(*subject.notes, f"{len(rows)} of {counts[name]} items were diagnosed."))
-        # The record holds a map of each evaluation split already.
-        points = config.evaluation.map_points if name == "train" else 0
-        if dataset.protocol is not None:
-            subject = replace(subject, notes=(*subject.notes, SELF_RETRIEVAL))
-        diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
-
-    model = model.cpu()
     began = time.perf_counter()
-    embeddings = embed(model, trained.inputs, reporter("diagnosis"))
-    if not np.isfinite(embeddings).all():
-        record.warnings.append("The embeddings are not finite, so nothing was evaluated.")
-        return _written(run, record)
-    store("train", embeddings)
-    diagnose("train", embeddings, run_references(untrained, trained))
-    measure_splits(
-        record,
-        splits.evaluation,
-        splits.level,
-        model,
-        untrained,
-        config.evaluation,
-        seed=config.seed,
-        store=store,
-        diagnose=diagnose,
-        cache=find_root(data_root) / FOLDER,
-        prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
-        normalize=config.model.normalize,
-        chosen_by=config.choosing.counted_measure,
-    )
+    for name, dataset in steps(datasets.items(), "evaluation"):
+        embeddings = embed(model, dataset.inputs, reporter(f"embedding {name}"))
+        if dataset is trained and not np.isfinite(embeddings).all():
+            record.warnings.append("The embeddings are not finite, so nothing was evaluated.")
+            return _written(run, record)
+        file = run.path / "embeddings" / f"{name}.parquet"
+        write_embeddings(file, embeddings, dataset.ids, item_columns([dataset]), levels=dataset.labels)
+        references = run_references(untrained, dataset)
+        if dataset is not trained:
+            measure_split(record, name, dataset, embeddings, references, level=level, config=config, cache=cache)
+        if len(np.unique(dataset.labels[level])) < 2:  # a single class has nothing to collapse into
+            continue
+        rows, count = some_items(dataset, seed=config.seed), len(splits.train if dataset is trained else dataset)
+        known = {key: every[rows] for key, every in references.items()}
+        subject = of_dataset(run, name, dataset.subset(rows), level, embeddings[rows], known)
+        notes = [f"{len(rows)} of {count} items were diagnosed."] if len(rows) < count else []
+        notes += [SELF_RETRIEVAL] if dataset.protocol is not None else []
+        # The record holds a map of each evaluation split already.
+        points = config.evaluation.map_points if dataset is trained else 0
+        with work(f"diagnosing {name}"):
+            subject = replace(subject, notes=(*subject.notes, *notes))
+            diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
     seconds = time.perf_counter() - began
     trained_run = Trained(
         datasets,
-        splits.level,
+        level,
         record.history,
         model,
         untrained,
@@ -155,11 +142,6 @@ def write_evaluation(
     )
     name_causes(diagnosed, trained_run)
     record.diagnosis = diagnosed
-    for name, dataset in splits.evaluation.items():
-        counts_of = {level: len(np.unique(labels)) for level, labels in dataset.labels.items()}
-        retrievable = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
-        notes = void(counts_of, retrievable, config.evaluation.measures)
-        record.warnings = [*dict.fromkeys([*record.warnings, *(f"{name}: {line}" for line in notes)])]
     record.seconds["evaluation"] = round(seconds, 3)
     return _written(run, record)
 
@@ -174,3 +156,180 @@ def _written(run: RunFolder, record: RunRecord) -> RunRecord:
     run.write_record(record)
     write_run_report(record, run.path / REPORT)
     return record
+
+
+def measure_split(
+    record: RunRecord,
+    name: str,
+    dataset: Dataset,
+    embeddings: np.ndarray,
+    references: Mapping[str, np.ndarray],
+    *,
+    level: str,
+    config: RunConfig,
+    cache: Path | None = None,
+) -> None:
+    """Evaluate a split beside its references, into the sections `MEASURED` of a record.
+
+    Args:
+        references: see `run_references`.
+        level: the label level trained on.
+        cache: the folder where measures of the references are kept, see `baselines`.
+    """
+    how, seed = config.evaluation, config.seed
+    arguments = dataset.evaluation_arguments(embeddings)
+    by_level = evaluate(
+        **arguments, measures=how.measures, nmi_plus_multiple=how.nmi_plus, seed=seed, distance=how.distance
+    )
+    record.intervals[name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()}
+    retrieved = {
+        key: baseline_retrieval(known, dataset, _ranking(how), how.distance, cache) for key, known in references.items()
+    }
+    trained = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
+    record.evaluation[name] = [trained, *itertools.starmap(_evaluated, retrieved.items())]
+    record.comparisons[name] = {
+        level: _compared(result.retrieval, retrieved, level) for level, result in by_level.items()
+    }
+    chosen_by = config.choosing.counted_measure
+    if chosen_by is not None and chosen_by != RECALL:
+        record.chosen_comparisons[name] = {
+            level: [
+                _by_measure(chosen_by, compared)
+                for compared in _compared(result.retrieval, retrieved, level, chosen_by)
+            ]
+            for level, result in by_level.items()
+        }
+    prefixes = config.loss.lengths(embeddings.shape[1])[:-1]
+    record.prefixes[name] = at_prefixes(
+        embeddings, references, dataset, how, prefixes, normalize=config.model.normalize, cache=cache
+    )
+    index = collapse_index(embeddings, dataset)
+    if index is not None:
+        record.collapse[name] = index
+    related = dataset.related(level)
+    subset, points = dataset.subset(related), embeddings[related]
+    sample = map_sample(subset, how.map_points, seed=seed)
+    record.maps[name] = dataset_items(subset).plane_map(points, sample, seed=seed)
+    record.scatter[name] = triplet_scatter(points, subset, seed=seed)
+    record.neighbours[name] = gallery(embeddings, dataset, level, seed=seed)
+    counts = {key: len(np.unique(labels)) for key, labels in dataset.labels.items()}
+    retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
+    notes = [f"{name}: {line}" for line in void(counts, retrieved_from, how.measures)]
+    record.warnings = [*dict.fromkeys([*record.warnings, *notes])]
+
+
+def _ranking(how: EvaluationConfig) -> list[str]:
+    return [measure for measure in how.measures if measure not in CLUSTERING]
+
+
+def _evaluated(name: str, retrieved: Mapping[str, Retrieval]) -> Evaluated:
+    return Evaluated(name=name, levels={level: {**result.mean()} for level, result in retrieved.items()})
+
+
+def at_prefixes(
+    embeddings: np.ndarray,
+    references: Mapping[str, np.ndarray],
+    dataset: Dataset,
+    config: EvaluationConfig,
+    prefixes: Sequence[int],
+    *,
+    normalize: bool,
+    cache: Path | None,
+) -> list[AtPrefix]:
+    """Evaluate the first numbers of each embedding beside as many of each reference, without its clusters.
+
+    Pixels are no reference: their first ones are a corner of the picture.
+
+    Args:
+        references: name -> embeddings of the same items; those that are shorter than a prefix are left out there.
+        prefixes: how many numbers.
+        normalize: whether embeddings have length 1: each prefix, also of a reference, is then brought to it.
+        cache: see `measure_split`.
+    """
+    ranking = _ranking(config)
+    others = {name: rows for name, rows in references.items() if name != RAW or len(dataset.inputs.shape) == 1}
+    sections = []
+    for prefix in prefixes:
+        cut = {
+            name: unit_rows(torch.from_numpy(rows[:, :prefix])).numpy() if normalize else rows[:, :prefix]
+            for name, rows in {"trained": embeddings, **others}.items()
+            if rows.shape[1] >= prefix
+        }
+        trained = retrieve_levels(
+            **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
+        )
+        others_cut = {
+            name: baseline_retrieval(rows, dataset, ranking, config.distance, cache) for name, rows in cut.items()
+        }
+        comparisons = {level: _compared(result, others_cut, level) for level, result in trained.items()}
+        evaluated = list(itertools.starmap(_evaluated, {"trained": trained, **others_cut}.items()))
+        sections.append(AtPrefix(prefix=prefix, evaluated=evaluated, comparisons=comparisons))
+    return sections
+
+
+def _compared(
+    trained: Retrieval | None, references: Mapping[str, Mapping[str, Retrieval]], level: str, measure: str = RECALL
+) -> list[RecallComparison]:
+    """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
+    assert trained is not None
+    results = [trained, *(levels[level] for levels in references.values())]
+    hits, *others = (result.values[:, result.measures.index(measure)] for result in results)
+    return [
+        RecallComparison.read(comparison_json(compare(hits, other, trained.classes, reference=reference, level=level)))
+        for reference, other in zip(references, others, strict=True)
+    ]
+
+
+def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
+    """A comparison by another measure than recall@1."""
+    fields = {name: value for name, value in compared if name not in ("recall", "reference_recall")}
+    return ChosenCompared(measure=measure, value=compared.recall, reference_value=compared.reference_recall, **fields)
+
+
+def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> CollapseIndex | None:
+    """The fine/coarse index of the two coarsest levels; None where there is one level or one coarse class."""
+    if len(dataset.labels) < 2:
+        return None
+    coarse, fine, *_ = dataset.labels
+    if len(np.unique(dataset.labels[coarse])) < 2 or not _nested(dataset.labels[coarse], dataset.labels[fine]):
+        return None
+    index = fine_coarse_index(embeddings, dataset.labels[coarse], dataset.labels[fine])
+    return CollapseIndex(coarse=coarse, fine=fine, index=index) if np.isfinite(index) else None
+
+
+def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
+    """True if some coarse class contains two fine ones, so that a distance between them exists."""
+    pairs = np.unique(np.stack([coarse, fine], axis=1), axis=0)
+    return bool((np.unique(pairs[:, 0], return_counts=True)[1] > 1).any())
+
+
+def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> dict[str, ScatterRecord]:
+    """Similarities of a sample of items to their nearest same-class and other-class item of the full set."""
+    sections = {}
+    for level, labels in dataset.labels.items():
+        sizes = np.bincount(labels)[labels]  # both neighbours take another item in the class, and one outside
+        usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
+        sampled = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])
+        s_ap = s_an = np.empty(0)
+        if len(sampled):
+            pairs = nearest_pairs(embeddings, labels, sample=sampled)
+            s_ap, s_an = pairs.s_ap, pairs.s_an
+        sections[level] = ScatterRecord(
+            s_ap=np.round(s_ap, 5).tolist(),
+            s_an=np.round(s_an, 5).tolist(),
+            ids=[dataset.ids[i] for i in sampled.tolist()],
+        )
+    return sections
+
+
+def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> Gallery:
+    """A few random queries with the nearest items that they may retrieve."""
+    candidates = np.arange(len(dataset)) if dataset.protocol is None else np.flatnonzero(dataset.protocol.query)
+    queries = np.sort(np.random.default_rng(seed).permutation(candidates)[:QUERIES])
+    items, finest = dataset_items(dataset), list(dataset.labels.values())[-1]
+
+    def query_record(query: int) -> QueryRecord:
+        near = nearest_items(embeddings, query, NEIGHBOURS, retrievable(dataset.protocol, finest, query))
+        return QueryRecord(**dict(items.record(query)), neighbours=items.neighbours(near))
+
+    return Gallery(level=level, queries=[query_record(query) for query in queries.tolist()])

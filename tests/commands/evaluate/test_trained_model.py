@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from trivet.commands.evaluate.measure_run import at_prefixes, measure_splits, run_references
+from trivet.commands.evaluate.baselines import run_references
+from trivet.commands.evaluate.trained_model import at_prefixes, measure_split
 from trivet.datasets import DigitsConfig, load
 from trivet.metrics import recall_at_k, retrieve
 from trivet.models import Embedder
 from trivet.reports.run_record import RunRecord
-from trivet.training.config import EvaluationConfig
+from trivet.training.config import EvaluationConfig, RunConfig
 from trivet.training.embed_dataset import embed
 
 
@@ -28,19 +29,14 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
     torch.manual_seed(0)
     body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 20)), nn.Linear(20, 3))
     untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
-    found = RunRecord()
-    measure_splits(
-        found,
-        {"seen": seen},
-        "digit",
-        untrained,
-        untrained,
-        EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5")),
-        seed=0,
-        store=lambda name, embeddings: None,
-        diagnose=lambda name, embeddings, references: None,
-        chosen_by="map@r",
-    )
+    evaluation = {"k": [1], "nmi_plus": 2, "map_points": 20, "further": ["found@3", "ndcg@5"]}
+    choosing = {"keep": "best", "measure": "map@r"}
+    sections = {"data": {"name": "digits"}, "loss": {"name": "triplet"}, "evaluation": evaluation, "choosing": choosing}
+    config = RunConfig.parse(sections, source="test")
+    found, level = RunRecord(), "digit"
+    references = run_references(untrained, seen)
+    embeddings = embed(untrained, seen.inputs)
+    measure_split(found, "seen", seen, embeddings, references, level=level, config=config)
     rows = {row.name: row.levels for row in found.evaluation["seen"]}
     assert list(rows) == ["trained", "untrained network", "zero-shot backbone", "raw inputs"]
     by_choice = {one.reference: one for one in found.chosen_comparisons["seen"]["digit"]}
