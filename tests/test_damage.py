@@ -34,8 +34,7 @@ from trivet.config.base import Config
 from trivet.datasets.archives import Tree
 from trivet.datasets.small_images import read_idx
 from trivet.io.label_decisions import read_decisions
-from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import read_texts
+from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.knn.hard_negatives import MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.models import ModelConfig, build, load_model, save

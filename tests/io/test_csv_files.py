@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.io.corrected_files import write_cleaned
-from trivet.io.csv_files import SAMPLE, CsvForm, CsvTable, csv_form, csv_rows, csv_text, guarded, unguarded
+from trivet.io.csv_files import SAMPLE, CsvForm, csv_form, csv_rows, csv_table, csv_text, guarded, unguarded
 from trivet.io.label_decisions import read_decisions, write_decisions
-from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import read_texts
+from trivet.io.read_embeddings import read_texts, read_vectors
 
 BEGINNINGS = "=+-@\t\r\n＝＋－＠"
 NAMES = [
@@ -68,7 +67,7 @@ def test_what_is_decided_reads_back_and_a_foreign_file_is_read_as_it_is(tmp_path
     foreign = tmp_path / "texts.csv"
     foreign.write_text("id,text\n1,'=x\n2,=x\n")
     assert [row["text"] for _, row in csv_rows(foreign)[1]] == ["'=x", "=x"]
-    assert CsvTable.read(foreign).texts("text") == ["'=x", "=x"]
+    assert csv_table(foreign).read("text").to_pylist() == ["'=x", "=x"]
     own = tmp_path / "suspects.csv"
     columns = ["id", "label", "proposed_label", "probability_wrong", "evidence", "text"]
     own.write_text(csv_text([columns, *([f"{i}", name, "x", 0.5, "e", name] for i, name in enumerate(NAMES))]))
@@ -130,9 +129,9 @@ def test_letters_are_read_as_they_were_written(
     path = tmp_path / "a.csv"
     path.write_bytes("id;Größe\n1;große Möwe\n2;é\n".encode(encoding))
     assert csv_form(path) == CsvForm(";", found)
-    table = CsvTable.read(path)
+    table = csv_table(path)
     assert table.columns == ["id", "Größe"]
-    assert table.texts("Größe") == ["große Möwe", "é"]
+    assert table.read("Größe").to_pylist() == ["große Möwe", "é"]
     assert csv_rows(path)[1][0][1] == {"id": "1", "Größe": "große Möwe"}
     said = caplog.messages[-1]
     assert said.startswith(f"{path} is read as separated by semicolons")

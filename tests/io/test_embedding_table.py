@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from trivet.io.embedding_table import Vectors, class_numbers
-from trivet.io.parquet_files import BATCH, write_embeddings
+from trivet.io.parquet_files import write_embeddings
 from trivet.io.read_embeddings import read_vectors
+from trivet.io.table import BATCH, read_errors
 
 ROWS = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0], [7.0, 8.0, -9.5], [0.0, 0.0, 1e-3]]
 EMBEDDINGS = np.array(ROWS, np.float32)
@@ -650,7 +651,5 @@ def test_class_numbers_are_shared_and_in_natural_order(query: list[str], gallery
 
 
 def test_a_file_too_large_for_memory_is_not_called_broken() -> None:
-    from trivet.io.embedding_source import read_errors
-
     with pytest.raises(ValueError, match="must fit into memory"), read_errors(Path("a.npz"), "npz"):
         raise MemoryError

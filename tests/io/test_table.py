@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trivet.io.table import read_texts
+from trivet.io.read_embeddings import read_texts
 
 
 def test_a_file_is_read_with_its_columns_by_rows_of_its_split(tmp_path: Path) -> None:

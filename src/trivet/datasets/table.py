@@ -21,10 +21,11 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
-from trivet.io.embedding_source import listed
-from trivet.io.embedding_table import EMBEDDING, ID, PROTOCOL_COLUMNS, SPLIT, class_labels, select_rows
+from trivet.io.embedding_table import ID, PROTOCOL_COLUMNS, SPLIT, class_labels, select_rows
+from trivet.io.formats import open_rows
 from trivet.io.image_file import Frame, Source
-from trivet.io.table import DataTable, open_rows
+from trivet.io.table import DataTable, listed
+from trivet.io.vector_columns import EMBEDDING
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
@@ -77,7 +78,7 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
     splits = load_listing(config, listing, progress)
     counts = " > ".join(f"{level} ({len(names):,} classes)" for level, names in listing.names.items())
     image = _image_column(config, rows)
-    return replace(splits, summary=f"{config.path.name}: {len(rows):,} rows, images in {image!r}, labels {counts}.")
+    return replace(splits, summary=f"{config.path.name}: {rows.count:,} rows, images in {image!r}, labels {counts}.")
 
 
 def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress | None, *, unread: bool) -> Dataset:
@@ -100,7 +101,7 @@ def table_like(config: DataConfig, path: Path, frame: Frame, progress: Progress 
     except ValueError:  # a label, which is not needed, may be at fault
         listing, splits = _list_rows(settings, rows, ())
     check_there(listing)
-    items = listing.items(FileInputs(listing.sources, frame, np.arange(len(rows)), listing.boxes))
+    items = listing.items(FileInputs(listing.sources, frame, np.arange(rows.count), listing.boxes))
     if splits is not None:
         items = replace(items, columns={**items.columns, SPLIT[0]: tuple(splits.tolist())})
     return items if unread else without_unreadable(items, path, progress)
@@ -125,7 +126,7 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
     image = _image_column(config, rows)
     if image in levels:
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
-    vectors = select_rows(config.path, rows.source, levels, None, others=True)
+    vectors = select_rows(rows, levels, None, others=True)
     used = {image, *(config.box or ())}
     labels, names = class_labels(vectors, config.path)
     sources, ids = _sources(config, rows, image)
@@ -222,7 +223,7 @@ def _inside(path: str, root: Path, table: Path, row: int) -> str:
 def _numbered(rows: DataTable, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     """The numbers of the rows as ids of images without a path; ValueError if two rows have one path."""
     if ids is None:
-        return tuple(str(row) for row in range(len(rows)))
+        return tuple(str(row) for row in range(rows.count))
     first: dict[str, int] = {}
     for row, path in enumerate(ids):
         if path in first:

@@ -18,7 +18,7 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.datasets.vectors import VectorInputs, dataset_of
 from trivet.io.atomic_files import atomic_file
-from trivet.io.table import TEXT, read_texts
+from trivet.io.read_embeddings import TEXT, read_texts
 from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter

@@ -16,11 +16,10 @@ from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
-from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import SPLIT, Vectors, class_labels
-from trivet.io.read_embeddings import read_vectors
+from trivet.io.read_embeddings import TEXT, read_vectors
+from trivet.io.table import listed
 
-TEXT = "text"  # the column that pages show where none is named
 CHECKED = 2**28  # bytes of vectors up to which all are checked at the start; others when they are read
 CHUNK = 2**24  # of the numbers that are checked at once
 

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from trivet.io.atomic_files import write_atomic
-from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import read_errors
+from trivet.io.csv_files import csv_form, csv_table
 from trivet.io.embedding_table import Vectors
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
-from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import TEXT, read_texts
+from trivet.io.read_embeddings import TEXT, read_texts, read_vectors
+from trivet.io.table import read_errors
 from trivet.runtime.arrays import Integers
 
 FORMATS = (".csv", ".npz", ".npy", ".parquet")
@@ -103,16 +102,16 @@ def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     """The cells are copied as they are written."""
-    table = CsvTable.read(path)
-    delimiter, encoding = table.form
+    delimiter, encoding = form = csv_form(path)
     if encoding == "utf-16":
         raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
     head, *records = _records(path.read_bytes(), delimiter.encode())
-    position = table.columns.index(level)
+    table = csv_table(path, form)
+    position = table.names.index(level)
     labels = [
         None if position >= len(record) else _text(record[position][0], delimiter, encoding) for record in records
     ]
-    if labels != [label or "" for label in table.texts(level)]:
+    if labels != [label or "" for label in table.read(level).to_pylist()]:
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
         )

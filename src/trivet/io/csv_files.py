@@ -7,19 +7,17 @@ import csv
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from trivet.io.embedding_source import ColumnValues, EmbeddingSource, arrow_column, integral, read_errors
 from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
+from trivet.io.table import ColumnValues, DataTable, arrow_column, arrow_table, integral, read_errors
 from trivet.runtime.safe_read import check_regular
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
@@ -182,53 +180,31 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
         raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
 
 
-@dataclass(frozen=True, eq=False)
-class CsvTable:
-    """A csv file with a header; every column as text, where an empty field is null."""
+def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
+    """The columns of a csv file: texts as they are meant, see `unguarded`; an empty field is a missing value.
 
-    path: Path
-    table: pa.Table
-    form: CsvForm
+    Args:
+        form: detected, if not given.
 
-    @classmethod
-    def read(cls, path: Path) -> CsvTable:
-        with read_errors(path, "csv"):
-            form = csv_form(path)
-            # With threads, errors do not number the rows.
-            read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
-            parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
-            with pa.csv.open_csv(path, read, parse) as start:
-                names = start.schema.names
-            convert = pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
-            )
-            return cls(path, pa.csv.read_csv(path, read, parse, convert), form)
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.table.column_names)
-
-    def cells(self, name: str) -> list[str | None]:
-        """A column as it is written."""
-        return list(self.table.column(name).to_pylist())
-
-    def texts(self, name: str) -> list[str | None]:
-        """A column as it is meant, see `unguarded`."""
-        return list(self._column(name).to_pylist())
-
-    def _column(self, name: str) -> pa.ChunkedArray:
-        column = self.table.column(name)
-        if not is_guarded(self.columns) or not pc.any(pc.starts_with(column, "'")).as_py():
-            return column
-        return pa.chunked_array([pa.array([cell and unguarded(cell) for cell in column.to_pylist()], column.type)])
-
-    def source(self, embeddings: npt.NDArray[Any], *, without: str | None = None) -> EmbeddingSource:
-        """The embeddings, with the columns of the file but one."""
-        columns = [column for column in self.columns if column != without]
-        return EmbeddingSource(embeddings, columns, lambda name: _csv_column(self.path, name, self._column(name)))
+    Raises:
+        ValueError: if the file is broken.
+    """
+    with read_errors(path, "csv"):
+        form = form or csv_form(path)
+        # With threads, errors do not number the rows.
+        read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
+        parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
+        with pa.csv.open_csv(path, read, parse) as start:
+            names = start.schema.names
+        convert = pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+        )
+        table = pa.csv.read_csv(path, read, parse, convert)
+    for position, column in enumerate(table.columns if is_guarded(names) else ()):
+        if pc.any(pc.starts_with(column, "'")).as_py():
+            texts = pa.array([cell and unguarded(cell) for cell in column.to_pylist()], pa.string())
+            table = table.set_column(position, names[position], texts)
+    return arrow_table(path, table, _csv_column)
 
 
 def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> ColumnValues:

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import LONGEST, ColumnValues, EmbeddingSource, check_columns, check_complete, listed
 from trivet.io.query_gallery import QueryGallery
+from trivet.io.table import LONGEST, ColumnValues, DataTable, check_complete, listed
+from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.arrays import Integers
 
 Names = npt.NDArray[np.str_]
 
-EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
 PROTOCOL_COLUMNS = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -161,8 +161,7 @@ def class_labels(vectors: Vectors, path: Path) -> tuple[dict[str, Integers], dic
 
 
 def select_rows(
-    path: Path,
-    source: EmbeddingSource,
+    table: DataTable,
     levels: Sequence[str] | None,
     split: str | None,
     *,
@@ -170,10 +169,11 @@ def select_rows(
     name: str | None = None,
     others: bool = False,
 ) -> Vectors:
-    """The rows of an open file that are asked for, with their columns; errors name the path."""
-    check_columns(path, source.columns)
-    splits = _known(path, source, SPLIT)
-    rows: Integers = np.arange(len(source.embeddings))
+    """The rows of an open file that are asked for, with their columns; without embeddings these are `(N, 0)`."""
+    path = table.path
+    _check_shapes(table, levels)
+    splits = _known(table, SPLIT)
+    rows: Integers = np.arange(table.count)
     if split is not None:
         rows = _rows_of(path, splits, split)
 
@@ -181,31 +181,32 @@ def select_rows(
         return None if column is None else _texts(path, column, rows, role)
 
     for wanted in [*(levels or ()), *([] if text is None else [text])]:
-        if wanted not in source.columns:
-            there = nearest(wanted, source.columns) if source.columns else "it has no columns; add one."
+        if wanted not in table.columns:
+            there = nearest(wanted, table.columns) if table.columns else "it has no columns; add one."
             kind = "each label level" if wanted in (levels or ()) else "the texts"
             raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {there}")
     passed_over: list[str] = []
     notes: list[str] = []
     if levels is None:
-        chosen, passed_over = plain_levels(source)
+        chosen, passed_over = plain_levels(table)
     else:
-        chosen = {level: source.column(level) for level in levels}
+        chosen = {level: table.values(level) for level in levels}
         notes = [
             f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label level "
             "because it was named."
             for level, column in chosen.items()
             if _nearly_distinct(column)
         ]
-    ids = texts(_known(path, source, ID), "id")
+    ids = texts(_known(table, ID), "id")
     if ids is not None:
         _check_different(path, ids, rows)
-    cameras = texts(_known(path, source, CAMERA), "camera")
-    protocol = _protocol(path, source, rows, cameras)
+    cameras = texts(_known(table, CAMERA), "camera")
+    protocol = _protocol(table, rows, cameras)
     known = {*chosen, *([] if text is None else [text]), *(CAMERA if protocol is not None else ())}
+    vectors = np.empty((table.count, 0), np.float32) if table.vectors is None else table.vectors
     return Vectors(
         name=name or path.name,
-        embeddings=source.embeddings[_joined(rows)],
+        embeddings=vectors[_joined(rows)],
         labels={
             level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()
         },
@@ -214,22 +215,35 @@ def select_rows(
         cameras=cameras,
         protocol=protocol,
         rows=rows,
-        columns=tuple(source.columns),
-        texts=None if text is None else display_texts(source.column(text), rows),
+        columns=tuple(table.columns),
+        texts=None if text is None else display_texts(table.values(text), rows),
         passed_over=tuple(passed_over),
         notes=tuple(notes),
-        others=other_columns(source, rows, known) if others else {},
+        others=_other_columns(table, rows, known) if others else {},
     )
 
 
-def plain_levels(source: EmbeddingSource) -> tuple[dict[str, ColumnValues], list[str]]:
+def _check_shapes(table: DataTable, levels: Sequence[str] | None) -> None:
+    """ValueError if an array was meant as a column, and does not have a value for each row."""
+    per_row = [*ID, *SPLIT, *CAMERA, *(levels or ())]
+    if levels is None and not any(name not in per_row for name in table.columns):
+        per_row += [name for name, shape in table.shapes.items() if len(shape) == 1]  # one was meant as the labels
+    for name in per_row:
+        if name in table.shapes:
+            raise ValueError(
+                f"{table.path} must hold one {name!r} per embedding: got shape {table.shapes[name]} for {table.count} "
+                f"embeddings; save it with shape ({table.count},)."
+            )
+
+
+def plain_levels(source: DataTable) -> tuple[dict[str, ColumnValues], list[str]]:
     """The columns that are label levels where none is named, and those that are not, as nearly all values differ."""
     known = {*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS}
     levels, passed_over = {}, []
     for name in source.columns:
         if name in known or _index(name) or (source.levels and name not in source.levels):
             continue
-        column = source.column(name)
+        column = source.values(name)
         if _nearly_distinct(column):
             passed_over.append(name)
         elif column.plain:
@@ -237,14 +251,14 @@ def plain_levels(source: EmbeddingSource) -> tuple[dict[str, ColumnValues], list
     return levels, passed_over
 
 
-def other_columns(source: EmbeddingSource, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
+def _other_columns(source: DataTable, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
     """The values of the chosen rows in all columns that have a name, but for the known ones and those of every table.
 
     Texts of any length; what is missing is empty.
     """
     used = {*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING, *known}
     left = [name for name in source.columns if not _index(name) and name not in used]
-    return {name: display_texts(source.column(name), rows) for name in left}
+    return {name: display_texts(source.values(name), rows) for name in left}
 
 
 def _nearly_distinct(column: ColumnValues) -> bool:
@@ -269,28 +283,30 @@ def _index(column: str) -> bool:
     return column == "" or re.fullmatch("__index_level_[0-9]+__", column) is not None
 
 
-def _known(path: Path, source: EmbeddingSource, names: Sequence[str]) -> ColumnValues | None:
+def _known(source: DataTable, names: Sequence[str]) -> ColumnValues | None:
     present = [name for name in names if name in source.columns]
     if len(present) > 1:
-        raise ValueError(f"{path} must have one column for the {names[0]}: it has {' and '.join(present)}; remove one.")
-    return source.column(present[0]) if present else None
+        raise ValueError(
+            f"{source.path} must have one column for the {names[0]}: it has {' and '.join(present)}; remove one."
+        )
+    return source.values(present[0]) if present else None
 
 
-def _protocol(path: Path, source: EmbeddingSource, rows: Integers, cameras: Names | None) -> QueryGallery | None:
+def _protocol(source: DataTable, rows: Integers, cameras: Names | None) -> QueryGallery | None:
     """Protocol of the chosen rows by their columns.
 
     Raises:
         ValueError: if one of `is_query` and `is_gallery` is missing, a value is neither true nor false, or there are
             queries and nothing to retrieve.
     """
-    present = [name for name in PROTOCOL_COLUMNS if name in source.columns]
+    path, present = source.path, [name for name in PROTOCOL_COLUMNS if name in source.columns]
     if not present:
         return None
     if lacking := [name for name in PROTOCOL_COLUMNS[:2] if name not in present]:
         raise ValueError(f"the column {present[0]!r} of {path} needs a column {lacking[0]!r} beside it; add it.")
     masks = {name: np.zeros(len(rows), bool) for name in PROTOCOL_COLUMNS}
     for name in present:
-        values, inverse = np.unique(_texts(path, source.column(name), rows, name), return_inverse=True)
+        values, inverse = np.unique(_texts(path, source.values(name), rows, name), return_inverse=True)
         if wrong := [value for value in values.tolist() if value.lower() not in TRUTH]:
             raise ValueError(f"the column {name!r} of {path} must be true or false: got {wrong[0]!r}; write it so.")
         masks[name] = np.array([TRUTH[value.lower()] for value in values.tolist()])[inverse]

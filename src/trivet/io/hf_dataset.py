@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.io.embedding_source import read_errors
+from trivet.io.table import read_errors
 from trivet.runtime.safe_read import read_json
 
 STATE, INFO, SPLITS_FILE = "state.json", "dataset_info.json", "dataset_dict.json"

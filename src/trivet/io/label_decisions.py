@@ -12,8 +12,8 @@ import numpy as np
 
 from trivet.config.base import nearest
 from trivet.io.csv_files import csv_rows, csv_text
-from trivet.io.embedding_source import check_columns
 from trivet.io.overwrite_guard import DECISION_FILE
+from trivet.io.table import check_columns
 from trivet.runtime.arrays import Booleans
 
 DECISIONS = ("keep", "relabel", "drop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,27 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import (
-    EMBEDDINGS,
-    ColumnValues,
-    EmbeddingSource,
-    arrow_column,
-    check_embeddings,
-    listed,
-    read_errors,
-)
-from trivet.io.embedding_table import CAMERA, ID, SPLIT
+from trivet.io.csv_files import csv_table
+from trivet.io.table import DataTable, arrow_column, check_embeddings, listed, read_errors
+from trivet.io.vector_columns import EMBEDDINGS
 from trivet.runtime.safe_read import check_expanded
 
 
-def read_npz(path: Path, levels: Sequence[str] | None) -> EmbeddingSource:
-    """The embeddings of an npz file, and its one-dimensional arrays as columns."""
+def npz_table(path: Path) -> DataTable:
+    """The embeddings of an npz file, and its arrays of a value for each as columns."""
     headers = _npz_headers(path)
-
-    def load(name: str) -> npt.NDArray[Any]:
-        return _npz_array(path, name, headers)
-
     key = next((name for name in EMBEDDINGS if name in headers), None)
     if key is None:
         candidates = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
@@ -44,27 +33,24 @@ def read_npz(path: Path, levels: Sequence[str] | None) -> EmbeddingSource:
     _check_no_objects(path, repr(key), headers[key][1])
     check_embeddings(path, *headers[key])
     count = headers[key][0][0]
+    shapes = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
 
-    others = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
-    columns = [name for name, shape in others.items() if shape == (count,)]
-    per_row = [*ID, *SPLIT, *CAMERA, *(levels or ())]
-    if levels is None and not any(name not in per_row for name in columns):
-        per_row += [name for name, shape in others.items() if len(shape) == 1]  # one of them was meant as the labels
-    for name in per_row:
-        if name in others and name not in columns:
-            raise ValueError(
-                f"{path} must hold one {name!r} per embedding: got shape {others[name]} for {count} embeddings; "
-                f"save it with shape ({count},)."
-            )
-
-    def column(name: str) -> ColumnValues:
-        values = load(name)
+    def read(name: str) -> pa.ChunkedArray:
+        values = _npz_array(path, name, headers)
         with read_errors(path, "npz"):  # bytes that are not UTF-8
             values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
-            column = pa.chunked_array([pa.array(values.astype(values.dtype.newbyteorder("=")))])
-        return arrow_column(path, name, column)
+            return pa.chunked_array([pa.array(values.astype(values.dtype.newbyteorder("=")))])
 
-    return EmbeddingSource(load(key), columns, column)
+    return DataTable(
+        path,
+        {name: pa.null() for name, shape in shapes.items() if shape == (count,)},  # known once they are read
+        count,
+        read,
+        lambda names: iter(pa.table({name: read(name) for name in names}).to_batches()),
+        lambda name: arrow_column(path, name, read(name)),
+        vectors=_npz_array(path, key, headers),
+        shapes={name: shape for name, shape in shapes.items() if shape != (count,)},
+    )
 
 
 def read_integers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
@@ -107,22 +93,26 @@ def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
         return np.asarray(arrays[name])
 
 
-def read_npy(path: Path, table: Path) -> tuple[Path, EmbeddingSource]:
-    """The csv file beside an npy file, which errors about columns name, and the source of both."""
-    embeddings = read_array(path)
+def npy_table(path: Path, table: Path | None = None) -> DataTable:
+    """The embeddings of an npy file, mapped, and the columns of the csv file beside it, which errors about them name.
+
+    Args:
+        table: the csv file; by default the one of the same stem.
+    """
+    embeddings, table = read_array(path), table or path.with_suffix(".csv")
     check_embeddings(path, embeddings.shape, embeddings.dtype)
     if not table.is_file():
         raise ValueError(
             f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "
             "and one row per embedding, or name another table."
         )
-    columns = CsvTable.read(table)
-    if len(columns) != len(embeddings):
+    columns = csv_table(table)
+    if columns.count != len(embeddings):
         raise ValueError(
-            f"{table} must hold one row per embedding: it has {len(columns)} rows below its header and {path} "
+            f"{table} must hold one row per embedding: it has {columns.count} rows below its header and {path} "
             f"{len(embeddings)}; write both from the same items."
         )
-    return table, columns.source(embeddings)
+    return replace(columns, vectors=embeddings)
 
 
 def read_array(path: Path) -> npt.NDArray[Any]:

@@ -1,19 +1,18 @@
-"""Reads embeddings from any source: npz, npy with csv, parquet, a folder of shards, or a run folder."""
+"""Reads embeddings and texts with what is known of each row, from files, folders of shards and runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trivet.config.base import nearest
-from trivet.io.embedding_source import EmbeddingSource
-from trivet.io.embedding_table import Vectors, select_rows
-from trivet.io.npz_files import read_npy, read_npz
-from trivet.io.overwrite_guard import SHARDS, sharded
-from trivet.io.parquet_files import read_parquet
-from trivet.io.shards import read_shards
-from trivet.runtime.progress import work
-from trivet.runtime.safe_read import read_json
+from trivet.io.embedding_table import Vectors, display_texts, select_rows
+from trivet.io.formats import open_rows, open_vectors, run_embeddings
+from trivet.io.overwrite_guard import is_run_folder
+from trivet.io.table import check_complete
+
+TEXT = "text"  # the column of texts where none is named
 
 
 def read_vectors(
@@ -60,79 +59,48 @@ def read_vectors(
     """
     if table is not None and path.suffix.lower() != ".npy":
         raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
-    if sharded(path):
-        with work(f"reading {path.name}"):
-            return select_rows(path, read_shards(path), levels, split, text=text, others=others)
-    if path.is_dir():
-        file = _run_file(path, split)
-        with work(f"reading {file.name}"):
-            return _read(file, f"{path.resolve().name} ({file.stem})", levels, table, None, text, others)
-    if not path.is_file():
-        raise ValueError(f"embeddings must be read from a file or a run folder: {path} does not exist; check the path.")
-    with work(f"reading {path.name}"):
-        return _read(path, path.name, levels, table, split, text, others)
+    name = path.name
+    if is_run_folder(path):
+        file = run_embeddings(path, split)
+        path, split, name = file, None, f"{path.resolve().name} ({file.stem})"
+    return select_rows(open_vectors(path, table), levels, split, text=text, name=name, others=others)
 
 
-def _read(
+def read_texts(
     path: Path,
-    name: str,
-    levels: Sequence[str] | None,
-    table: Path | None,
-    split: str | None,
-    text: str | None,
-    others: bool,
+    *,
+    text: str = TEXT,
+    levels: Sequence[str] | None = None,
+    split: str | None = None,
+    others: bool = False,
 ) -> Vectors:
-    path, source = _open(path, levels, table)
-    return select_rows(path, source, levels, split, text=text, name=name, others=others)
+    """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
 
+    Args:
+        text: the column that holds the texts; all others are as in `read_vectors`.
+        levels, split, others: as in `read_vectors`.
 
-def open_vectors(path: Path) -> EmbeddingSource:
-    """The embeddings and columns of a file or a folder of shards, before it is known what its columns are.
+    Returns:
+        What is known of each row, its text among it; the embeddings are `(N, 0)`, as none are made yet.
 
     Raises:
-        ValueError: if it is missing, broken or of another kind.
+        ValueError: if the file is broken or empty, a row has no text, or as `read_vectors`.
     """
-    with work(f"reading {path.name}"):
-        return read_shards(path) if sharded(path) else _open(path, None, None)[1]
-
-
-def _open(path: Path, levels: Sequence[str] | None, table: Path | None) -> tuple[Path, EmbeddingSource]:
-    """The file that holds the columns, and what is in it."""
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return path, read_npz(path, levels)
-    if suffix == ".npy":
-        return read_npy(path, table or path.with_suffix(".csv"))
-    if suffix == ".parquet":
-        return path, read_parquet(path)
-    raise ValueError(
-        f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of these."
-    )
-
-
-def _run_file(path: Path, split: str | None) -> Path:
-    """The file of the embeddings of a split of a run."""
-    if not (path / "config.toml").is_file():
+    source = open_rows(path, "texts")
+    if text not in source.columns:
+        guess, _, _ = nearest(text, source.columns).partition("Allowed")
         raise ValueError(
-            f"a folder of embeddings must be a run, with a config.toml, or of shards, with a {SHARDS}: {path} has "
-            "neither; give the folder `trivet train` or `trivet embed` made, or a .npz, .npy or .parquet file."
+            f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, source.columns))}; {guess}"
+            "name the one that holds the texts with --text, or for trivet train with --set data.text=COLUMN."
         )
-    files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
-    if not files:
+    if text in (levels or ()):
         raise ValueError(
-            f"a run must hold embeddings: {path} has no embeddings/*.parquet; write them with `trivet evaluate {path}`."
+            f"a label level must be a different column from the texts: got {text!r} for both; choose another."
         )
-    if split is None:
-        return files.get(_main_split(path), next(iter(files.values())))
-    if split not in files:
-        raise ValueError(f"the run {path} has no embeddings of the split {split!r}; {nearest(split, files)}")
-    return files[split]
-
-
-def _main_split(path: Path) -> str:
-    """The first split of the record; empty where there is no record, or not one that can be read."""
-    try:
-        record = read_json(path / "record.json", "the record of a run")
-        return str(next(iter(record["evaluation"])))
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # missing, no JSON, or of another form
-        return ""
+    column = source.values(text)
+    if column.values.dtype.kind not in "UO":
+        raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
+    vectors = select_rows(source.without([text]), levels, split, others=others)
+    texts = display_texts(column, vectors.rows)
+    check_complete(path, vectors.rows, [not value.strip() for value in texts], "text")
+    return replace(vectors, texts=texts)

@@ -9,7 +9,8 @@ vectors.npy           the embeddings of all rows `(N, d)` float32, to be memory-
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from trivet.io.atomic_files import PARTIAL, atomic_file, write_json
-from trivet.io.embedding_source import ColumnValues, EmbeddingSource, arrow_column, check_embeddings, read_errors
-from trivet.io.embedding_table import EMBEDDING
 from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import EMBEDDED, SHARDS
-from trivet.io.parquet_files import batches, levels_of, open_parquet, rows_of_lists, table_of
-from trivet.runtime.progress import steps
+from trivet.io.parquet_files import open_parquet, parquet_table, table_of
+from trivet.io.table import DataTable, check_embeddings, concatenated
+from trivet.io.vector_columns import EMBEDDING, vector_blocks
 from trivet.runtime.record import Record
 from trivet.runtime.safe_read import parse_json, read_json
 
@@ -136,12 +136,12 @@ def write_shard(
 
 def write_vectors(folder: Path, manifest: Manifest) -> None:
     """Write `vectors.npy`, once all shards are there; at most some thousand rows are held at once."""
-    files = open_shards(folder, manifest)
-    shape = (sum(file.metadata.num_rows for file in files), manifest.dimension)
+    table = _rows(folder, manifest)
+    shape = (table.count, manifest.dimension)
     with atomic_file(folder / VECTORS) as partial, partial.open("wb") as sink:
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(sink, header)
-        for rows in _blocks(folder, manifest, files, f"writing {VECTORS}, in shards"):
+        for rows in vector_blocks(table):
             rows.tofile(sink)
 
 
@@ -205,59 +205,27 @@ def _items_of(manifest: Manifest, number: int) -> int:
     return min(rows, manifest.items - number * rows)
 
 
-def read_shards(folder: Path) -> EmbeddingSource:
-    """The embeddings of a folder of shards, `vectors.npy` mapped or else held in memory once, and their other columns.
+def shards_table(folder: Path) -> DataTable:
+    """The columns of a folder of shards, and its embeddings: `vectors.npy`, mapped, or else those of a column.
 
     Raises:
         ValueError: if a shard or what it holds is missing, broken, or of other embeddings.
     """
     manifest = read_manifest(folder)
-    files = open_shards(folder, manifest)
-    levels = levels_of(files[0].schema_arrow)
-    return EmbeddingSource(
-        _embeddings(folder, manifest, files), ["id", *manifest.columns], _columns(folder, files), levels
-    )
-
-
-def _embeddings(folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile]) -> npt.NDArray[Any]:
-    shape = (sum(file.metadata.num_rows for file in files), manifest.dimension)
+    table, path = _rows(folder, manifest), folder / VECTORS
+    shape = (table.count, manifest.dimension)
     check_embeddings(folder, shape, np.dtype(np.float32))
-    path = folder / VECTORS
-    if path.is_file():
-        mapped = read_array(path)
-        if mapped.shape != shape or mapped.dtype != np.float32:
-            raise ValueError(
-                f"{path} must hold the {shape[0]} x {shape[1]} numbers in float32 of the shards beside it: got "
-                f"{mapped.dtype} of shape {mapped.shape}; remove it, and go on with the same trivet embed."
-            )
-        return mapped
-    embeddings, start = np.empty(shape, np.float32), 0
-    for rows in _blocks(folder, manifest, files, f"reading {folder.name}, in shards"):
-        embeddings[start : start + len(rows)] = rows
-        start += len(rows)
-    return embeddings
+    if not path.is_file():
+        return table
+    mapped = read_array(path)
+    if mapped.shape != shape or mapped.dtype != np.float32:
+        raise ValueError(
+            f"{path} must hold the {shape[0]} x {shape[1]} numbers in float32 of the shards beside it: got "
+            f"{mapped.dtype} of shape {mapped.shape}; remove it, and go on with the same trivet embed."
+        )
+    return replace(table.without([EMBEDDING]), vectors=mapped)
 
 
-def _blocks(
-    folder: Path, manifest: Manifest, files: Sequence[pa.parquet.ParquetFile], title: str
-) -> Iterator[npt.NDArray[Any]]:
-    """The embeddings of all rows in order, some thousand `(n, d)` at a time."""
-    for number, file in steps(list(enumerate(files)), title):
-        path = shard_path(folder, number)
-        for start, batch in batches(path, file, [EMBEDDING]):
-            yield rows_of_lists(path, EMBEDDING, start, batch.column(EMBEDDING), manifest.dimension)
-
-
-def _columns(folder: Path, files: Sequence[pa.parquet.ParquetFile]) -> Callable[[str], ColumnValues]:
-    def column(name: str) -> ColumnValues:
-        blocks = []
-        for number, file in enumerate(files):
-            path = shard_path(folder, number)
-            with read_errors(path, "parquet"):
-                values = file.read([name]).column(name)
-            if len(values):
-                blocks.append(arrow_column(path, name, values))
-        values, missing, plain = zip(*blocks, strict=True)
-        return ColumnValues(np.concatenate(values), np.concatenate(missing), all(plain))
-
-    return column
+def _rows(folder: Path, manifest: Manifest) -> DataTable:
+    files = open_shards(folder, manifest)
+    return concatenated(folder, [parquet_table(shard_path(folder, number), file) for number, file in enumerate(files)])

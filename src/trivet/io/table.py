@@ -1,147 +1,232 @@
-"""The rows of a csv, tsv, parquet or JSON lines file, or of a Hugging Face data set saved on disk, as columns."""
+"""An open table: what the reader of every format gives, and the checks that all share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.json
+import pyarrow.compute as pc
 
 from trivet.config.base import nearest
-from trivet.io.csv_files import CsvTable
-from trivet.io.embedding_source import EmbeddingSource, arrow_column, check_columns, check_complete, read_errors
-from trivet.io.embedding_table import Vectors, display_texts, select_rows
-from trivet.io.hf_dataset import is_saved, read_saved
-from trivet.io.parquet_files import is_readable, open_parquet
-from trivet.runtime.safe_read import check_regular
+from trivet.runtime.arrays import Booleans, Integers
+from trivet.runtime.safe_read import check_expanded
 
-TEXT = "text"  # the column of texts where none is named
-JSON_LINES = (".jsonl", ".ndjson")
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", *JSON_LINES)
+LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
+BATCH = 16384  # rows that are decoded at once
+
+
+class ColumnValues(NamedTuple):
+    """A column of a file.
+
+    Attributes:
+        values: `(N,)` bool, integer, float or text; Python texts where one has more than 1,000 characters.
+        missing: `(N,)` where there is no value.
+        plain: whether it is a label level where none is named.
+    """
+
+    values: npt.NDArray[Any]
+    missing: Booleans
+    plain: bool
 
 
 @dataclass(frozen=True, eq=False)
 class DataTable:
-    """The rows of a table.
+    """The rows of an open file or folder, of which a column is read when it is asked for.
 
     Attributes:
-        path: the file or folder.
-        table: its columns, at least one row.
-        source: for `select_rows`; the numbers of the rows stand for embeddings. Nested and binary columns are left out.
+        path: which errors name.
+        types: the columns in order, and their types.
+        count: N, the number of rows.
+        read: the name of a column -> its values, as they are stored.
+        batches: names of columns -> their values, some thousand rows at a time.
+        values: the name of a column that has texts -> its values.
+        levels: the columns that are label levels, where the file says so.
+        vectors: `(N, d)`, embeddings beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
+        shapes: name -> the shape of an array that is no column, as it does not have N values.
     """
 
     path: Path
-    table: pa.Table
-    source: EmbeddingSource
+    types: Mapping[str, pa.DataType]
+    count: int
+    read: Callable[[str], pa.ChunkedArray]
+    batches: Callable[[list[str]], Iterator[pa.RecordBatch]]
+    values: Callable[[str], ColumnValues]
+    levels: Sequence[str] = ()
+    vectors: npt.NDArray[Any] | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
+    @property
+    def names(self) -> list[str]:
+        """All columns."""
+        return list(self.types)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that have texts: all but nested and binary ones."""
+        return [name for name, kind in self.types.items() if is_readable(kind)]
+
+    def without(self, names: Collection[str]) -> DataTable:
+        """The table without some of its columns."""
+        return replace(self, types={name: kind for name, kind in self.types.items() if name not in names})
 
     def column(self, name: str, kind: str) -> pa.ChunkedArray:
-        """A column; ValueError that names the nearest if there is none.
+        """A column as it is stored; ValueError that names the nearest if there is none.
 
         Args:
             kind: what it is for, as in "the paths".
         """
-        if name not in self.table.column_names:
+        if name not in self.types:
             raise ValueError(f"{kind} must be a column: {self.path} has no {name!r}; {nearest(name, self.names)}")
-        column = self.table.column(name)
+        column = self.read(name)
         return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
-    @property
-    def names(self) -> list[str]:
-        """The columns."""
-        return list(self.table.column_names)
 
-
-def open_rows(path: Path, what: str = "a table") -> DataTable:
-    """The rows of a table, by the suffix of its file.
+def arrow_table(
+    path: Path, table: pa.Table, values: Callable[[Path, str, pa.ChunkedArray], ColumnValues] | None = None
+) -> DataTable:
+    """A table in memory, or mapped.
 
     Args:
-        what: it is, for errors.
-
-    Raises:
-        ValueError: if the file is missing, broken, empty or of another kind.
+        values: makes those of a column; `arrow_column`, if not given.
     """
-    if path.is_dir():
-        if not is_saved(path):
-            raise ValueError(
-                f"{what} in a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no "
-                "state.json; give a file, or save the data set again."
-            )
-        table = read_saved(path)
-    elif not path.is_file():
-        raise ValueError(f"{what} must be in a file or a folder: {path} does not exist; check the path.")
-    elif path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{what} must be in a file {', '.join(SUFFIXES)}: got {path}; save it as one of these.")
-    elif path.suffix.lower() == ".parquet":
-        file = open_parquet(path)
-        with read_errors(path, "parquet"):
-            table = file.read()
-    elif path.suffix.lower() in JSON_LINES:
-        check_regular(path, what)
-        with read_errors(path, "JSON lines"):
-            table = pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False))
-    else:
-        csv = CsvTable.read(path)
-        _check(path, csv.table)
-        return DataTable(path, csv.table, csv.source(_numbers(csv.table)))
-    _check(path, table)
-    columns = [field.name for field in table.schema if is_readable(field.type)]
-    source = EmbeddingSource(_numbers(table), columns, lambda name: arrow_column(path, name, table.column(name)))
-    return DataTable(path, table, source)
-
-
-def _check(path: Path, table: pa.Table) -> None:
     check_columns(path, table.column_names)
-    if table.num_rows == 0:
-        raise ValueError(f"{path} must hold at least one row: it has none; add some.")
+    convert = values or arrow_column
+    return DataTable(
+        path,
+        dict(zip(table.column_names, table.schema.types, strict=True)),
+        table.num_rows,
+        table.column,
+        lambda names: iter(table.select(names).to_batches(BATCH)),
+        lambda name: convert(path, name, table.column(name)),
+    )
 
 
-def _numbers(table: pa.Table) -> npt.NDArray[np.float64]:
-    return np.arange(table.num_rows, dtype=np.float64)[:, None]
+def concatenated(path: Path, parts: Sequence[DataTable]) -> DataTable:
+    """The rows of several tables of the same columns, one after the other."""
+    full = [part for part in parts if part.count] or parts[:1]
+
+    def values(name: str) -> ColumnValues:
+        column, missing, plain = zip(*(part.values(name) for part in full), strict=True)
+        return ColumnValues(np.concatenate(column), np.concatenate(missing), all(plain))
+
+    return replace(
+        parts[0],
+        path=path,
+        count=sum(part.count for part in parts),
+        read=lambda name: pa.chunked_array([chunk for part in full for chunk in part.read(name).chunks]),
+        batches=lambda names: (batch for part in full for batch in part.batches(names)),
+        values=values,
+    )
 
 
-def read_texts(
-    path: Path,
-    *,
-    text: str = TEXT,
-    levels: Sequence[str] | None = None,
-    split: str | None = None,
-    others: bool = False,
-) -> Vectors:
-    """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
+def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError unless they are `(N, d)` floating point with N, d >= 1."""
+    if dtype.kind != "f":
+        raise ValueError(
+            f"the embeddings of {path} must be floating point: got {dtype}; convert them with .astype(np.float32)."
+        )
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"the embeddings of {path} must have shape (N, d) with N, d >= 1: got {tuple(shape)}; "
+            "write one row for each item."
+        )
+
+
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """ValueError if two columns have one name."""
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if list(columns).count(column) > 1)
+        raise ValueError(f"the columns of {path} must have different names: {twice!r} occurs twice; rename one.")
+
+
+@contextmanager
+def read_errors(path: Path, kind: str) -> Iterator[None]:
+    """Say in one sentence that a file cannot be read, whatever the library that reads it raises."""
+    try:
+        yield
+    except MemoryError:  # the file is whole: say what it is, not that it should be written again
+        raise ValueError(
+            f"{path} must fit into memory, and does not; use an .npy file, which is memory-mapped."
+        ) from None
+    except Exception as error:  # broken bytes make numpy, zipfile and pyarrow raise anything, TokenError to KeyError
+        reason = re.split(r"\.? *\n|\.(?: |$)", str(error), maxsplit=1)[0] or type(error).__name__
+        raise ValueError(f"{path} must be a complete {kind} file: {reason[:300]}; write it again.") from None
+
+
+def integral(values: npt.NDArray[Any]) -> bool:
+    """Test whether there are numbers, and all are integers."""
+    numbers = values[~np.isnan(values)]
+    return bool(len(numbers) and (np.isfinite(numbers) & (numbers == np.floor(numbers))).all())
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first eight names, and whether there are more."""
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
+
+
+def check_complete(path: Path, rows: Integers, lacking: Sequence[bool] | Booleans, what: str) -> None:
+    """ValueError if some of the rows lack something.
 
     Args:
-        text: the column that holds the texts; all others are as in `trivet.io.read_embeddings.read_vectors`.
-        levels, split, others: as in `trivet.io.read_embeddings.read_vectors`.
-
-    Returns:
-        What is known of each row, its text among it; the embeddings are `(N, 0)`, as none are made yet.
-
-    Raises:
-        ValueError: if the file is broken or empty, a row has no text, or as `read_vectors`.
+        rows: `(N,)` their numbers in the file.
+        lacking: `(N,)` which of them lack it.
+        what: each row must have, such as "id".
     """
-    source = open_rows(path, "texts").source
-    if text not in source.columns:
-        guess, _, _ = nearest(text, source.columns).partition("Allowed")
+    missing = rows[np.asarray(lacking, np.bool_)]
+    if len(missing):
         raise ValueError(
-            f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, source.columns))}; {guess}"
-            "name the one that holds the texts with --text, or for trivet train with --set data.text=COLUMN."
+            f"every row of {path} must have a {what}: {len(missing)} of {len(rows)} have none, rows "
+            f"{listed([str(row) for row in missing[:9]])} counted from 0; fill them in, or leave out these rows"
+            f"{'' if what == 'text' else ' or this column'}."
         )
-    if text in (levels or ()):
-        raise ValueError(
-            f"a label level must be a different column from the texts: got {text!r} for both; choose another."
-        )
-    column = source.column(text)
-    if column.values.dtype.kind not in "UO":
-        raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
-    columns = [name for name in source.columns if name != text]
-    vectors = select_rows(path, source._replace(columns=columns), levels, split, others=others)
-    texts = display_texts(column, vectors.rows)
-    check_complete(path, vectors.rows, [not value.strip() for value in texts], "text")
-    return replace(vectors, embeddings=np.empty((len(texts), 0), np.float32), texts=texts)
+
+
+def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues:
+    """A column of any type that has texts."""
+    if pa.types.is_dictionary(column.type):
+        check_expanded(path, sum(map(_decoded, column.chunks)))
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    missing = column.is_null().to_numpy()
+    if pa.types.is_floating(kind):
+        values = column.to_numpy()
+        return ColumnValues(values, np.isnan(values), integral(values))
+    if pa.types.is_boolean(kind):
+        return ColumnValues(column.fill_null(False).to_numpy(), missing, True)
+    if pa.types.is_integer(kind):
+        return ColumnValues(column.fill_null(0).to_numpy(), missing, True)
+    with read_errors(path, path.suffix[1:]):  # texts that are not UTF-8
+        texts = column.cast(pa.large_string()).fill_null("")
+        longest = pc.max(pc.utf8_length(texts)).as_py() or 0
+        values = texts.to_numpy()
+    short = longest <= LONGEST
+    if short:
+        check_expanded(path, 4 * len(values) * longest)
+    return ColumnValues(values.astype(np.str_) if short else values, missing, short and is_text(kind))
+
+
+def _decoded(chunk: pa.DictionaryArray) -> float:
+    """The bytes of the texts that a chunk names by numbers."""
+    lengths = pc.fill_null(pc.binary_length(chunk.dictionary.cast(pa.large_string())), 0)
+    return float(pc.sum(lengths.take(chunk.indices.drop_null())).as_py() or 0)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Test whether the values are texts already."""
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def is_readable(kind: pa.DataType) -> bool:
+    """Test whether the values have texts."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    dated = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+    return bool(is_text(kind) or numeric or dated or pa.types.is_boolean(kind) or pa.types.is_null(kind))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.datasets import Dataset
-from trivet.io.table import open_rows
+from trivet.io.formats import open_rows
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
 from trivet.samplers import MinedBatches, SubsetBatches

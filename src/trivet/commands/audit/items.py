@@ -18,8 +18,7 @@ from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
-from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import read_texts
+from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.label_noise import estimate_noise
 from trivet.metrics.folds import stratified_folds
 from trivet.metrics.points import Metric

@@ -16,15 +16,13 @@ from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.table import IMAGE, TableConfig, list_table
-from trivet.io.embedding_source import ColumnValues, EmbeddingSource, listed
 from trivet.io.embedding_table import CAMERA, ID, PROTOCOL_COLUMNS, SPLIT, plain_levels
+from trivet.io.formats import TABLES, open_rows, open_vectors
 from trivet.io.hf_dataset import is_saved
 from trivet.io.image_file import Frame, open_image
 from trivet.io.overwrite_guard import sharded
-from trivet.io.parquet_files import holds_embeddings
-from trivet.io.read_embeddings import open_vectors
-from trivet.io.table import SUFFIXES as TABLES
-from trivet.io.table import DataTable, open_rows
+from trivet.io.table import ColumnValues, DataTable, listed
+from trivet.io.vector_columns import holds_vectors
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.fingerprint import file_fingerprint
@@ -139,7 +137,7 @@ def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = N
     image = None if text is not None else _image_column(rows)
     if image is not None:
         return _table(rows, image, labels)
-    if suffix == ".parquet" and text is None and holds_embeddings(path):
+    if suffix == ".parquet" and text is None and holds_vectors(rows):
         return _vectors(path, labels)
     return _texts(rows, text, labels)
 
@@ -190,7 +188,7 @@ def _table(rows: DataTable, image: str, labels: Sequence[str] | None) -> Detecte
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
-    levels, main, guessed = _levels(rows.path, rows.source, labels, leave=(image,))
+    levels, main, guessed = _levels(rows, labels, leave=(image,))
     data["levels"] = list(levels)
     listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
     first = listing.sources[0]
@@ -208,18 +206,17 @@ def _folder_of(table: Path) -> Path:
 
 def _vectors(path: Path, labels: Sequence[str] | None) -> DetectedData:
     source = open_vectors(path)
-    levels, main, guessed = _levels(path, source, labels, leave=("text",))
+    assert source.vectors is not None
+    levels, main, guessed = _levels(source, labels, leave=("text",))
     data = {"name": "vectors", "path": str(path), "levels": list(levels)}
     notes = []
-    rows = np.asarray(source.embeddings[: max(1, ROWS // source.embeddings.shape[1])])
+    rows = np.asarray(source.vectors[: max(1, ROWS // source.vectors.shape[1])])
     same = len(rows) - len({row.tobytes() for row in rows})
     if same:
         notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
         notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
     divided = SPLIT[0] in source.columns
-    return DetectedData(
-        "vectors", data, len(source.embeddings), levels, main, divided, notes=tuple(notes), guessed=guessed
-    )
+    return DetectedData("vectors", data, source.count, levels, main, divided, notes=tuple(notes), guessed=guessed)
 
 
 def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None) -> DetectedData:
@@ -230,12 +227,12 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None) -> D
             f"{listed(rows.names)}; name the column of texts with --text, or save vectors as .npz or .parquet."
         )
     check_name(column, rows.names, name="--text")
-    levels, main, guessed = _levels(rows.path, rows.source, labels, leave=(column,))
+    levels, main, guessed = _levels(rows, labels, leave=(column,))
     data = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
     if column != "text":
         data["text"] = column
     notes = () if text is not None or column == "text" else (f"The column {column!r} was taken for the texts.",)
-    return DetectedData("texts", data, len(rows), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
+    return DetectedData("texts", data, rows.count, levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
 
 
 def _image_column(rows: DataTable) -> str | None:
@@ -253,32 +250,33 @@ def _image_column(rows: DataTable) -> str | None:
 
 def _text_column(rows: DataTable) -> str | None:
     """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
-    named = next((name for usual in TEXTS for name in rows.source.columns if name.lower() == usual), None)
+    named = next((name for usual in TEXTS for name in rows.columns if name.lower() == usual), None)
     if named is not None:
         return named
-    plain, _ = plain_levels(rows.source)
+    plain, _ = plain_levels(rows)
     lengths = {}
-    for name in rows.source.columns:
+    for name in rows.columns:
         if name in plain or name in (*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS):
             continue
-        values = rows.source.column(name).values[:FIRST]
+        values = rows.values(name).values[:FIRST]
         if values.dtype.kind in "UO":
             lengths[name] = float(np.mean([len(value) for value in values.tolist()]))
     return max(lengths, key=lambda name: lengths[name], default=None)
 
 
 def _levels(
-    path: Path, source: EmbeddingSource, labels: Sequence[str] | None, leave: Sequence[str]
+    source: DataTable, labels: Sequence[str] | None, leave: Sequence[str]
 ) -> tuple[dict[str, Integers], str, str]:
     """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed.
 
     Raises:
         ValueError: if a named column is not there or lacks values, or no column can be a label.
     """
+    path = source.path
     if labels is not None:
         for name in labels:
             check_name(name, source.columns, name="--labels")
-        levels = {name: _numbers(path, name, source.column(name)) for name in labels}
+        levels = {name: _numbers(path, name, source.values(name)) for name in labels}
         fine = [name for name in reversed(levels) if np.median(np.bincount(levels[name])) >= 2]
         return levels, (fine or list(levels)[-1:])[0], ""
     plain, passed_over = plain_levels(source)

@@ -19,11 +19,11 @@ import trivet
 from trivet.commands.inputs import run_distance
 from trivet.commands.mine.options import MineOptions
 from trivet.io.atomic_files import LOCK, atomic_file, partial_folder, write_json
-from trivet.io.embedding_source import listed
 from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.formats import open_rows
 from trivet.io.overwrite_guard import MINED
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import open_rows
+from trivet.io.table import listed
 from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.metrics.points import Metric, Points, spans

@@ -19,11 +19,11 @@ from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
 from trivet.datasets.preview import Preview, preview_record
 from trivet.io.atomic_files import recover
-from trivet.io.embedding_source import check_embeddings, is_text, read_errors
 from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import sharded
 from trivet.io.parquet_files import open_parquet
 from trivet.io.read_embeddings import read_vectors
+from trivet.io.table import check_embeddings, is_text, read_errors
 from trivet.knn.index import DESCRIPTION, Index, Nearest
 from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
 from trivet.models.texts import encoder_vectors

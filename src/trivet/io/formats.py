@@ -1,0 +1,141 @@
+"""The formats of tables: what opens each, by the ending of its file or by what lies in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.json
+
+from trivet.config.base import nearest
+from trivet.io.csv_files import csv_table
+from trivet.io.hf_dataset import is_saved, read_saved
+from trivet.io.npz_files import npy_table, npz_table
+from trivet.io.overwrite_guard import SHARDS, sharded
+from trivet.io.parquet_files import parquet_table
+from trivet.io.shards import shards_table
+from trivet.io.table import DataTable, arrow_table, read_errors
+from trivet.io.vector_columns import with_vectors
+from trivet.runtime.progress import work
+from trivet.runtime.safe_read import check_regular, read_json
+
+
+class Format(NamedTuple):
+    """The format of a file.
+
+    Attributes:
+        open: gives its columns, which are read when they are asked for.
+        rows: whether it may hold paths of images, texts or pairs.
+        vectors: whether it may hold embeddings.
+    """
+
+    open: Callable[[Path], DataTable]
+    rows: bool = True
+    vectors: bool = False
+
+
+def _json_lines(path: Path) -> DataTable:
+    check_regular(path, "a table")
+    with read_errors(path, "JSON lines"):
+        return arrow_table(path, pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False)))
+
+
+FORMATS = {
+    ".csv": Format(csv_table),
+    ".tsv": Format(csv_table),
+    ".txt": Format(csv_table),
+    ".parquet": Format(parquet_table, vectors=True),
+    ".jsonl": Format(_json_lines),
+    ".ndjson": Format(_json_lines),
+    ".npz": Format(npz_table, rows=False, vectors=True),
+    ".npy": Format(npy_table, rows=False, vectors=True),
+}
+TABLES = tuple(ending for ending, form in FORMATS.items() if form.rows)
+
+
+def open_rows(path: Path, what: str = "a table") -> DataTable:
+    """The columns of a table of at least one row, by the suffix of its file; or of a Hugging Face data set on disk.
+
+    Args:
+        what: it is, for errors.
+
+    Raises:
+        ValueError: if the file is missing, broken, empty or of another kind.
+    """
+    if path.is_dir():
+        if not is_saved(path):
+            raise ValueError(
+                f"{what} in a folder must be a Hugging Face data set as save_to_disk writes it: {path} has no "
+                "state.json; give a file, or save the data set again."
+            )
+        table = arrow_table(path, read_saved(path))
+    elif not path.is_file():
+        raise ValueError(f"{what} must be in a file or a folder: {path} does not exist; check the path.")
+    elif path.suffix.lower() not in TABLES:
+        raise ValueError(f"{what} must be in a file {', '.join(TABLES)}: got {path}; save it as one of these.")
+    else:
+        table = FORMATS[path.suffix.lower()].open(path)
+    if table.count == 0:
+        raise ValueError(f"{path} must hold at least one row: it has none; add some.")
+    return table
+
+
+def open_vectors(path: Path, table: Path | None = None) -> DataTable:
+    """The embeddings and the other columns of a file or a folder of shards.
+
+    Args:
+        table: the csv file of an npy file.
+
+    Raises:
+        ValueError: if it is missing, broken or of another kind.
+    """
+    with work(f"reading {path.name}"):
+        if sharded(path):
+            return with_vectors(shards_table(path))
+        if not path.is_file():
+            raise ValueError(
+                f"embeddings must be read from a file or a run folder: {path} does not exist; check the path."
+            )
+        if table is not None:
+            return npy_table(path, table)
+        form = FORMATS.get(path.suffix.lower())
+        if form is None or not form.vectors:
+            raise ValueError(
+                f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of "
+                "these."
+            )
+        return with_vectors(form.open(path))
+
+
+def run_embeddings(path: Path, split: str | None) -> Path:
+    """The file of the embeddings of a split of a run; by default of its main one.
+
+    Raises:
+        ValueError: if the folder is no run, or has none.
+    """
+    if not (path / "config.toml").is_file():
+        raise ValueError(
+            f"a folder of embeddings must be a run, with a config.toml, or of shards, with a {SHARDS}: {path} has "
+            "neither; give the folder `trivet train` or `trivet embed` made, or a .npz, .npy or .parquet file."
+        )
+    files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
+    if not files:
+        raise ValueError(
+            f"a run must hold embeddings: {path} has no embeddings/*.parquet; write them with `trivet evaluate {path}`."
+        )
+    if split is None:
+        return files.get(_main_split(path), next(iter(files.values())))
+    if split not in files:
+        raise ValueError(f"the run {path} has no embeddings of the split {split!r}; {nearest(split, files)}")
+    return files[split]
+
+
+def _main_split(path: Path) -> str:
+    """The first split of the record; empty where there is no record, or not one that can be read."""
+    try:
+        record = read_json(path / "record.json", "the record of a run")
+        return str(next(iter(record["evaluation"])))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # missing, no JSON, or of another form
+        return ""
