@@ -13,7 +13,8 @@ The names that a killed process may leave, which only this file knows:
     .trivet-moving            in it: what is on its way to `.trivet-replaced`, or back
     .trivet-dropped           in it: what is being removed
 
-Locks end with their process: what nobody has locked is a leftover, and the next command puts it right.
+Locks end with their process: what nobody has locked is a leftover, and the next command puts it right. They are those
+of the kernel, because filelock has none that several processes share and one of them turns into its own.
 """
 
 from __future__ import annotations
@@ -88,6 +89,22 @@ def clear_left(path: Path) -> None:
 
 
 @contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path` for the block, which is gone after it; InUseError if another process has one."""
+    path = path.resolve()
+    new, _, lock = _beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
+        try:
+            _recover_beside(path)
+            new.mkdir()
+            yield new
+        finally:
+            _recover_beside(path, logging.DEBUG)
+            lock.unlink()
+
+
+@contextmanager
 def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, force: bool) -> Iterator[Path]:
     """A folder for the block to fill, which takes the place of `path` if the block succeeds and is gone if it fails.
 
@@ -98,57 +115,33 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
         ValueError: if the folder exists and may not be replaced, or another process is making it.
     """
     path = path.resolve()
-    with _work_folder(path, f"only one process may make a folder: {path} is being made; wait for it to end.") as new:
+    with scratch_folder(path) as new:
         _check_kind(path, names, mark=mark, what=what)
         if not force:
             _check_new(path, names, what)
-        new.mkdir()
         yield new
         if path.exists():
-            path.rename(_work_paths(path)[1])
+            path.rename(_beside(path)[1])
         new.rename(path)
 
 
 @contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path` for the block, which is gone after it; ValueError if another process has one."""
-    path = path.resolve()
-    with _work_folder(path, f"only one process may write a folder: {path} is in use; wait for it to end.") as new:
-        new.mkdir()
-        yield new
-
-
-@contextmanager
-def _work_folder(path: Path, in_use: str) -> Iterator[Path]:
-    """The path beside `path` at which a folder may be built; nothing is there before or after the block."""
-    new, _, lock = _work_paths(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(lock, in_use):
-        try:
-            _warn_all(_recover_replacement(path))
-            yield new
-        finally:
-            _recover_replacement(path)
-            lock.unlink()
-
-
-@contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """A folder beside the file `path` for parts of it: what is in it is kept if the block fails, gone if it succeeds.
+    """A folder beside the file `path` for parts of it: what is in it stays if the block fails, and goes if it succeeds.
 
     Raises:
-        ValueError: if another process is writing the file.
+        InUseError: if another process is writing the file.
     """
     folder = path.resolve().with_name(f".{path.name}.trivet-parts")
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
+        done = False
         try:
             yield folder
-        except BaseException:
-            if not _content(folder):
+            done = True
+        finally:
+            if done or not _content(folder):
                 shutil.rmtree(folder)
-            raise
-        shutil.rmtree(folder)
 
 
 @contextmanager
@@ -162,14 +155,12 @@ def filled_folder(
     ended: Callable[[], bool],
     go_on: str = "",
 ) -> Iterator[None]:
-    """Hold `path`, an empty folder, for the block to fill in place; an older one of the same kind gives way with
-    `force` only.
+    """Hold `path`, an empty folder, for the block to fill in place; an older one gives way as in `atomic_folder`.
 
-    The lock is taken before anything is moved. The old content then waits within the folder. However the block ends, it
-    is put back, unless `commit_new` was called: then both are kept until the new content has `ended`.
+    The old content waits within the folder. However the block ends, it is put back, unless `commit_new` was called:
+    then both are kept until the new content has `ended`.
 
     Args:
-        names, mark: of the kind, as in `atomic_folder`.
         what: the folder holds, such as "a run".
         ended: whether the folder holds something complete.
         go_on: how to continue what is there instead of replacing it, for the message.
@@ -209,7 +200,7 @@ def locked_folder(path: Path, names: frozenset[str], *, what: str, ended: Callab
         names, what, ended: as in `filled_folder`.
 
     Raises:
-        ValueError: if another process is writing it.
+        InUseError: if another process is writing it.
     """
     with _locked(path / LOCK, f"only one process may write {what}: {path} is in use; wait for it to end."):
         _recover_within(path)
@@ -237,8 +228,8 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
         while handle is None:
             if (handle := _lock(path / LOCK)) is not None:
                 prepare(True)
-                _share(handle)
-            elif (handle := _lock(path / LOCK, share=True)) is None:
+                _flock(handle, fcntl.LOCK_SH)
+            elif (handle := _lock(path / LOCK, fcntl.LOCK_SH)) is None:
                 time.sleep(0.02)  # another is at `prepare`
         prepare(False)
         yield
@@ -266,10 +257,9 @@ def recover(path: Path) -> None:
     """
     path = path.resolve()
     try:
-        *_, lock = paths = _work_paths(path)
-        if any(item.exists() for item in paths):
-            with _locked(lock, "in use"):
-                _warn_all(_recover_replacement(path))
+        if any(item.exists() for item in _beside(path)):
+            with _locked(lock := _beside(path)[2], "in use"):
+                _recover_beside(path)
                 lock.unlink()
         if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
             with _locked(path / LOCK, "in use"):
@@ -278,46 +268,33 @@ def recover(path: Path) -> None:
         return
 
 
-def _work_paths(path: Path) -> tuple[Path, Path, Path]:
+def _beside(path: Path) -> tuple[Path, Path, Path]:
     """Paths at which a folder is built and its predecessor waits, and of the lock of both."""
     new, old, lock = (path.with_name(f".{path.name}.trivet-{name}") for name in ("new", "old", "lock"))
     return new, old, lock
 
 
-def _recover_replacement(path: Path) -> list[str]:
-    """Leave nothing beside a folder; returns what was done."""
-    new, old, _ = _work_paths(path)
-    actions = []
+def _recover_beside(path: Path, level: int = logging.WARNING) -> None:
+    new, old, _ = _beside(path)
     if old.exists() and not path.exists():  # the end came while they changed places
         (new if new.exists() else old).rename(path)
-        actions.append(f"put {path} in its place, which a killed process had left undone")
+        log.log(level, f"put {path} in its place, which a killed process had left undone")
     for left in (new, old):
         if left.exists():
             _remove(left)
-            actions.append(f"removed {left}, which a killed process had left behind")
-    return actions
+            log.log(level, f"removed {left}, which a killed process had left behind")
 
 
 def _recover_within(path: Path) -> None:
-    if (path / MOVING).exists():  # what is not in it has not been moved, or is back already
-        _back(path)
-    elif (path / REPLACED).exists():
+    if (path / REPLACED).exists() and not (path / MOVING).exists():
         _empty(path)
         (path / REPLACED).rename(path / MOVING)
-        _back(path)
+    if (path / MOVING).exists():  # what is not in it has not been moved, or is back already
+        for item in (path / MOVING).iterdir():
+            item.rename(path / item.name)
+        (path / MOVING).rmdir()
+        log.warning(f"put back what {path} held before")
     _remove(path / DROPPED)
-
-
-def _warn_all(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        log.warning(sentence)
-
-
-def _back(path: Path) -> None:
-    for item in (path / MOVING).iterdir():
-        item.rename(path / item.name)
-    (path / MOVING).rmdir()
-    log.warning(f"put back what {path} held before")
 
 
 def _set_aside(path: Path) -> None:
@@ -386,28 +363,15 @@ def _clear(files: Iterable[Path]) -> None:
 
 
 def _is_left(file: Path) -> bool:
-    """Test whether a killed process was writing this file."""
-    match = PARTIAL.fullmatch(file.name)
-    if match is None or file.is_symlink() or not file.is_file():
-        return False
-    if int(match["process"]) != os.getpid() and _alive(int(match["process"])):
+    """Test whether a killed process was writing this file: it has locked it no longer."""
+    if PARTIAL.fullmatch(file.name) is None or file.is_symlink() or not file.is_file():
         return False
     try:
-        handle = _lock(file, make=False)
+        handle = _lock(file, create=0)
     except OSError:
         return False
     _release(handle)
     return handle is not None
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 @contextmanager
@@ -422,35 +386,29 @@ def _locked(path: Path, in_use: str) -> Iterator[None]:
         _release(handle)
 
 
-def _lock(path: Path, *, make: bool = True, share: bool = False) -> int | None:
-    """Open a file and lock it until it is closed, also by death; None if it is locked already.
-
-    Args:
-        share: with all who lock it so.
-    """
+def _lock(path: Path, how: int = fcntl.LOCK_EX, *, create: int = os.O_CREAT) -> int | None:
+    """Open a file and lock it until it is closed, also by death; None if it is locked already."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if make else 0), 0o666)
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if share else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                os.close(handle)
-                if isinstance(error, BlockingIOError | PermissionError):
-                    return None
-                raise
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o666)
+        if not _flock(handle, how):
+            os.close(handle)
+            return None
         if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
             _handles.add(handle)
             return handle
         os.close(handle)  # its last holder has removed it
 
 
-def _share(handle: int) -> None:
-    """Let others share a lock that this process has alone."""
+def _flock(handle: int, how: int) -> bool:
+    """Lock an open file, or share its lock; False if another process has it."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
+    return True
 
 
 def _release(handle: int | None) -> None:
