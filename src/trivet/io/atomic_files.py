@@ -92,15 +92,15 @@ def clear_left(path: Path) -> None:
 def scratch_folder(path: Path) -> Iterator[Path]:
     """An empty folder beside `path` for the block, which is gone after it; InUseError if another process has one."""
     path = path.resolve()
-    new, _, lock = _beside(path)
+    new, _, lock = _sibling_paths(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
         try:
-            _recover_beside(path)
+            _recover_siblings(path)
             new.mkdir()
             yield new
         finally:
-            _recover_beside(path, logging.DEBUG)
+            _recover_siblings(path, logging.DEBUG)
             lock.unlink()
 
 
@@ -121,7 +121,7 @@ def atomic_folder(path: Path, names: frozenset[str], *, mark: str, what: str, fo
             _check_new(path, names, what)
         yield new
         if path.exists():
-            path.rename(_beside(path)[1])
+            path.rename(_sibling_paths(path)[1])
         new.rename(path)
 
 
@@ -257,9 +257,9 @@ def recover(path: Path) -> None:
     """
     path = path.resolve()
     try:
-        if any(item.exists() for item in _beside(path)):
-            with _locked(lock := _beside(path)[2], "in use"):
-                _recover_beside(path)
+        if any(item.exists() for item in _sibling_paths(path)):
+            with _locked(lock := _sibling_paths(path)[2], "in use"):
+                _recover_siblings(path)
                 lock.unlink()
         if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
             with _locked(path / LOCK, "in use"):
@@ -268,14 +268,14 @@ def recover(path: Path) -> None:
         return
 
 
-def _beside(path: Path) -> tuple[Path, Path, Path]:
+def _sibling_paths(path: Path) -> tuple[Path, Path, Path]:
     """Paths at which a folder is built and its predecessor waits, and of the lock of both."""
     new, old, lock = (path.with_name(f".{path.name}.trivet-{name}") for name in ("new", "old", "lock"))
     return new, old, lock
 
 
-def _recover_beside(path: Path, level: int = logging.WARNING) -> None:
-    new, old, _ = _beside(path)
+def _recover_siblings(path: Path, level: int = logging.WARNING) -> None:
+    new, old, _ = _sibling_paths(path)
     if old.exists() and not path.exists():  # the end came while they changed places
         (new if new.exists() else old).rename(path)
         log.log(level, f"put {path} in its place, which a killed process had left undone")
