@@ -108,20 +108,20 @@ def arrow_table(
     )
 
 
-def concatenated(path: Path, parts: Sequence[DataTable]) -> DataTable:
+def concatenated(path: Path, tables: Sequence[DataTable]) -> DataTable:
     """The rows of several tables of the same columns, one after the other."""
-    full = [part for part in parts if part.count] or parts[:1]
+    filled = [table for table in tables if table.count] or tables[:1]
 
     def values(name: str) -> ColumnValues:
-        column, missing, plain = zip(*(part.values(name) for part in full), strict=True)
+        column, missing, plain = zip(*(table.values(name) for table in filled), strict=True)
         return ColumnValues(np.concatenate(column), np.concatenate(missing), all(plain))
 
     return replace(
-        parts[0],
+        tables[0],
         path=path,
-        count=sum(part.count for part in parts),
-        read=lambda name: pa.chunked_array([chunk for part in full for chunk in part.read(name).chunks]),
-        batches=lambda names: (batch for part in full for batch in part.batches(names)),
+        count=sum(table.count for table in tables),
+        read=lambda name: pa.chunked_array([chunk for table in filled for chunk in table.read(name).chunks]),
+        batches=lambda names: (batch for table in filled for batch in table.batches(names)),
         values=values,
     )
 
