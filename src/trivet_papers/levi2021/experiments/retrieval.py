@@ -65,16 +65,11 @@ def _published(name: str) -> Settings:
     return merged(PAPER, {"data": {**PAPER["data"], "name": name}})
 
 
+HERE_SETS = {"birds": BIRDS, "sentences": SENTENCES}
 HERE_ARMS = tuple(
-    arm
-    for name, base in (("birds", BIRDS), ("sentences", SENTENCES))
-    for arm in _on(name, common.seven(base, threshold=0.5, measures=MEASURED))
+    arm for name, base in HERE_SETS.items() for arm in _on(name, common.seven(base, threshold=0.5, measures=MEASURED))
 )
-HERE_BEFORE = tuple(
-    arm
-    for name, base in (("birds", BIRDS), ("sentences", SENTENCES))
-    for arm in _on(name, common.untrained(base, *MEASURED))
-)
+HERE_BEFORE = tuple(arm for name, base in HERE_SETS.items() for arm in _on(name, common.untrained(base, *MEASURED)))
 PUBLISHED = {"Cars": _published("cars196"), "CUB": _published("cub")}
 PAPER_ARMS = tuple(
     arm

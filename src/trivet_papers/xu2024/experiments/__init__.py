@@ -8,11 +8,11 @@ collapsed.
 from __future__ import annotations
 
 from trivet_papers.experiment import Experiment
-from trivet_papers.xu2024.experiments import batch, data, dimension, margin, network
+from trivet_papers.xu2024.experiments import batch, data, margin, network
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    batch.EXPERIMENT,
-    dimension.EXPERIMENT,
+    batch.BATCH,
+    batch.DIMENSION,
     margin.EXPERIMENT,
     data.EXPERIMENT,
     network.EXPERIMENT,

@@ -144,22 +144,18 @@ def falls_with_batch(cells: Sequence[Cell], where: str = "") -> Claim:
     )
 
 
+def above_collapse(of: SeedValue, cell: Cell) -> float:
+    return math.log2(shrinkage(of, cell)) - math.log2(COLLAPSED)
+
+
 def collapses(cells: Sequence[Cell], sentence: str) -> Claim:
-    return Claim(
-        sentence,
-        lambda of: {named(cell): math.log2(COLLAPSED) - math.log2(shrinkage(of, cell)) for cell in cells},
-        f"log2({COLLAPSED:g}) less log2(kept)",
-        unit="",
-    )
+    says = f"log2({COLLAPSED:g}) less log2(kept)"
+    return Claim(sentence, lambda of: {named(cell): -above_collapse(of, cell) for cell in cells}, says, unit="")
 
 
 def survives(cells: Sequence[Cell], sentence: str) -> Claim:
-    return Claim(
-        sentence,
-        lambda of: {named(cell): math.log2(shrinkage(of, cell)) - math.log2(COLLAPSED) for cell in cells},
-        f"log2(kept) less log2({COLLAPSED:g})",
-        unit="",
-    )
+    says = f"log2(kept) less log2({COLLAPSED:g})"
+    return Claim(sentence, lambda of: {named(cell): above_collapse(of, cell) for cell in cells}, says, unit="")
 
 
 def grows_with_dimension(cells: Sequence[Cell], where: str = "") -> Claim:

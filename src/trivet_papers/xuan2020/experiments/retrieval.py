@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 
-from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
+from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
 from trivet_papers.xuan2020.experiments import common, pictures
 
 SEEDS = 5
@@ -123,6 +124,11 @@ def _best_yet(dataset: common.RetrievalSet) -> Claim:
     )
 
 
+def _table1_arms(sets: tuple[common.RetrievalSet, ...]) -> tuple[Arm, ...]:
+    each = [(*common.trained(one, (one.best,), (common.EPHN,)), common.untrained(one)) for one in sets]
+    return tuple(chain(*each))
+
+
 def _nothing(of: SeedValue) -> float:
     return math.nan
 
@@ -137,11 +143,7 @@ TABLE1 = Experiment(
     here=Recipe(
         data=HERE_DATA,
         setting=HERE_SETTING,
-        arms=tuple(
-            arm
-            for dataset in common.HERE
-            for arm in (*common.trained(dataset, (dataset.best,), (common.EPHN,)), common.untrained(dataset))
-        ),
+        arms=_table1_arms(common.HERE),
         seeds=SEEDS,
         claims=(
             *table1_claims(common.HERE),
@@ -159,11 +161,7 @@ TABLE1 = Experiment(
     paper=Recipe(
         data=PAPER_DATA,
         setting=PAPER_SETTING,
-        arms=tuple(
-            arm
-            for dataset in common.PAPER
-            for arm in (*common.trained(dataset, (dataset.best,), (common.EPHN,)), common.untrained(dataset))
-        ),
+        arms=_table1_arms(common.PAPER),
         seeds=common.PAPER_SEEDS,
         claims=(
             *table1_claims(common.PAPER),
@@ -175,6 +173,10 @@ TABLE1 = Experiment(
 )
 
 # Figure 4
+
+
+def _fig4_arms(sets: tuple[common.RetrievalSet, ...]) -> tuple[Arm, ...]:
+    return tuple(chain(*((*common.trained(one, one.groups), common.untrained(one)) for one in sets)))
 
 
 def _fallen(dataset: common.RetrievalSet, order: str, group: int) -> Callable[[SeedValue], dict[str, float]]:
@@ -273,11 +275,7 @@ FIG4 = Experiment(
     here=Recipe(
         data=HERE_DATA,
         setting=HERE_SETTING,
-        arms=tuple(
-            arm
-            for dataset in common.HERE
-            for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
-        ),
+        arms=_fig4_arms(common.HERE),
         seeds=SEEDS,
         claims=(
             *falls(common.OMNIGLOT_HERE, 2),
@@ -294,11 +292,7 @@ FIG4 = Experiment(
     paper=Recipe(
         data=PAPER_DATA,
         setting=PAPER_SETTING,
-        arms=tuple(
-            arm
-            for dataset in common.PAPER
-            for arm in (*common.trained(dataset, dataset.groups), common.untrained(dataset))
-        ),
+        arms=_fig4_arms(common.PAPER),
         seeds=common.PAPER_SEEDS,
         claims=(
             *falls(common.CUB_PAPER, 2),
