@@ -45,15 +45,10 @@ PAIR_RATES = [
 # K, s, p, c of the sum, c of the mean, (1 - kappa p)^2
 COEFFICIENTS = [
     (2, 3, 0.0, 1.0, 0.08333333, 1.0),
-    (2, 3, 0.2, 0.3744, 0.02965714, 0.36),
     (2, 3, 0.4, 0.0424, 0.00327619, 0.04),
-    (2, 3, 0.8, 0.3744, 0.02965714, 0.36),
     (2, 4, 0.2, 0.3765888, 0.01489957, 0.36),
     (2, 4, 0.4, 0.0428672, 0.00165387, 0.04),
-    (3, 2, 0.2, 0.5243, 0.07521947, 0.49),
-    (3, 2, 0.4, 0.18346667, 0.02330717, 0.16),
     (3, 2, 0.5, 0.07421875, 0.00894504, 0.0625),
-    (3, 2, 0.6, 0.0123, 0.00141263, 0.01),
     (3, 2, 0.8, 0.0528, 0.00557156, 0.04),
 ]
 
@@ -162,13 +157,9 @@ def test_losses_of_the_vectors_and_of_the_library() -> None:
 def test_losses_equal_the_definitions(d: float, t: int) -> None:
     flag, margin, beta = np.array(t == 1), 0.3, 1.1
     assert theory.auxiliary_loss(d, flag) == close(d if t == 1 else 2 - d)
-    assert theory.auxiliary_loss(d, ~flag) == close(2 - theory.auxiliary_loss(d, flag))
     options = {"margin": margin, "beta": beta}
     assert theory.unhinged_margin_loss(d, flag, **options) == close(2 + (d - beta) * t + margin)
     assert theory.hinged_margin_loss(d, flag, **options) == close(max(0.0, (d - beta) * t + margin))
-    assert theory.unhinged_margin_loss(d, flag) + theory.unhinged_margin_loss(d, ~flag) == close(4.4)
-    if abs(d - 1.4) <= 0.2:
-        assert theory.hinged_margin_loss(d, flag) + theory.hinged_margin_loss(d, ~flag) == close(0.4)
     for other in (0.0, 0.7, 2.0):
         parts = theory.auxiliary_loss(d, True) + theory.auxiliary_loss(other, False) + 0.2
         assert theory.unhinged_triplet_loss(d, other) == close(parts)

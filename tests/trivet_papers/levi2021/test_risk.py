@@ -200,34 +200,6 @@ def test_opposed_hinges_on_a_grid(pull: float, push: float) -> None:
     assert (max(found.low, -2), min(found.high, 2)) == pytest.approx((best[0], best[-1]), abs=1e-9)
 
 
-def test_searches_find_known_minima() -> None:
-    probabilities = risk.label_probabilities(2, 3, 0.8)
-    bound = risk.triplet_lower_bound(probabilities, margin=1)
-    found = risk.search_triplet_minimum(
-        probabilities,
-        embedding_dim=2,
-        margin=1,
-        self_terms="excluded",
-        steps=400,
-        generator=torch.Generator().manual_seed(0),
-    )
-    assert found.value == pytest.approx(bound, rel=2e-3)
-    assert found.value >= bound
-    assert found.beta is None
-    assert (found.distances - risk.class_distances(2, 3, within=0, across=1)).abs().max() < 0.05
-    again = risk.expected_triplet_loss(found.distances, probabilities, margin=1, self_terms="excluded").item()
-    assert again == pytest.approx(found.value, rel=1e-12)
-    pair = risk.search_margin_minimum(
-        probabilities, embedding_dim=2, margin=0.2, steps=400, generator=torch.Generator().manual_seed(0)
-    )
-    assert pair.value == pytest.approx(risk.margin_lower_bound(probabilities, margin=0.2), rel=2e-3)
-    assert pair.beta is not None
-    assert (pair.beta - 0.2).abs().max() < 0.02
-    fixed = risk.search_margin_minimum(probabilities, embedding_dim=2, margin=0.2, beta=1.2, starts=2, steps=20)
-    assert fixed.beta is not None
-    assert (fixed.beta == 1.2).all()
-
-
 def test_easy_positives_by_hand() -> None:
     """Anchor sure of class 0; the others are of it with probabilities 1/2, 1/4, 1."""
     others = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
@@ -300,23 +272,6 @@ def test_split_losses_over_all_positives(num_classes: int, size: int, p: float) 
             pairs += weight * sum(max(0, beta - d[k] + margin) for k in negatives)
         assert triplet[place][0] == pytest.approx(triplets, rel=1e-12)
         assert pair[place][0] == pytest.approx(pairs, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "size", "p"), [(2, 11, 0.6), (2, 13, 0.6), (3, 4, 0.5), (3, 6, 0.5), (3, 3, 0.2)]
-)
-def test_turn_limit_is_where_the_loss_changes_sign(num_classes: int, size: int, p: float) -> None:
-    probabilities = risk.label_probabilities(num_classes, size, p)
-    collapsed = risk.class_distances(num_classes, size, within=0, across=1)
-    turned = collapsed.clone()
-    turned[0, 1:size] = turned[1:size, 0] = 1e-3
-    change = risk.expected_triplet_loss(turned, probabilities, margin=1) - risk.expected_triplet_loss(
-        collapsed, probabilities, margin=1
-    )
-    q, n = (1 - p) / (num_classes - 1), num_classes * size
-    slope = 2 * (size - 1) * ((n - size) * (p - q) ** 2 - (1 - p * p - (num_classes - 1) * q * q)) / n**3
-    assert change.item() == pytest.approx(1e-3 * slope, rel=1e-6)
-    assert (change.item() < 0) == (size < risk.collapse_turn_limit(num_classes, p))
 
 
 @pytest.mark.parametrize("p", [0.6, 0.8])

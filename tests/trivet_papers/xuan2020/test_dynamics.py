@@ -41,21 +41,9 @@ STEPS = """
 0.5 0.5 0.5 1st 0.6931471806 0.0500000000 1.0018750000 1.0525000000 0.9525000000 0.0538645735 -0.0585415379
 0.5 0.5 0.5 2nd 0.5759394199 0.0437823499 1.0003594177 1.0223703985 0.9785880486 0.0241745583 -0.0250727150
 0.5 0.5 0.5 v 0.2000000000 0.2000000000 1.0300000000 0.8400000000 1.2400000000 0.2095543717 -0.2256959380
-0.9 0.2 0.5 1st 0.4031860489 0.0331812228 1.0477891255 1.0608271946 0.9878285044 0.0049471736 -0.0565659939
-0.9 0.2 0.5 2nd 0.4835890879 0.0383433495 1.0038847020 1.0069165050 0.9969913405 -0.0002003522 -0.0139234725
-0.9 0.2 0.5 v -1.2000000000 0.2000000000 1.3285166748 0.9680000000 1.3840000000 0.0215289146 -0.2984900645
 0.3 0.95 0.5 1st 1.0700553357 0.0657010463 0.9194756345 1.0437372552 0.8794846396 0.1084021956 -0.0048721865
 0.3 0.95 0.5 2nd 0.7960787325 0.0548905638 0.9264332522 1.0245303940 0.9036417414 0.0620827075 -0.0053061083
 0.3 0.95 0.5 v 1.5000000000 0.2000000000 0.7852853032 0.7760000000 1.0240000000 0.3463642856 -0.0242584267
-0.95 0.98 0.5 1st 0.7082596763 0.0507499438 0.9971503930 1.0990004499 0.9031056670 0.0077395818 -0.0027210317
-0.95 0.98 0.5 2nd 0.6839151928 0.0495362633 0.9116881395 1.0047120796 0.9072074147 -0.0011279813 -0.0041443076
-0.95 0.98 0.5 v 0.2600000000 0.2000000000 0.9910345222 0.9840000000 1.0096000000 0.0270716954 -0.0121689354
-0.8 0.7 0.2 1st 0.6443966601 0.0475020813 1.0110993480 1.0782597777 0.9357535340 0.0280097302 -0.0467214985
-0.8 0.7 0.2 2nd 0.5825344794 0.0441518888 0.9715404895 1.0142065800 0.9576863498 0.0034861545 -0.0320059456
-0.8 0.7 0.2 v 0.0000000000 0.2000000000 1.0683442287 0.9360000000 1.1440000000 0.1007018788 -0.2016238868
-0.6 0.9 0.8 1st 0.8543552445 0.0574442517 0.9667281929 1.0722329441 0.8999001890 0.0549884514 -0.0067520420
-0.6 0.9 0.8 2nd 0.6856753053 0.0496250070 0.9443641378 1.0242140260 0.9216022281 0.0126834180 -0.0122492768
-0.6 0.9 0.8 v 0.8000000000 0.2000000000 0.8944824374 0.8720000000 1.0480000000 0.1891630451 -0.0235800333
 0.7 -0.3 -0.4 1st 0.3132616875 0.0268941421 1.0559328529 1.0383750939 1.0168597802 0.0329533024 -0.0546455091
 0.7 -0.3 -0.4 2nd 0.5090141341 0.0398912121 1.0097221215 1.0168975269 0.9929627996 0.0087884194 0.0185856873
 0.7 -0.3 -0.4 v -1.8000000000 0.2000000000 1.5185999633 0.9040000000 1.6240000000 0.1852309092 -0.3086284806
@@ -66,14 +54,8 @@ ENTANGLED = """
 sqrt 1st .9 .9 0.0076905645 -0.0106024254 0.0021602677 -0.0058429154
 sqrt v .9 .9 0.0232437939 -0.0489258601 -0.0004530183 -0.0320272419
 sqrt 2nd .9 .9 -0.0086881019 -0.0180282644 -0.0148510122 -0.0189373334
-sqrt 1st .3 .95 0.1073617812 0.0182761880 0.1063213669 0.0414245625
-sqrt v .3 .95 0.3411841032 0.0497047449 0.3360039208 0.1236679165
 sqrt 2nd .3 .95 0.0609496328 0.0079511302 0.0598165581 0.0212083687
-sqrt 1st .95 .2 -0.0089095874 -0.0564023226 -0.0187726541 -0.0562360778
-sqrt 2nd .95 .2 -0.0033360163 -0.0145703866 -0.0058515060 -0.0147134503
-sqrt 1st .6 .8 0.0465032016 -0.0136657595 0.0385324345 0.0014305096
 sqrt 2nd .6 .8 0.0082168809 -0.0199495166 0.0015448394 -0.0158233774
-prod 1st .9 .9 0.0082435941 -0.0110783764 0.0032663271 -0.0067948174
 prod 1st .6 .8 0.0489516593 -0.0183030265 0.0434293498 -0.0078440245
 prod 2nd .6 .8 0.0102663964 -0.0212169827 0.0056438705 -0.0183583096
 """
@@ -83,16 +65,9 @@ SIGNS = """
 0.2 1st 0.1 0.787 0.000
 0.2 v 0.1 2.283 0.000
 0.2 2nd 0.1 8.592 4.495
-0.2 1st 1e-4 0.355 0.352
 0.2 2nd 1e-4 8.098 4.657
-0.5 1st 0.1 2.535 0.725
-0.5 v 0.1 3.700 0.000
 0.5 2nd 0.1 15.390 11.875
-0.5 1st 1e-4 2.085 2.085
-0.5 2nd 1e-4 15.110 12.458
 0.8 1st 0.1 5.812 4.978
-0.8 v 0.1 5.805 4.080
-0.8 2nd 0.1 21.133 21.442
 0.8 1st 1e-4 5.527 5.527
 0.8 2nd 1e-4 20.927 21.790
 """
@@ -100,17 +75,11 @@ SIGNS = """
 # q loss gamma p | % top-right, bottom-right, bottom-left, top-left, top, box, and the mean at the right
 AREAS = """
 sqrt 1st .2 .4 7.53 82.58 9.89 0 74.3 16.4 -0.04582
-sqrt 1st .2 .8 14.47 67.50 18.02 0 90.2 31.2 -0.04437
-sqrt 1st .5 .4 10.18 77.46 12.36 0 84.8 20.0 -0.04376
 sqrt 1st .5 .8 17.08 62.74 20.18 0 92.3 33.8 -0.04290
-sqrt 1st .8 .4 13.80 70.64 15.55 0 89.6 24.2 -0.04170
 sqrt 1st .8 .8 20.35 56.81 22.84 0 93.3 36.6 -0.04143
-sqrt v .5 .4 9.19 77.45 13.36 0 80.7 16.9 -0.22460
 sqrt v .5 .8 16.23 62.63 21.14 0 90.7 29.2 -0.22223
 sqrt 2nd .2 .8 19.51 53.40 27.09 0 68.2 3.4 -0.02172
-sqrt 2nd .5 .4 20.72 55.11 24.16 0 55.9 1.6 -0.02177
 sqrt 2nd .5 .8 30.78 39.71 29.52 0 68.4 2.6 -0.02229
-sqrt 2nd .8 .8 46.41 21.75 31.85 0 67.6 2.1 -0.02287
 prod 1st .5 .8 11.48 74.69 13.83 0 86.2 30.9 nan
 prod 2nd .5 .8 18.63 56.03 25.34 0 58.0 2.5 nan
 """
@@ -251,15 +220,6 @@ def test_slopes_are_those_of_the_value(loss: Any) -> None:
         assert slopes == pytest.approx([float(by_ap) / (2 * h), float(by_an) / (2 * h)], abs=1e-8)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_rates_are_those_of_a_small_step(loss: Any) -> None:
-    points, rate = random_points(50), 1e-6
-    beta = simulated_step(*points.T, loss=loss, learning_rate=rate).beta
-    found = np.stack(first_order_rates(*points.T, loss=loss), axis=1) * beta[:, None] / rate
-    expected = np.array([plain_step(*point, loss, rate) for point in points.tolist()]) / rate
-    assert found == pytest.approx(expected, abs=2e-5)
-
-
 def test_entanglement_equals_the_definition() -> None:
     for s_ap, s_an, change in random_points(50).tolist():
         product = max(0.0, s_ap * s_an)
@@ -312,22 +272,6 @@ def test_a_norm_of_nothing_but_rounding_is_zero() -> None:
         assert float(moved.anchor_squared) == pytest.approx(0, abs=1e-14)
         assert math.isnan(moved.change_ap)
         assert math.isnan(moved.change_an)
-
-
-def test_an_exact_duplicate_stays_nearest() -> None:
-    axis = np.linspace(-1, 1, 41)
-    for loss in LOSSES:
-        assert (simulated_step(axis, 1.0, 0.8, loss=loss).change_an <= 1e-15).all()
-        assert (simulated_step(1.0, axis, 0.8, loss=loss).change_ap <= 1e-15).all()
-        assert simulated_step(0.5, 1 - 1e-4, 0.8, loss=loss, learning_rate=1e-4).change_an > 0
-
-
-def test_the_ideal_point() -> None:
-    rest = simulated_step(1.0, 0.0, 0.5, loss="second-order")
-    assert (float(rest.change_ap), float(rest.change_an)) == (0, 0)
-    pushed = simulated_step(1.0, 0.0, 0.5, loss="first-order")
-    assert float(pushed.beta) == pytest.approx(0.02689414, abs=1e-8)
-    assert float(pushed.change_an) == pytest.approx(-0.0530, abs=5e-5)
 
 
 def test_vectors_have_the_similarities() -> None:
@@ -436,26 +380,6 @@ def test_movement_of_given_rows() -> None:
     assert moved.shares == {"top-right": 0.4, "bottom-right": 0.2, "bottom-left": 0.2, "top-left": 0.2}
     assert all(math.isnan(x) for x in movement(before, after, triplets[:0]).shares.values())
     assert movement(before, before * 3, triplets).shares["bottom-left"] == 1
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_movement_of_an_optimiser_step(loss: Any) -> None:
-    rows = np.concatenate(triplet_vectors(*random_points(30, seed=4).T))
-    triplets = np.arange(90).reshape(30, 3)
-    free = torch.from_numpy(rows.copy()).requires_grad_()
-    a, p, n = free[torch.from_numpy(triplets)].unbind(dim=1)
-    s_ap, s_an = (a * p).sum(dim=1), (a * n).sum(dim=1)
-    exponent = s_an - s_ap if loss == "first-order" else s_an**2 / 2 - s_ap + s_ap**2 / 2
-    value = (a - p).square().sum() - (a - n).square().sum()
-    value = value if loss == "vanilla" else torch.log1p(exponent.exp()).sum()
-    value.backward()
-    torch.optim.SGD([free], lr=0.1).step()
-    moved = movement(rows, free, triplets)
-    placed = triplet_coordinates(rows, triplets)
-    model = simulated_step(placed.s_ap, placed.s_an, placed.gamma, loss=loss, learning_rate=0.1)
-    expected = np.stack([model.change_ap, model.change_an], axis=1)
-    assert moved.after - moved.before == pytest.approx(expected, abs=1e-13)
-    assert (moved.direction == directions(model.change_ap, model.change_an)).all()
 
 
 BAD: list[tuple[Callable[[], object], str]] = [
