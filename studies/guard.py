@@ -493,7 +493,7 @@ def _cub_vectors(path: Path, weights: Path) -> None:
     model = {"name": "timm:tf_efficientnet_lite0", "weights": str(weights), "head": "none", "embedding_dim": 1280}
     config = RunConfig.parse({"data": data, "model": model, "loss": {"name": "triplet"}}, source="vectors of CUB")
     splits = load_splits(config, None)
-    network = Components(config, splits).model
+    network = Components(config, splits).state.learner.model
     given = {"train": splits.train, "test": next(iter(splits.evaluation.values()))}
     made = {name: embed(network, dataset.inputs) for name, dataset in given.items()}
     classes = [dataset.labels[splits.level] for dataset in given.values()]

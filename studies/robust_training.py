@@ -192,7 +192,7 @@ def run(task: Task, strategy: Strategy, rate: float, seed: int, *, clean: bool) 
     for step in range(task.steps):
         if cleaning.due(step):
             points = embed(model, items[rows]) if cleaning.judges(step) else None
-            cleaning.look(step, points, num_classes=task.batch[0], seed=seed)
+            cleaning.measure(step, points, num_classes=task.batch[0], seed=seed)
             batches = _batches(task, cleaning.labels[cleaning.rows], seed)
         index = cleaning.rows[batches.batch(*divmod(step, batches.steps_per_epoch))]
         value = loss(model.train()(items[rows[index]]), torch.from_numpy(cleaning.labels[index]))
