@@ -24,6 +24,7 @@ Settings = Mapping[str, Any]  # of a run, in sections
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 LEVEL = 0.95  # of an interval
+LEAST_EFFECT = 0.002  # of a share: .2 points, below which an effect is none to speak of
 DIGITS = 9  # after the point, of the number of a seed: what lies beyond is rounding
 
 
@@ -163,6 +164,10 @@ class Claim:
         says: what that number is, such as "easy less usual positives, recall@1".
         unit: "points" of a share, which are shown times 100, or "" for a plain number.
         not_comparable: why the runs cannot speak for or against it; empty where they can.
+        requires: of the runs of one seed, numbers that are above 0 if these runs put the claim to a test at all: nobody
+            can tell how a network recovers that has not fallen.
+        untested: why they do not, where one of these is not.
+        ours: whether it is no statement of the paper, but an addition.
     """
 
     sentence: str
@@ -170,6 +175,9 @@ class Claim:
     says: str
     unit: Literal["points", ""] = "points"
     not_comparable: str = ""
+    requires: Callable[[SeedValue], float | Mapping[str, float]] | None = field(default=None, repr=False)
+    untested: str = ""
+    ours: bool = False
 
 
 class ClaimNumber(Record):
@@ -201,6 +209,8 @@ class JudgedClaim(Record):
     Attributes:
         why: what is to be said of the verdict.
         outcomes: its numbers, the one that decides first; none where nothing was run.
+        ours: whether it is an addition to the paper.
+        same_as: the experiment of an earlier claim that rests on the same number, which is counted once.
     """
 
     sentence: str
@@ -209,6 +219,8 @@ class JudgedClaim(Record):
     verdict: Verdict
     why: str
     outcomes: list[ClaimNumber]
+    ours: bool = False
+    same_as: str = ""
 
 
 def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedClaim:
@@ -216,34 +228,38 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
 
     A claim of several numbers holds if the intervals of all lie above 0. That needs no correction for their count: all
     have to be wrong for a wrong "holds" (Berger, "Multiparameter hypothesis testing and acceptance sampling",
-    Technometrics 1982). It does not hold if that of one lies below, at a level corrected for their count.
+    Technometrics 1982). It does not hold if that of one lies below, at a level corrected for their count. An effect of
+    less than .2 points does not make a claim hold, and runs that do not test it decide nothing.
 
     Args:
         seeds: how many there are to be; a verdict on fewer says so.
     """
-    by_seed = [_value(claim, results, seed) for seed in results.seeds]
-    rows = [value.numbers for value in by_seed if value.numbers]
-    names = list(rows[0]) if rows else []
-    outcomes = sorted(
-        (_outcome(name, [row[name] for row in rows]) for name in names), key=lambda outcome: outcome.lowest
-    )
+    by_seed = [_value(claim.value, results, seed) for seed in results.seeds]
+    outcomes = sorted(_outcomes(by_seed), key=lambda outcome: outcome.lowest)
     undefined, failed = (sum(getattr(value, what) for value in by_seed) for what in ("undefined", "failed"))
 
     def judged(verdict: Verdict, why: str = "") -> JudgedClaim:
         texts = {"sentence": claim.sentence, "says": claim.says, "unit": claim.unit}
-        return JudgedClaim(**texts, verdict=verdict, why=why, outcomes=outcomes)
+        return JudgedClaim(**texts, verdict=verdict, why=why, outcomes=outcomes, ours=claim.ours)
 
     if claim.not_comparable:
         return judged("not comparable", claim.not_comparable)
+    if claim.requires is not None and not failed:
+        conditions = _outcomes([_value(claim.requires, results, seed) for seed in results.seeds])
+        if any(len(each.values) >= LEAST and each.ends[0] <= 0 for each in conditions):
+            return judged("cannot tell", claim.untested)
     if failed or undefined:
         message = "a run of {} ended without a result" if failed else "its number is undefined for {}"
         return judged("cannot tell", message.format(f"{failed or undefined} of {counted(len(by_seed), 'seed')}"))
     if not outcomes:
         return judged("not run")
-    if len(rows) < LEAST:
-        return judged("cannot tell", f"{len(rows)} of the {LEAST} seeds that it needs at least")
-    few = "" if seeds is None or len(rows) >= seeds else f"on {len(rows)} of {seeds} seeds"
+    count = len(outcomes[0].values)
+    if count < LEAST:
+        return judged("cannot tell", f"{count} of the {LEAST} seeds that it needs at least")
+    few = "" if seeds is None or count >= seeds else f"on {count} of {seeds} seeds"
     if outcomes[0].ends[0] > 0:
+        if claim.unit == "points" and min(outcome.mean for outcome in outcomes) < LEAST_EFFECT:
+            return judged("cannot tell", f"it is less than {100 * LEAST_EFFECT:g} points")
         return judged("holds", few)
     if any(outcome.below(len(outcomes)) for outcome in outcomes):
         outcomes.sort(key=lambda outcome: outcome.ends[1])
@@ -251,6 +267,26 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     chance = f"it lies below 0, which one of {len(outcomes)} may by chance"
     why = "it includes 0" if outcomes[0].ends[1] >= 0 else chance
     return judged("cannot tell", "; ".join(filter(None, (why, few))))
+
+
+def mark_shared(claims: Sequence[tuple[str, JudgedClaim]]) -> None:
+    """Set `same_as` of each claim whose deciding number, of all seeds, is that of another.
+
+    Args:
+        claims: with the key of the experiment of each. A claim of one number comes before those of which it is one.
+    """
+    known: dict[tuple[float, ...], str] = {}
+    for key, claim in sorted(claims, key=lambda each: len(each[1].outcomes)):
+        values = tuple(claim.outcomes[0].values) if claim.outcomes else ()
+        if len(values) >= LEAST:
+            claim.same_as = known.get(values, "")
+            known.setdefault(values, key)
+
+
+def _outcomes(by_seed: Sequence[_Seed]) -> list[ClaimNumber]:
+    """The numbers of the seeds that have them."""
+    rows = [value.numbers for value in by_seed if value.numbers]
+    return [_outcome(name, [row[name] for row in rows]) for name in (rows[0] if rows else ())]
 
 
 def _outcome(name: str, values: Sequence[float]) -> ClaimNumber:
@@ -270,7 +306,7 @@ class _Seed:
     failed: bool = False  # a run is there that ended without what was asked
 
 
-def _value(claim: Claim, results: Results, seed: int) -> _Seed:
+def _value(of_seed: Callable[[SeedValue], float | Mapping[str, float]], results: Results, seed: int) -> _Seed:
     of, failed = results.of(seed), False
     read: list[float] = []
 
@@ -280,7 +316,7 @@ def _value(claim: Claim, results: Results, seed: int) -> _Seed:
         failed |= math.isnan(read[-1]) and results.ended_early(seed, **factors)
         return read[-1]
 
-    value = claim.value(noted)
+    value = of_seed(noted)
     numbers = dict(value) if isinstance(value, Mapping) else {"": float(value)}
     if failed or not read or not all(map(math.isfinite, read)):
         return _Seed({}, failed=failed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from trivet_papers.experiment import Arm, Claim, JudgedClaim, Results, SeedValue, arms, judge, merged
+from trivet_papers.experiment import Arm, Claim, JudgedClaim, Results, SeedValue, arms, judge, mark_shared, merged
 
 T_2 = 4.302652729911275  # Student's t for 95 % and three values, of a printed table: 4.303
 
@@ -124,6 +125,38 @@ def test_what_is_not_comparable_is_not_judged() -> None:
     claim = Claim("x", CLAIM.value, "gain", not_comparable="there are no photographs of cars here")
     judged = judge(claim, gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)]))
     assert (judged.verdict, judged.why) == ("not comparable", "there are no photographs of cars here")
+
+
+@pytest.mark.parametrize(
+    ("effect", "verdict"), [(0.0021, "holds"), (0.0019, "cannot tell"), (-0.0019, "does not hold")]
+)
+def test_an_effect_of_less_than_a_fifth_of_a_point_makes_no_claim_hold(effect: float, verdict: str) -> None:
+    results = gain([(0.1, 0.1 + effect), (0.2, 0.20001 + effect), (0.3, 0.3 + effect)])
+    judged = judge(CLAIM, results)
+    assert judged.verdict == verdict
+    assert (judged.why == "it is less than 0.2 points") is (verdict == "cannot tell")
+    assert judge(replace(CLAIM, unit="", value=lambda of: abs(CLAIM.value(of))), results).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("start", "verdict"),
+    [((0.4, 0.41, 0.42), "holds"), ((0.5, 0.51, 0.52), "cannot tell"), ((0.45, 0.6, 0.5), "cannot tell")],
+)
+def test_runs_that_do_not_test_a_claim_decide_nothing(start: tuple[float, ...], verdict: str) -> None:
+    claim = replace(
+        CLAIM, requires=lambda of: 0.5 - of("recall", positives="usual"), untested="it is high from the start"
+    )
+    judged = judge(claim, gain([(value, value + 0.1 + 0.001 * seed) for seed, value in enumerate(start)]))
+    assert (judged.verdict, judged.why) == (verdict, "" if verdict == "holds" else "it is high from the start")
+    fallen = judge(claim, gain([(value, value - 0.1 - 0.001 * seed) for seed, value in enumerate(start)]))
+    assert fallen.verdict == ("does not hold" if verdict == "holds" else "cannot tell")
+
+
+def test_a_number_that_stands_twice_is_that_of_the_claim_that_has_it_alone() -> None:
+    low, high, other = (0.19, 0.2, 0.21), (0.29, 0.3, 0.31), (0.1, 0.2, 0.3)
+    claims = [of_several(low=low, high=high), of_several(one=low), of_several(one=other), of_several(one=low[:2])]
+    mark_shared([(f"table{number}", claim) for number, claim in enumerate(claims)])
+    assert [claim.same_as for claim in claims] == ["table1", "", "", ""]
 
 
 def test_arms_are_all_combinations() -> None:

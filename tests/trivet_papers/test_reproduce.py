@@ -36,6 +36,8 @@ def small() -> Experiment:
         Claim("Recall lies above a third.", lambda of: of(RECALL, positives="easy") - 1 / 3, "recall@1 less a third"),
         Claim("It lies above one.", lambda of: of(RECALL, positives="easy") - 1, "recall@1 less one"),
         Claim("Cars are found.", lambda of: of(RECALL, positives="easy"), "recall", not_comparable="no cars | here"),
+        Claim("It lies above one, too.", lambda of: of(RECALL, positives="easy") - 1, "the same"),
+        Claim("Ours is known.", lambda of: of(RECALL, positives="usual"), "recall", ours=True),
     )
     table = ResultTable(
         "Recall", (("easy", {"positives": "easy"}), ("usual", {"positives": "usual"})), (ResultColumn("R@1", RECALL),),
@@ -75,6 +77,9 @@ def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.Capture
     assert "(no cars | here)" in said.out
     front = (tmp_path / "pages" / "README.md").read_text()
     assert "3 claims of 1 experiment: 1 holds, 1 does not hold, 1 not comparable." in front
+    assert "Beside them: 1 that share their number with another, and 1 of ours." in front
+    assert "**does not hold**: the number of levi2021-table0" in front
+    assert "| Ours is known. | **holds**: a claim of ours |" in front
     assert "| **table0** A small one | Recall lies above a third. | **holds** |" in front
     assert "no cars \\| here" in front
     assert "| levi2021-table0 | 6 of 6 |" in front
@@ -88,7 +93,13 @@ def test_runs_then_pages(one: Experiment, tmp_path: Path, capsys: pytest.Capture
     assert "<script" not in page
     record = json.loads((tmp_path / "pages" / "levi2021-here.json").read_text())
     (told,) = record["experiments"]
-    assert [claim["verdict"] for claim in told["claims"]] == ["holds", "does not hold", "not comparable"]
+    assert [claim["verdict"] for claim in told["claims"]] == [
+        "holds",
+        "does not hold",
+        "not comparable",
+        "does not hold",
+        "holds",
+    ]
     assert "picture" not in told["figures"][0]
     (cell,) = told["tables"][0]["rows"][0]["cells"]
     assert len(cell["values"]) == 3

@@ -167,12 +167,12 @@ def _list(every: list[Experiment], *, json: bool) -> None:
 
 
 def _print(record: ReproductionRecord, chosen: set[str]) -> None:
-    from trivet_papers.reproduce.page import measured
+    from trivet_papers.reproduce.page import measured, remarks
 
     for experiment in record.experiments:
         if experiment.key not in chosen:
             continue
         print_text(f"{experiment.key}: {experiment.title}", bold=True)
         for claim in experiment.claims:
-            why = f" ({claim.why})" if claim.why else ""
+            why = f" ({remarks(claim)})" if remarks(claim) else ""
             print_text(f"{claim.verdict}: {claim.sentence} {claim.says}: {measured(claim)}{why}", indent=2)

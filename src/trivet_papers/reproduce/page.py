@@ -31,7 +31,14 @@ def write_reproduction(record: ReproductionRecord, path: Path) -> None:
         OSError: if the file cannot be written.
     """
     context = {"record": record, "size": _SIZES[record.size], "counts": _counts(record.experiments), "tones": _TONES}
-    says = {"measured": measured, "number": _number, "seeds": seeds, "shown": _cell, "protocol": _protocol}
+    says = {
+        "measured": measured,
+        "number": _number,
+        "remarks": remarks,
+        "seeds": seeds,
+        "shown": _cell,
+        "protocol": _protocol,
+    }
     write_page("reproduction.html", path, context | says)
 
 
@@ -55,7 +62,9 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         "A claim *holds* if the 95 % interval of its number over the seeds (Student's t) lies above 0, *does not hold* "
         "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, it "
         "has a number for each: it holds if all lie above 0, and does not hold if one lies below, at a level corrected "
-        "for their count; the one that decides is shown. Each interval is of one claim alone, and claims share runs.",
+        "for their count; the one that decides is shown. An effect of less than .2 points decides nothing, nor do runs "
+        "that do not put a claim to the test. Each interval is of one claim alone, and claims share runs. Counted are "
+        "the papers' claims, those that rest on one number once; our additions say so.",
         "",
         f"Written by `{command}` from the runs in `{runs}`; how to run them, and what they "
         "need: [reproduce.md](../reproduce.md).",
@@ -67,7 +76,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         for experiment in record.experiments:
             for number, claim in enumerate(experiment.claims):
                 name = f"**{experiment.key.partition('-')[2]}** {experiment.title}" if number == 0 else ""
-                verdict = f"**{claim.verdict}**" + (f": {claim.why}" if claim.why else "")
+                verdict = f"**{claim.verdict}**" + (f": {remarks(claim)}" if remarks(claim) else "")
                 cells = (name, claim.sentence, verdict, f"{claim.says}: {measured(claim)}", seeds(claim))
                 lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "## What was run", "", "| experiment | runs | processor time | dates | versions | hardware |"]
@@ -98,11 +107,17 @@ def _row(record: ReproductionRecord) -> str:
 
 def _sentence(every: Sequence[ExperimentRecord]) -> str:
     claims = [claim for experiment in every for claim in experiment.claims]
-    return f"{counted(len(claims), 'claim')} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}."
+    ours = sum(claim.ours for claim in claims)
+    shared = sum(bool(claim.same_as) for claim in claims if not claim.ours)
+    rest = counted(len(claims) - ours - shared, "claim")
+    more = f" Beside them: {shared} that share their number with another, and {ours} of ours."
+    return f"{rest} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}." + more * bool(ours + shared)
 
 
 def _verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
-    return Counter(claim.verdict for experiment in experiments for claim in experiment.claims)
+    """Counts of the paper's claims, those that share their number once."""
+    claims = [claim for experiment in experiments for claim in experiment.claims]
+    return Counter(claim.verdict for claim in claims if not (claim.ours or claim.same_as))
 
 
 def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
@@ -150,6 +165,12 @@ def measured(claim: JudgedClaim) -> str:
     decides = claim.outcomes[0]
     name = f"lowest of {len(claim.outcomes)}, {decides.name}: " if decides.name else ""
     return name + _number(decides, claim.unit)
+
+
+def remarks(claim: JudgedClaim) -> str:
+    """Notes on a verdict: its reason, whose claim it is, and where its number stands already."""
+    same = f"the number of {claim.same_as}" if claim.same_as else ""
+    return "; ".join(filter(None, (claim.why, "a claim of ours" if claim.ours else "", same)))
 
 
 def _number(outcome: ClaimNumber, unit: str) -> str:

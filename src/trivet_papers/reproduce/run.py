@@ -11,7 +11,7 @@ from trivet.io.atomic_files import write_json
 from trivet.io.overwrite_guard import Output, begins, page
 from trivet.reports.figure import encode, style
 from trivet_papers.catalogue import PAPERS, experiments
-from trivet_papers.experiment import Drawing, DrawnRecord, Experiment, Results, ResultTable, Size, judge
+from trivet_papers.experiment import Drawing, DrawnRecord, Experiment, Results, ResultTable, Size, judge, mark_shared
 from trivet_papers.reproduce.page import write_front_page, write_reproduction
 from trivet_papers.reproduce.record import (
     CellRecord,
@@ -56,12 +56,14 @@ def record_of(
             count = seeds if experiment.key in wanted else None
             measured.append((experiment, *results(experiment, size, folder, count, changes), count))
     lines = {line.key: line for _, _, some, _ in measured for line in some}  # runs that experiments share are one
+    records = [_experiment(*experiment, size, changes) for experiment in measured]
+    mark_shared([(record.key, claim) for record in records for claim in record.claims])
     return ReproductionRecord(
         paper=paper,
         title=TITLES[paper],
         size=size,
         changes=list(changes),
-        experiments=[_experiment(*experiment, size, changes) for experiment in measured],
+        experiments=records,
         runs=len(lines),
         seconds=sum(line.processor_seconds for line in lines.values()),
         command=command,

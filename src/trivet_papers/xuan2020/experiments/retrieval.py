@@ -125,7 +125,7 @@ def _best_yet(dataset: common.RetrievalSet) -> Claim:
 
 
 def _table1_arms(sets: tuple[common.RetrievalSet, ...]) -> tuple[Arm, ...]:
-    each = [(*common.trained(one, (one.best,), (common.EPHN,)), common.untrained(one)) for one in sets]
+    each = [(*common.trained(dataset, (dataset.best,), (common.EPHN,)), common.untrained(dataset)) for dataset in sets]
     return tuple(chain(*each))
 
 
@@ -176,7 +176,7 @@ TABLE1 = Experiment(
 
 
 def _fig4_arms(sets: tuple[common.RetrievalSet, ...]) -> tuple[Arm, ...]:
-    return tuple(chain(*((*common.trained(one, one.groups), common.untrained(one)) for one in sets)))
+    return tuple(chain(*((*common.trained(dataset, dataset.groups), common.untrained(dataset)) for dataset in sets)))
 
 
 def _fallen(dataset: common.RetrievalSet, order: str, group: int) -> Callable[[SeedValue], dict[str, float]]:
