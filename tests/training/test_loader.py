@@ -19,8 +19,11 @@ from torch.utils.data import DataLoader
 from trivet.datasets import DataConfig, Dataset, augmentation, load
 from trivet.datasets.inputs import FileInputs
 from trivet.io.image_file import decode_image
+from trivet.losses import TripletLoss
+from trivet.models import ModelConfig, build
 from trivet.samplers import PKBatches
-from trivet.training.loop import Batches
+from trivet.training import TrainingConfig, loop
+from trivet.training.loop import Batches, Learner, fit
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,28 @@ def test_workers_give_the_batches_of_no_worker(folder: Path, data: dict[str, Any
             for one, two in zip(batch, other, strict=True):
                 assert torch.equal(one, two)
                 assert (one.dtype, one.stride()) == (two.dtype, two.stride())
+
+
+@pytest.mark.parametrize(
+    ("data", "from_memory"),
+    [
+        ({"augment": "crop-flip"}, False),
+        ({"augment": "crop-flip", "memory_gb": 1}, True),
+        ({"augment": "none", "memory_gb": 1}, True),
+        ({"augment": "flip", "memory_gb": 1, "jitter": 0.3}, False),
+        ({"augment": "flip", "memory_gb": 1, "erase": 0.5}, False),
+    ],
+)
+def test_batches_that_are_cut_from_memory_alone_need_no_workers(
+    folder: Path, data: dict[str, Any], from_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = loader(folder, 0, **data).dataset
+    assert isinstance(batches, Batches)
+    processes: list[int] = []
+    monkeypatch.setattr(loop, "DataLoader", lambda *_, num_workers, **__: processes.append(num_workers) or [])
+    model = build(ModelConfig(name="linear"), batches.dataset.inputs.shape, 0)
+    fit(Learner(model, TripletLoss(), TrainingConfig(), seed=0), batches, workers=2)
+    assert processes == [0 if from_memory else 2]
 
 
 @pytest.fixture

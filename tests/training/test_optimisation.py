@@ -288,7 +288,12 @@ FULL: dict[str, Any] = {
 @pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_with_all_of_it_goes_on_to_the_same_result(tmp_path: Path) -> None:
     sections: dict[str, dict[str, Any]] = {
-        "data": {"level": "digit", "folds": 2, "noise": {"kind": "symmetric", "rate": 0.3}},
+        "data": {
+            "level": "digit",
+            "folds": 2,
+            "noise": {"kind": "symmetric", "rate": 0.3},
+            "jitter": 0.1,
+        },  # by workers
         "batch": {"micro": 5},  # with batch norm, whose statistics each piece moves
         "loss": {"prefixes": [2]},
         "training": {**FULL, "epochs": 2, "workers": 2, "steps": None},

@@ -11,12 +11,17 @@ from trivet.datasets.config import DATA_SETS
 from trivet.io.atomic_files import scratch_folder
 
 
+def cache_folder() -> Path:
+    """The folder of the user for what can be made again."""
+    return Path.home() / ".cache" / "trivet"
+
+
 def find_root(data_root: Path | None) -> Path:
     """The folder of data sets: `data_root`, else the environment variable TRIVET_DATA, else ~/.cache/trivet."""
     if data_root is not None:
         return data_root
     variable = os.environ.get("TRIVET_DATA")
-    return Path(variable) if variable else Path.home() / ".cache" / "trivet"
+    return Path(variable) if variable else cache_folder()
 
 
 def fetch_by_torchvision(kind: str, subfolder: str, options: Sequence[Mapping[str, Any]], folder: Path) -> Path:

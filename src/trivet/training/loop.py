@@ -24,7 +24,7 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.datasets import Augment, Dataset
 from trivet.datasets.image_decoding import Decoders
-from trivet.datasets.inputs import FileInputs
+from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.models import Embedder
@@ -70,6 +70,12 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         self.levels = (level,) if fine is None else (level, fine)
         self.seed, self.start, self.steps = seed, start, steps
+
+    @property
+    def from_memory(self) -> bool:
+        """True if a batch is cut from images in memory, in less time than another process takes to send it."""
+        changed = self.augment is not None and (self.augment.jitter > 0 or self.augment.erase > 0)
+        return isinstance(self.dataset.inputs, ArrayInputs) and not changed
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         worker = get_worker_info()
@@ -298,6 +304,7 @@ def fit(learner: Learner, batches: Batches, *, workers: int = 0) -> bool:
         KeyboardInterrupt: at a second signal.
     """
     on_gpu = learner.device.type == "cuda"
+    workers = 0 if batches.from_memory else workers
     loader = DataLoader(batches, batch_size=None, num_workers=workers, pin_memory=on_gpu)
     learner.should_stop = False
     signals = _Signals(learner)

@@ -10,8 +10,10 @@ import pytest
 
 from trivet.commands.evaluate import baselines
 from trivet.commands.evaluate.baselines import baseline_retrieval
+from trivet.commands.train.run import train
 from trivet.datasets import Dataset, DigitsConfig, load
 from trivet.metrics import Retrieval, retrieve_levels
+from trivet.training import RunConfig
 from trivet.training.embed_dataset import raw_inputs
 
 NAMES = ("recall@1", "map")
@@ -34,6 +36,25 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(baselines, "retrieve_levels", watched)
     return calls
+
+
+@pytest.mark.usefixtures("digits", "few_digits", "rough_evaluation")
+def test_a_run_keeps_them_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, data = tmp_path / "home", tmp_path / "data"
+    monkeypatch.setenv("HOME", str(home))
+    config = RunConfig.parse(
+        {
+            "data": {"name": "digits"},
+            "model": {"name": "linear"},
+            "loss": {"name": "triplet"},
+            "batch": {"num_classes": 3, "samples_per_class": 2},
+            "training": {"steps": 1, "accelerator": "cpu"},
+        },
+        source="test",
+    )
+    train(config, tmp_path / "run", data_root=data)
+    assert list((home / ".cache" / "trivet" / "baselines").glob("*.npz"))
+    assert not data.exists()
 
 
 def test_what_was_measured_is_kept_and_is_the_same(digits: Dataset, measured: list[int], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from trivet.commands.displayed_items import dataset_items, nearest_items, retrie
 from trivet.commands.evaluate.baselines import FOLDER, baseline_retrieval, run_references
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Dataset, Splits
-from trivet.datasets.download import find_root
+from trivet.datasets.download import cache_folder
 from trivet.distances import unit_rows
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import Retrieval, evaluate, nearest_pairs, retrieve_levels
@@ -85,7 +85,7 @@ def evaluate_run(
         except ValueError as error:  # what it begins from is gone
             warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
             record.warnings = [*[text for text in record.warnings if text != warning], warning]
-        return write_evaluation(run, record, splits, model, before, data_root=data_root)
+        return write_evaluation(run, record, splits, model, before)
 
 
 def write_evaluation(
@@ -94,15 +94,13 @@ def write_evaluation(
     splits: Splits,
     model: Embedder,
     untrained: Embedder | None,
-    *,
-    data_root: Path | None = None,
 ) -> RunRecord:
     """Evaluate a trained network and write embeddings, record and report; returns the record."""
     config, level = run.config(), splits.level
     record = record.model_copy(update={name: {} for name in MEASURED})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
-    model, cache = model.cpu(), find_root(data_root) / FOLDER
+    model, cache = model.cpu(), cache_folder() / FOLDER
     diagnosed: dict[str, DiagnosisSection] = {}
     began = time.perf_counter()
     for name, dataset in steps(datasets.items(), "evaluation"):

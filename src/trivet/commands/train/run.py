@@ -101,7 +101,7 @@ def train(
                 status = _fitted(trainer)
                 if status == "interrupted" and trainer.state.learner.step == 0:
                     raise KeyboardInterrupt  # nothing has been trained that could be kept
-                return _finish(trainer, status, data_root, evaluate=watch is None)
+                return _finish(trainer, status, evaluate=watch is None)
 
 
 def _foretell(trainer: Trainer) -> None:
@@ -149,7 +149,7 @@ def resume(
         if changes:
             run.change(changes)
         with trainer.run_log.loggers:
-            return _finish(trainer, _fitted(trainer), data_root, evaluate=watch is None)
+            return _finish(trainer, _fitted(trainer), evaluate=watch is None)
 
 
 def _of_processes(
@@ -211,7 +211,7 @@ def _fitted(trainer: Trainer) -> Status:
     return status
 
 
-def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluate: bool) -> RunRecord:
+def _finish(trainer: Trainer, status: Status, *, evaluate: bool) -> RunRecord:
     """Write the models and, unless a signal interrupts the training or this, evaluate the one that is kept."""
     run, components, record, loggers = trainer.run, trainer.components, trainer.run_log.record, trainer.run_log.loggers
     train, settings = components.splits.train, components.config
@@ -231,7 +231,6 @@ def _finish(trainer: Trainer, status: Status, data_root: Path | None, *, evaluat
                 components.splits,
                 trainer.state.learner.measured,
                 trainer.untrained,
-                data_root=data_root,
             )
             loggers.end(status, _results(complete, settings.evaluation.measures), trainer.state.learner.step)
             return complete
