@@ -49,7 +49,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(file: Path, *changes: str) -> RunConfig:
     few = ["evaluation.map_points=20", "evaluation.nmi_plus=1", "evaluation.every=4", "training.log_every=1"]
-    few += [f"training.steps={STEPS}", f"training.checkpoint_every={CHECKPOINT // 2}", "guard.every=2"]
+    few += [f"training.steps={STEPS}", f"training.checkpoint_every={CHECKPOINT // 2}"]
     return head_settings({"name": "vectors", "path": str(file)}, [*few, *changes])[0]
 
 

@@ -64,43 +64,42 @@ class DataConfig(NamedConfig):
     """
 
     name: str = Field(
-        description='A data set of docs/data.md; "folder" is your own images, one folder per class, "table" a table of '
-        'their paths; "python:FILE.py:NAME" is a function of your own.'
+        description='A data set of docs/data.md: "folder" or "table" for images of yours, "vectors" or "texts", '
+        '"python:FILE.py:NAME" for code.'
     )
     level: str | None = Field(
         None,
-        description="The label level trained on; if not given the coarsest one, of a published set that of its papers.",
+        description="The label level trained on, where it is not the coarsest or, of a published set, that of its "
+        "papers.",
     )
     augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = Field(
         "none",
-        description="How training images are cut, anew each time. flip: as in evaluation. crop-flip: shifted by up to "
-        "1/8 of the side, or, where resize leaves more, cut at a random place. pad-crop: as crop-flip, after padding "
-        "with 10 black pixels on all sides. random-resized-crop: a random part of 8 to 100 % of the whole image, of a "
-        "ratio changed by up to 4/3. Photographs (all but digits and letters) are also mirrored.",
+        description="Random cuts of training images, against learning them by heart; see docs/data.md for each.",
     )
     jitter: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Brightness, contrast and saturation of each training image are multiplied by random numbers from "
-        "1 - jitter to 1 + jitter.",
+        description="Brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.",
     )
     erase: float = Field(
-        0.0, ge=0, le=1, description="The share of training images of which a random rectangle is replaced by noise."
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of training images with a random rectangle of noise, where things are partly hidden.",
     )
     folds: int | None = Field(
         None,
         ge=2,
         le=10_000,
-        description="Validate within the training classes: split them into this many class-disjoint folds and evaluate "
-        'one of them, "validation", instead of training on it.',
+        description="Class-disjoint folds of the training classes, of which one is held out to choose and compare by.",
     )
-    fold: int = Field(0, ge=0, description="Which of the folds is held out, from 0.")
+    fold: int = Field(0, ge=0, description="Which fold is held out, from 0, to repeat a run on others.")
     noise: NoiseConfig | None = Field(None, description="Artificial label noise; a separate section, [data.noise].")
     decisions: Path | None = Field(
         None,
-        description="A csv file id,decision,label of training labels to keep, to change (relabel) or to leave out "
-        "(drop), as trivet audit writes it; trivet train --labels FILE sets it.",
+        description="A csv file of trivet audit with labels to change or items to drop; trivet train --labels "
+        "FILE sets it.",
     )
 
     mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class

@@ -23,23 +23,21 @@ class NoiseConfig(Config):
     """Settings of label noise: which labels of the trained level are made wrong, in the training items only."""
 
     kind: Literal["symmetric", "pair-flip", "within-superclass", "transition", "boundary"] = Field(
-        description="Kind of label noise. symmetric: any other class. pair-flip: the next class. within-superclass: "
-        "another class of the same superclass. transition: drawn from matrix. boundary: the class of a similar "
-        "image; images close to other classes are wrong more often."
+        description="Wrong labels: any other class, the next, one of the same superclass, drawn from matrix, or "
+        "at boundaries as people err."
     )
-    rate: float | None = Field(
-        None, ge=0, lt=1, description="Share of wrong labels; required, except for transition, where matrix defines it."
-    )
-    exact: bool = Field(False, description="Make exactly this share wrong, instead of on average.")
-    seed: int = Field(0, ge=0, description="Decides which labels are wrong, and how.")
+    rate: float | None = Field(None, ge=0, lt=1, description="Share of wrong labels; with transition, matrix says it.")
+    exact: bool = Field(False, description="Exactly this share, instead of on average, to repeat a paper.")
+    seed: int = Field(0, ge=0, description="Decides which labels are wrong: another one repeats a study.")
     matrix: tuple[tuple[float, ...], ...] | None = Field(
         None,
-        description="transition only: a row for each trained class, in the order of their names in the data set, of "
-        "the probabilities of the labels.",
+        description="For transition only: a row of label probabilities for each trained class, by name.",
     )
-    superclass: str | None = Field(None, description="within-superclass only: a label level above the trained one.")
+    superclass: str | None = Field(None, description="For within-superclass only: a label level above the trained one.")
     topline: bool = Field(
-        False, description="Train on a random share 1 - rate of the items instead, all with true labels."
+        False,
+        description="Train on a random share 1 - rate with true labels instead, to see what noise costs beside "
+        "fewer items.",
     )
 
     @model_validator(mode="after")

@@ -42,29 +42,26 @@ class BackboneConfig(ModelConfig):
 
     weights: Path | None = Field(
         None,
-        description="A file of weights to start from: safetensors, or one of torch that holds tensors only. They are "
-        "matched by name, ignoring a prefix that all share; those of a classifier are left out.",
+        description="File of weights of yours to start from, safetensors or torch, matched by name.",
     )
     head: HeadName = Field(
         "linear",
-        description="The last layer. linear: on pretrained features it begins as the projection that keeps most of "
-        "them, else at random. residual: that projection, which stays, and a learned change. mlp: two layers, begun at "
-        "random. none: embeddings are the features.",
+        description="Last layer: linear, mlp, residual (a projection that stays and a learned change), or none to "
+        "use the features.",
     )
     pooling: PoolingName | None = Field(
         None,
-        description="How a feature map becomes one vector: its mean, its maximum, or the generalised mean, whose power "
-        "is learned and begins at 3. Default: as in the network.",
+        description="How a feature map becomes a vector, avg, max or gem, where a search needs small details; by "
+        "default the network's.",
     )
     freeze: Literal["none", "stem", "all"] | Annotated[int, Field(ge=1, le=1000)] = Field(
         "none",
-        description="What is not trained: the first layer, the whole backbone, or a number: the first layer and so "
-        "many stages after it.",
+        description="Layers that stay as they are, stem, all or so many stages, to save time or where items are few.",
     )
     batch_norm: Literal["train", "frozen"] | None = Field(
         None,
-        description="frozen: batch norm keeps the statistics it begins with, and uses them in training too; its scale "
-        "and shift are learned. Default: frozen where weights are pretrained.",
+        description="frozen keeps the statistics it starts with, as suits small batches and, by default, "
+        "pretrained weights.",
     )
 
     @property

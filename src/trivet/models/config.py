@@ -27,21 +27,22 @@ class ModelConfig(NamedConfig):
 
     name: str = Field(
         "conv4",
-        description='"conv2", "conv3", "conv4" (small convolutional nets), "mlp", "linear", "residual" (linear, begins '
-        'as the input), "timm:NAME" or "torchvision:NAME" for a backbone of these libraries, such as "timm:resnet18", '
-        '"text:NAME" for a pretrained network of texts, by name or folder, or '
-        '"python:FILE.py:NAME" for a class of your own.',
+        description='Network: "conv2" to "conv4", "mlp", "linear" or "residual" from scratch, pretrained "timm:", '
+        '"torchvision:" or "text:NAME", "python:FILE.py:NAME".',
     )
-    embedding_dim: int = Field(64, ge=1, le=65536, description="Length of an embedding.")
-    normalize: bool = Field(True, description="Scale each embedding to Euclidean length 1.")
+    embedding_dim: int = Field(
+        64, ge=1, le=65536, description="Length of an embedding: longer where classes are many, shorter to save room."
+    )
+    normalize: bool = Field(True, description="Scale each embedding to length 1; false for losses that use its length.")
     pretrained: bool = Field(
-        False, description="Of backbones: start from pretrained weights, which are downloaded once."
+        False, description="Start from published weights, downloaded once: nearly always better for photographs."
     )
     width: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="Channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), hidden units of mlp (256).",
+        description="Channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), or hidden units of mlp "
+        "(256): more to fit more.",
     )
 
     is_backbone: ClassVar[bool] = False

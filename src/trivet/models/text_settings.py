@@ -19,44 +19,44 @@ class TextNetworkConfig(ModelConfig):
         0,
         ge=0,
         le=65536,
-        description='Length of an embedding; 0: that of the network, the only one with head = "none".',
+        description="Length of an embedding, shorter to save room; 0 is that of the network, the only one with "
+        'head = "none".',
     )
     pooling: Pooling | None = Field(
         None,
-        description="How the vectors of the tokens become that of the text: their mean, that of the first token (cls), "
-        "or the largest of each number. Default: as the sentence-transformers folder says, else mean.",
+        description="How vectors of tokens become one, where neither the folder's choice nor the mean suits the "
+        "network.",
     )
     max_tokens: int | None = Field(
         None,
         ge=1,
         le=65536,
-        description="Texts are cut after so many tokens. Default: as the sentence-transformers folder says, else what "
-        "the tokenizer takes, but at most 512.",
+        description="Tokens after which texts are cut: fewer to save time; by default as the folder or tokenizer "
+        "says, at most 512.",
     )
     prefix: str | None = Field(
         None,
         max_length=1000,
-        description='Stands before each text, such as "query: ". Default: the default prompt of the '
-        "sentence-transformers folder, else nothing.",
+        description='Text before each, such as "query: ", where the network was trained with one that its folder '
+        "does not name.",
     )
     head: HeadName = Field(
         "none",
-        description="The last layer. none: the pooled vector itself. linear and residual begin as that vector, or as "
-        "its projection on the directions that keep most of it; mlp has two layers that begin at random.",
+        description="Last layer: linear or residual start from the pooled vector, to shorten or adapt it; mlp "
+        "starts at random.",
     )
     freeze: Literal["none", "embeddings", "all"] | Annotated[int, Field(ge=1, le=1000)] = Field(
         "none",
-        description="What is not trained, and without dropout: embeddings, those of the tokens; a number, also so many "
-        "of the first layers; all, everything but the head.",
+        description="Layers that stay as they are, to save time and memory or where items are few.",
     )
     lora: int = Field(
         0,
         ge=0,
         le=1024,
-        description="Rank of low-rank changes of the attention's projections, which are trained in place of the "
-        "network (extra lora); 0: none. The saved model holds them merged.",
+        description="Rank of low-rank changes trained in place of the network (extra lora), to save memory; 0 for "
+        "none.",
     )
-    dropout: bool = Field(True, description="false: without the dropout that the network has.")
+    dropout: bool = Field(True, description="false trains without the network's dropout, where batches are few.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

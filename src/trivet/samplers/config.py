@@ -15,35 +15,32 @@ class BatchConfig(Config):
     """A training batch: `samples_per_class` items of each of `num_classes` classes, or `size` items as they come."""
 
     num_classes: int = Field(
-        16, ge=2, description="Number of classes per batch, at most the number of training classes."
+        16, ge=2, description="Classes in a batch: more for more negatives, at most as many as are trained on."
     )
     samples_per_class: int = Field(
         4,
         ge=1,
-        description="Items of each class per batch. With two there is only one positive, so easy positives have no "
-        "effect; they need several. One is for losses on proxies only, which compare no two items.",
+        description="Items of each class: several for easy positives, 1 for losses on proxies only.",
     )
     balance: str | None = Field(
         None,
-        description="A coarser label level: the classes of each batch are divided as evenly as can be among the "
-        "classes of that level, however many each has.",
+        description="A coarser label level over whose classes those of a batch are spread evenly, where some have "
+        "far more than others.",
     )
     size: int | None = Field(
         None,
         ge=2,
-        description="Shuffled batches of so many items, with whatever classes they have, in place of num_classes and "
-        "samples_per_class. Where there are many classes, most items then meet no positive.",
+        description="Shuffled batches of so many items in place of classes, for losses on proxies or few classes.",
     )
     mined: Path | None = Field(
         None,
-        description="A file of trivet mine: each batch then holds anchors, each with its positive and all its mined "
-        "negatives, as many as size items hold, in place of items at random. Its ids are those of the training items.",
+        description="A file of trivet mine whose anchors, positives and hard negatives fill the batches of size items.",
     )
     micro: int | None = Field(
         None,
         ge=1,
-        description="The most items that are embedded at once: a larger batch is embedded in pieces, twice, in the "
-        "memory of one piece and with the gradient of the whole batch. Default: the whole batch.",
+        description="Items embedded at once, where a batch does not fit the memory: pieces give its gradient in "
+        "twice the forward time.",
     )
 
     @model_validator(mode="after")

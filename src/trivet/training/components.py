@@ -426,7 +426,7 @@ def run_fingerprint(config: RunConfig, splits: Splits) -> str:
 
     Of decisions on labels, and of mined triplets, it is what they say of these, and not where their file lies.
     """
-    changes_nothing = {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices", "nodes"}
+    changes_nothing = {"log_every", "checkpoint_every", "workers", "loggers", "mlflow_uri", "devices"}
     if config.training.schedule not in TO_THE_END:
         changes_nothing.add("steps")
     settings = config.model_dump(

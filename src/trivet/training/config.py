@@ -27,89 +27,100 @@ TO_THE_END = ("linear", "cosine")  # their rates depend on the number of steps, 
 GuardAction = Literal["warn", "stop"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
-LOCATION = ("devices", "nodes")  # where a run trains, which changes nothing of its result
 ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_steps", "accumulate_grad_batches")
 
 
 class TrainingConfig(Config):
     """Learning of the weights."""
 
-    steps: int | None = Field(None, ge=1, description="Optimiser steps, one batch each; 800 if no epochs are given.")
+    steps: int | None = Field(
+        None,
+        ge=1,
+        description="Optimiser steps, one batch each (800 if no epochs are given): more where the loss still falls.",
+    )
     epochs: int | None = Field(
         None,
         ge=1,
-        description="Instead of steps: the number of epochs, each of as many batches as hold all training items.",
+        description="In place of steps, where the length is to follow the number of training items: passes over them.",
     )
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="As in torch.optim.")
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field(
+        "adam", description="As in torch.optim: adamw to fine-tune with weight decay, sgd or rmsprop to follow a paper."
+    )
     learning_rate: float = Field(
-        1e-3, gt=0, description="Learning rate of the network; parameters of the loss have their own."
+        1e-3,
+        gt=0,
+        description="Of the network: lower it when the loss jumps or collapse is reported, to about 1e-5 for "
+        "fine-tuning.",
     )
     backbone_learning_rate: float | None = Field(
-        None, gt=0, description="Of a backbone, whose head keeps learning_rate. Default: the same."
+        None, gt=0, description="Of a pretrained backbone, lower than that of a new head; by default the same."
     )
     weight_decay: float = Field(
         0.0,
         ge=0,
-        description="Weight decay of the network; biases and the scales of norms, of one dimension, have none.",
+        description="Pulls weights of two dimensions or more to 0: raise it where training items are learned by heart.",
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="sgd and rmsprop only.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Of sgd and rmsprop only, usually 0.9.")
     clip_norm: float | None = Field(
         None,
         gt=0,
-        description="Largest norm of the gradient of all parameters; a larger gradient is scaled down to it.",
+        description="Largest norm of the whole gradient, against single steps that throw the network off; by "
+        "default none.",
     )
     schedule: Schedule = Field(
         "constant",
-        description="linear and cosine fall to 0 at the end; step falls every step_size steps, multi-step at each "
-        "of the milestones.",
+        description="Fall of the learning rate, to settle at the end: linear or cosine to 0, step and multi-step "
+        "at steps of yours.",
     )
-    warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rate rises from near 0.")
-    step_size: int | None = Field(None, ge=1, description="step only: steps between two falls of the learning rate.")
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        description="Steps over which the rate rises from near 0, for a pretrained network or a loss that "
+        "collapses early.",
+    )
+    step_size: int | None = Field(None, ge=1, description="For the schedule step only: steps between two falls.")
     milestones: tuple[PositiveInt, ...] | None = Field(
-        None, min_length=1, description="multi-step only: the steps at which the learning rate falls."
+        None, min_length=1, description="For the schedule multi-step only: the steps of the falls."
     )
     gamma: float = Field(
-        0.1, gt=0, le=1, description="step and multi-step: the factor by which the rate is multiplied at each fall."
+        0.1, gt=0, le=1, description="For step and multi-step only: what the rate is multiplied by at each fall."
     )
     precision: PrecisionName = Field(
-        "32", description="bf16, fp16: mixed precision; the loss stays in float32, and for fp16 it is scaled."
+        "32", description="bf16 or fp16 for mixed precision, which is faster on a GPU; the loss stays in float32."
     )
     ema: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="Decay of a moving average of the weights, such as 0.99, which is then measured, chosen and "
-        "saved. Default: no average.",
+        description="Decay of an average of the weights, such as 0.99, which is then the result, against noisy "
+        "steps; by default none.",
     )
-    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto uses a GPU if there is one.")
+    accelerator: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="cpu or gpu to insist on one; auto uses a GPU if there is one."
+    )
     devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
-        description="How many processes train together, each on a GPU of its own, or on the CPU, where there is none; "
-        "auto: one for each GPU. Each has its part of every batch, and the network becomes that of one process with "
-        "all of it. With torchrun this setting is not needed.",
-    )
-    nodes: int = Field(
-        1, ge=1, description="Machines, with as many devices each; several need torchrun, started on each of them."
+        description="Processes on this machine that share each batch, one a GPU, to train faster; auto for all GPUs.",
     )
     workers: int = Field(
-        0, ge=0, le=64, description="Processes that prepare batches; 0: the main process. Of several devices, for each."
+        0, ge=0, le=64, description="Processes that decode or change images, to raise where the GPU waits for files."
     )
-    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv.")
-    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints; the last two are kept.")
+    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv: fewer for a finer curve.")
+    checkpoint_every: int = Field(
+        200, ge=1, description="Steps between checkpoints, of which two stay: fewer to lose less where a run is killed."
+    )
     loggers: tuple[LoggerName, ...] = Field(
         (),
-        description='Where else to send what is measured, beside metrics.csv: "tensorboard", "mlflow", "wandb", of the '
-        "extra loggers.",
+        description='Where else to send what is measured, "tensorboard", "mlflow" or "wandb", to follow many runs.',
     )
     mlflow_uri: str | None = Field(
         None,
-        description="Address of MLflow. Default: the environment variable MLFLOW_TRACKING_URI, or logs/mlflow.db in "
-        "the run folder.",
+        description="Address of MLflow, where it is neither in MLFLOW_TRACKING_URI nor to be a file in the run folder.",
     )
 
     @property
     def num_steps(self) -> int:
-        """Optimiser steps of the run; epochs are counted in steps by `training.parts.in_steps` first."""
+        """Optimiser steps of the run; epochs are counted in steps by `components.in_steps` first."""
         assert self.steps is not None, "epochs are not yet counted in steps"
         return self.steps
 
@@ -174,24 +185,36 @@ class EvaluationConfig(Config):
     """Measures, on the evaluation splits only."""
 
     k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field(
-        (1, 2, 4, 8), min_length=1, description="Values of K for recall@K; 1 is among them."
+        (1, 2, 4, 8),
+        min_length=1,
+        description="Values of K for recall@K, 1 among them: those of the paper to compare with.",
     )
     further: tuple[str, ...] = Field(
         (),
-        description="Further measures of retrieval, beside recall@K, R-precision, MAP@R, mAP and MRR: found@K, "
-        "precision@K, map@K, ndcg@K, ndcg.",
+        description="Further measures for graded lists: found@K, precision@K, map@K, ndcg@K, ndcg.",
     )
     nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
-        10, description="Clusters per class for NMI+; one number, or one per label level."
+        10,
+        description="Clusters per class for NMI+, one number or one per label level: fewer where classes are many "
+        "and it takes long.",
     )
-    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for neighbours and clusters.")
-    every: int = Field(100, ge=1, description="Steps between measurements of recall@1 during training.")
+    distance: Literal["euclidean", "cosine"] = Field(
+        "euclidean", description="For neighbours and clusters: the one that searches will use later."
+    )
+    every: int = Field(
+        100,
+        ge=1,
+        description="Steps between two looks at held-out items: fewer for a finer curve and choice of the step, "
+        "more to save time.",
+    )
     sample: int = Field(
         2000,
         ge=2,
-        description="Items used for them: of validation or val, where there is one, else of the first split.",
+        description="Items at most of each look: more for a surer choice, fewer to save time.",
     )
-    map_points: int = Field(1000, ge=2, le=5000, description="Items in the embedding map of the report.")
+    map_points: int = Field(
+        1000, ge=2, le=5000, description="Items in the map of the report: fewer for a smaller page."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -212,28 +235,19 @@ class GuardConfig(Config):
 
     action: GuardAction = Field(
         "warn",
-        description="warn: report it, with what to change, and continue. stop: end the training, evaluate and report; "
-        "the result is then the best network that the probe saw.",
-    )
-    every: int = Field(
-        10,
-        ge=1,
-        description="Steps between checks of the monitor; twice as many from step 300 on, three times from 600. The "
-        "first steps, as many as this, are all checked.",
+        description="stop ends a run that collapses, and the best network that held-out items saw is the result; "
+        "warn only says so.",
     )
     probe: int | None = Field(
         None,
         ge=0,
-        description="Held-out items that decide whether a suspicion is right: of validation or val, where there is "
-        "one, else training items that are left out, at most a twentieth of them, and none if that is below 100. "
-        "0: no probe. Default: three times those of a batch, from 100 to 300, but with warn no training item is left "
-        "out.",
+        description="Held-out items that decide whether a suspicion is right: 0 to leave none out, more to be surer.",
     )
 
     forecast: bool = Field(
         False,
-        description="Make the first 5 % of the steps (20 to 60) before training, throw them away, and say so if the "
-        "network would collapse, with the change that would prevent it.",
+        description="Make and throw away the first 5 % of the steps, to hear of a likely collapse before it costs "
+        "time.",
     )
 
     @property
@@ -247,23 +261,19 @@ class ChoosingConfig(Config):
 
     keep: Literal["last", "best"] = Field(
         "last",
-        description="Which model is measured, and lies in model/. best: that of the step with the highest measure on "
-        "validation, among those that lose no recall@1 there; the start, if no step is better beyond doubt. It needs "
-        "data.folds, or a split val, and looks at most at evaluation.sample items every evaluation.every steps, which "
-        "retrieve from each other and, if their classes are not trained on, from as many training items. The other one "
-        "lies in model-last/, or with last in model-best/, where there is something to choose by.",
+        description="best makes the best step on validation the result, which helps where long training harms; "
+        "needs data.folds or val.",
     )
     measure: str = Field(
         "map@r",
-        description="The measure that is highest at the best step: recall@K for a K of evaluation.k, r-precision, "
-        "map@r, map, mrr or one of evaluation.further.",
+        description="What is highest at the best step, the one your search is judged by: as in evaluation, "
+        "without clusters.",
     )
-    level: str | None = Field(None, description="The label level of the measure. Default: the one trained on.")
+    level: str | None = Field(None, description="The label level of the measure, where it is not the one trained on.")
     patience: int | None = Field(
         None,
         ge=1,
-        description="Training ends early after this many looks, one every evaluation.every steps, without a higher "
-        'measure. It needs what keep = "best" needs. Default: never.',
+        description="Looks without a higher measure after which training ends, to save time; by default it never does.",
     )
 
     @property
@@ -275,7 +285,13 @@ class ChoosingConfig(Config):
 class RunConfig(Config):
     """A whole run: everything its result depends on, but for the versions of the software."""
 
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of the weights, the batches and every random choice.")
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**63 - 1,
+        description="Seed of the weights, the batches and every random choice: another one shows how much results "
+        "vary.",
+    )
     data: SerializeAsAny[DataConfig]
     batch: BatchConfig = BatchConfig()
     model: SerializeAsAny[ModelConfig] = ModelConfig()
@@ -386,16 +402,16 @@ def with_length(config: RunConfig, changes: Sequence[str]) -> RunConfig:
     """The settings of a run that is to go on, with another number of steps or epochs, or of devices.
 
     Args:
-        changes: "training.steps=value", or the same of epochs, devices or nodes.
+        changes: "training.steps=value", or the same of epochs or devices.
 
     Raises:
         ValueError: if other settings are to change, or if the steps made so far would have been others.
     """
     for change in changes:
-        if name_of(change) not in (f"training.{key}" for key in (*LENGTH, *LOCATION)):
+        if name_of(change) not in (f"training.{key}" for key in (*LENGTH, "devices")):
             raise ValueError(
                 "--resume takes the settings of the run, of which --set may change training.steps or training.epochs, "
-                f"training.devices and training.nodes only: got {name_of(change)}; start a new run for other settings."
+                f"and training.devices only: got {name_of(change)}; start a new run for other settings."
             )
     longer = any(name_of(change) in (f"training.{key}" for key in LENGTH) for change in changes)
     if longer and config.training.schedule in TO_THE_END:

@@ -15,6 +15,8 @@ from trivet.runtime.json_numbers import as_json
 from trivet.runtime.record import Record
 from trivet.training.config import GuardConfig
 
+EVERY = 10  # steps between checks of the monitor; twice as many from step 300 on, three times from 600
+
 
 class GuardState(Record):
     """The best call of the probe, and the state of the monitor, as these write them."""
@@ -41,7 +43,7 @@ class Guard:
 
     def __init__(self, config: GuardConfig, *, steps: int) -> None:
         self.config = config
-        self.monitor = CollapseMonitor(every=config.every, steps=steps)
+        self.monitor = CollapseMonitor(every=EVERY, steps=steps)
         self.best: ProbeResult | None = None
         self.weights: dict[str, Tensor] = {}
         self.snapshot: int | None = None

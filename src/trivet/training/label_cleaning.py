@@ -20,23 +20,27 @@ class CleaningConfig(Config):
     """Treatment of labels that are probably wrong while training, judged in the present embedding."""
 
     action: Literal["drop", "relabel"] = Field(
-        description="drop: train without suspects. relabel: train on them with their most probable class."
+        description="drop trains without suspects; relabel trains on them with their most probable class, where "
+        "few items can be spared."
     )
     after: int | None = Field(
         None,
         ge=0,
-        description="The step of the first check; until then labels are used as given. A later check has a better "
-        "embedding, but labels seen many times are memorised. Default: two epochs, at most 200 steps.",
+        description="Step of the first check: later for a better judge, earlier as labels are memorised; by "
+        "default two epochs, at most 200.",
     )
-    every: int = Field(100, ge=1, description="Steps between checks; each judges all labels as given.")
+    every: int = Field(100, ge=1, description="Steps between checks, each of all labels as given: more to save time.")
     until: int | None = Field(
         None,
         ge=1,
-        description="The step at which cleaning ends and all labels are used as given. With after = 0 and drop: a "
-        "warm-up on items whose labels look right. Default: never.",
+        description="Step from which all labels count as given, for a warm-up on labels that look right; by "
+        "default never.",
     )
     above: float = Field(
-        0.5, gt=0, lt=1, description="A label counts as wrong if its probability of being wrong is above this."
+        0.5,
+        gt=0,
+        lt=1,
+        description="Probability of being wrong above which a label is treated: higher to touch fewer right ones.",
     )
 
     @model_validator(mode="after")

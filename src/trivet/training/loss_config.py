@@ -31,9 +31,8 @@ class StrategyConfig(NamedConfig):
     prefixes: tuple[PositiveInt, ...] | None = Field(
         None,
         min_length=1,
-        description="Matryoshka: lengths, ascending, such as [32, 64]. The loss is then the sum of that of whole "
-        "embeddings and of those of their first so many numbers, which are scaled to length 1 where embeddings are. "
-        "Each prefix is measured beside the whole.",
+        description="Matryoshka: lengths such as [32, 64] that are trained and measured too, so that embeddings "
+        "can be cut to save room.",
     )
 
     @classmethod

@@ -47,7 +47,7 @@ def test_a_run_keeps_them_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: 
             "data": {"name": "digits"},
             "model": {"name": "linear"},
             "loss": {"name": "triplet"},
-            "batch": {"num_classes": 3, "samples_per_class": 2},
+            "batch": {"num_classes": 2, "samples_per_class": 2},
             "training": {"steps": 1, "accelerator": "cpu"},
         },
         source="test",

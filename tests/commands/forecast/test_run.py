@@ -17,7 +17,7 @@ from trivet.datasets import load
 from trivet.models import build
 from trivet.reports.forecast_record import ForecastRecord, GridAxes
 from trivet.samplers import PKBatches
-from trivet.training import RunConfig
+from trivet.training import RunConfig, guard
 
 SETTINGS: dict[str, Any] = {
     "seed": 3,
@@ -28,7 +28,6 @@ SETTINGS: dict[str, Any] = {
     "training": {"steps": 14, "schedule": "cosine", "warmup_steps": 3, "optimizer": "sgd", "momentum": 0.9,
                  "learning_rate": 0.05, "accelerator": "cpu"},
     "evaluation": {"map_points": 20, "sample": 50, "nmi_plus": 2},
-    "guard": {"every": 1},
 }  # fmt: skip
 
 
@@ -41,6 +40,7 @@ def config(**changes: Any) -> RunConfig:
 
 
 def test_the_probe_sees_the_first_steps_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "EVERY", 1)
     level = {"level": "parity"}  # inside which digits are seen too
     record = run.train(config(data=level, batch={"num_classes": 2}), tmp_path / "run")
     seen = record.monitor

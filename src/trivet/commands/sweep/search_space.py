@@ -28,7 +28,6 @@ TRIALS = 20  # of a sweep that does not say how many
 MOST_CHECKED = 64  # values of a range in steps that are all checked before the first trial
 # What may vary of the data: how items are shown, and never which there are, as trials are compared on the same ones.
 OF_DATA = ("augment", "jitter", "erase", "image_size", "channels", "resize")
-PROCESSES = ("devices", "nodes")  # settings of a training in several processes
 OF_EVALUATION = ("distance",)
 FIXED = {
     "seed": "seeds says how many seeds each trial has",
@@ -90,46 +89,52 @@ class SweepConfig(Config):
 
     vary: dict[str, SkipValidation[Varied]] = Field(
         min_length=1,
-        description="What varies, in a section [sweep.vary]: loss.margin = [0.1, 0.2] for choices, which may be whole "
-        'sections such as loss = [{name = "triplet"}, {name = "n-pair"}], or training.learning_rate = {low = 1e-4, '
-        "high = 1e-2, log = true} for a range, also with step = 2.",
+        description="What varies, in [sweep.vary]: loss.margin = [0.1, 0.2] for choices, training.learning_rate = "
+        "{low = 1e-4, high = 1e-2, log = true} for a range.",
     )
     trials: int | None = Field(
-        None, ge=1, le=100_000, description="How many settings are tried. Default: 20; of a grid all."
+        None,
+        ge=1,
+        le=100_000,
+        description="Settings that are tried, more where many vary; by default 20, of a grid all.",
     )
-    seeds: int = Field(1, ge=1, le=50, description="Runs of each trial on each fold, with seed, seed + 1, ...")
+    seeds: int = Field(
+        1, ge=1, le=50, description="Runs of each trial with seed, seed + 1, ...: more where results vary by chance."
+    )
     folds: int = Field(
         1,
         ge=1,
         le=50,
-        description="On how many of the data.folds folds each trial is validated: the first ones, or data.fold for 1.",
+        description="How many of the data.folds folds each trial is validated on: more for a surer choice.",
     )
     measure: str | None = Field(
         None,
-        description="What the best trial has most of on validation, in the mean over its runs; also what a step is "
-        "chosen by. Default: choosing.measure.",
+        description="What the best trial has most of on validation; by default choosing.measure.",
     )
     sampler: Literal["tpe", "random", "grid"] = Field(
-        "tpe", description="tpe: settings like the best so far are tried more often (optuna). grid: each combination."
+        "tpe", description="grid tries each combination, random any, tpe more often what is like the best so far."
     )
     pruning: bool = Field(
         True,
-        description="End a trial when the monitor sees a collapse, or when the best measure of a run so far is below "
-        "the median of at least 5 complete trials at that step, after a quarter of the steps.",
+        description="End trials that collapse or fall below the median early; false to train each to its end.",
     )
     storage: str | None = Field(
         None,
-        description='Where workers meet: "postgresql://USER@HOST/DATABASE", or "sqlite:///FILE". Default: study.db in '
-        "the folder of the sweep. A password is never written: give it in PGPASSWORD or ~/.pgpass.",
+        description='Where workers meet, "postgresql://USER@HOST/DATABASE" for several machines; by default '
+        "study.db in the folder.",
     )
     name: str | None = Field(
-        None, min_length=1, max_length=200, description="Of the study in the storage. Default: the name of the folder."
+        None,
+        min_length=1,
+        max_length=200,
+        description="Of the study, where a storage has several; by default the name of the folder.",
     )
     heartbeat: int = Field(
         15,
         ge=1,
         le=3600,
-        description="Seconds between heartbeats of a worker; after four missed ones it counts as dead.",
+        description="Seconds between signs of life of a worker, dead after four missed ones: more where the "
+        "storage is slow.",
     )
 
     @field_validator("vary", mode="before")
@@ -241,12 +246,11 @@ class Sweep:
             )
         self._check_measure(source)
         training = self.base.get("training", {})
-        for key in PROCESSES:
-            if isinstance(training, Mapping) and training.get(key, 1) != 1:
-                raise ValueError(
-                    f"{source}: each trial of a sweep trains in one process: got training.{key} = {training[key]}; "
-                    "remove it, and start a worker for each device with trivet sweep --join."
-                )
+        if isinstance(training, Mapping) and training.get("devices", 1) != 1:
+            raise ValueError(
+                f"{source}: each trial of a sweep trains in one process: got training.devices = "
+                f"{training['devices']}; remove it, and start a worker for each device with trivet sweep --join."
+            )
         networks = []
         for context, values in self._settings_to_check():
             try:
@@ -420,7 +424,7 @@ def _check_key(key: str, source: str) -> None:
         reason = f"of the data only {', '.join(OF_DATA)} may vary, as trials are compared on the same items"
     if section == "evaluation" and name not in OF_EVALUATION:
         reason = f"of the evaluation only {', '.join(OF_EVALUATION)} may vary, as trials are compared by the same looks"
-    if section == "training" and name in PROCESSES:
+    if key == "training.devices":
         reason = "each trial trains in one process"
     if section == "choosing" and not name:
         reason = "trials are compared by one measure: vary choosing.keep and the like instead"

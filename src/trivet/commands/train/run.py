@@ -131,8 +131,8 @@ def resume(
     """Go on with a run from its last checkpoint to its last step; the result is that of a run never stopped.
 
     Args:
-        changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of devices and
-            nodes: where it goes on; see `with_length`.
+        changes: "training.steps=value" or "training.epochs=value": the run is to be so long; or the same of
+            devices: where it goes on; see `with_length`.
         splits, watch: as in `train`.
 
     Raises:

@@ -51,18 +51,11 @@ def processes_to_start(training: TrainingConfig, batch_size: int) -> int:
             f"each process needs a GPU of its own: got {here} processes and {gpus} GPU{'s' * (gpus > 1)} here; set "
             f'training.devices = {gpus} or less, or training.accelerator = "cpu".'
         )
-    size = devices * training.nodes if member is None else member.size
-    if member is None and training.nodes > 1:
+    size = devices if member is None else member.size
+    if member is not None and training.devices not in (1, "auto") and devices != here:
         raise ValueError(
-            f"training.nodes = {training.nodes} needs torchrun, started on each machine: run torchrun --nnodes "
-            f"{training.nodes} --nproc-per-node {devices} --rdzv-endpoint HOST:PORT --rdzv-backend c10d --no-python "
-            "trivet train ..."
-        )
-    if member is not None and training.devices not in (1, "auto") and devices * training.nodes != size:
-        raise ValueError(
-            f"torchrun must start as many processes as the settings name: it started {size}, and training.devices = "
-            f"{devices} on training.nodes = {training.nodes} are {devices * training.nodes}; remove these settings, or "
-            "start as many."
+            f"torchrun must start as many processes on each machine as the settings name: it started {here}, and "
+            f"training.devices = {devices}; remove this setting, or start as many."
         )
     if size > 1 and device.type not in ("cpu", "cuda"):
         raise ValueError(
