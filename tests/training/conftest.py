@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.commands.conftest import run_command  # noqa: F401  # a fixture, for these tests too
 
 
 @pytest.fixture(scope="module", autouse=True)

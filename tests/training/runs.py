@@ -60,9 +60,14 @@ def killed(run: Path, path: Path) -> Path:
 def check_same_run(one: Path, two: Path) -> None:
     """Every tensor of the models and of the last checkpoint is equal to the last bit, and every row of metrics."""
     last = RunFolder(one).checkpoints()[-1].relative_to(one)
-    for file in (*(path.relative_to(one) for path in one.glob("model*/model.safetensors")), last):
+    check_same_weights(one, two, *(path.relative_to(one) for path in one.glob("model*/model.safetensors")), last)
+    assert (one / "metrics.csv").read_bytes() == (two / "metrics.csv").read_bytes()
+
+
+def check_same_weights(one: Path, two: Path, *files: Path) -> None:
+    """Every tensor of some files, or of the model, is equal to the last bit."""
+    for file in files or (Path("model", "model.safetensors"),):
         before, after = load_file(one / file), load_file(two / file)
         assert before.keys() == after.keys()
         for key in before:
             np.testing.assert_array_equal(before[key], after[key], err_msg=f"{file} {key}")
-    assert (one / "metrics.csv").read_bytes() == (two / "metrics.csv").read_bytes()

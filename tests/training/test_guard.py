@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from tests.training.runs import record_of, settings_of
+from tests.commands.conftest import Call
+from tests.training.runs import check_same_weights, record_of, settings_of
 
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.commands.evaluate.trained_model import evaluate_run
-from trivet.commands.main import main
 from trivet.commands.train import run
 from trivet.commands.train.page import write_run_report
 from trivet.commands.train.run import resume, train
@@ -27,7 +24,6 @@ from trivet.reports.run_record import RunRecord
 from trivet.training import RunConfig
 from trivet.training.checkpoint import step_of
 from trivet.training.run_folder import REPORT, Metrics, RunFolder
-from trivet.training.schedule import rate_factor
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -106,29 +102,6 @@ def steps_of(path: Path) -> list[int]:
     return [step_of(file) for file in RunFolder(path).checkpoints()]
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
-def same_weights(one: Path, two: Path) -> None:
-    first, second = (load_file(path / "model" / "model.safetensors") for path in (one, two))
-    assert first.keys() == second.keys()
-    for key in first:
-        np.testing.assert_array_equal(first[key], second[key], err_msg=key)
-
-
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_warm_up_rises_to_the_schedule(schedule: Any) -> None:
-    training = config(training={"steps": 100, "warmup_steps": 9, "schedule": schedule}).training
-    cosine = [1.0 if schedule == "constant" else 0.5 * (1 + np.cos(np.pi * max(0, s - 9) / 91)) for s in range(100)]
-    for step in range(100):
-        assert rate_factor(step, training) == pytest.approx(min(1, (step + 1) / 10) * cosine[step], rel=1e-12)
-
-
 def test_rows_up_to_a_step_are_kept(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "m.csv", ["loss"])
     for step in (1, 2, 3):
@@ -155,10 +128,13 @@ def test_a_warning_is_said_at_once_with_its_remedy(
     assert caplog.messages == ["network collapse detected at step 9: told to. Change it."]
 
 
-def test_a_monitor_changes_no_weight(scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_monitor_changes_no_weight(
+    scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scripted.script = (-1, None)
-    train(config(guard={"every": 1}), tmp_path / "run")
-    same_weights(tmp_path / "run", runs["warn"])
+    monkeypatch.setattr("trivet.training.guard.EVERY", 1)
+    train(config(), tmp_path / "run")
+    check_same_weights(tmp_path / "run", runs["warn"])
 
 
 def test_a_stopped_run_is_evaluated(runs: dict[str, Path]) -> None:
@@ -181,7 +157,7 @@ def test_a_stopped_run_goes_on_where_it_is(scripted: type[Scripted], runs: dict[
         (path / "config.toml").write_text(text.replace('action = "stop"', f'action = "{action}"'))
         record = resume(path)
         assert record.status == "finished"
-        same_weights(path, runs["warn"])
+        check_same_weights(path, runs["warn"])
 
 
 def test_a_lost_record_is_told_by_the_checkpoint(
@@ -213,18 +189,13 @@ def test_a_run_that_diverges(scripted: type[Scripted], tmp_path: Path, monkeypat
     assert [one["kind"] for one in failed["monitor"]["events"]] == ["not-finite"]
 
 
-def test_commands_say_what_happened(
-    scripted: type[Scripted],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_commands_say_what_happened(scripted: type[Scripted], tmp_path: Path, run_command: Call) -> None:
     scripted.script = ONCE
     (tmp_path / "run.toml").write_text(config(training={"steps": 12}).to_toml())
     path = tmp_path / "run"
     command = ["train", tmp_path / "run.toml", "-o", path]
-    assert call(monkeypatch, *command, "--set", "guard.action=stop", "--json") == 1
-    out, err = capsys.readouterr()
+    code, out, err = run_command(*command, "--set", "guard.action=stop", "--json")
+    assert code == 1
     summary = json.loads(out)
     assert summary["status"] == "stopped"
     assert [(one["kind"], one["step"]) for one in summary["events"]] == [("network-collapse", 9)]
@@ -232,8 +203,9 @@ def test_commands_say_what_happened(
         "trivet: the guard stopped the training after step 10: network collapse detected at step 9: told to; "
         f"train again with what {path / 'report.html'} proposes"
     )
-    assert call(monkeypatch, "train", "--resume", path) == 0
-    out, err = capsys.readouterr()
+    code, out, _ = run_command("train", "--resume", path)
+    assert code == 0
     assert "Note: network collapse detected at step 9: told to. Change it." in " ".join(out.split())
-    assert call(monkeypatch, *command, "--force", "--set", "guard.action=repair") == 2
-    assert "guard.action = 'repair' is not known" in capsys.readouterr().err
+    code, _, err = run_command(*command, "--force", "--set", "guard.action=repair")
+    assert code == 2
+    assert "guard.action = 'repair' is not known" in err

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from tests.training.runs import check_same_run
 
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import resume, train
@@ -226,9 +225,14 @@ def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
     assert cleaning_of(np.arange(500) % 3).warnings(60) == []
 
 
-def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(after=6)
+@pytest.mark.parametrize("cleaning", [{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}])
+def test_an_interrupted_look_loses_nothing(
+    cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config(after=6, **cleaning)
     whole = train(settings, tmp_path / "whole")
+    assert whole.cleaning[0].suspects > 0
+    assert any("labels look wrong" in line for line in caplog.messages)
     clean = Trainer._clean
 
     def interrupted(self: Trainer) -> None:
@@ -240,6 +244,7 @@ def test_an_interrupted_look_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert [step_of(file) for file in RunFolder(tmp_path / "cut").checkpoints()] == [4, 6]
     monkeypatch.setattr(Trainer, "_clean", clean)
     assert resume(tmp_path / "cut").cleaning == whole.cleaning
+    check_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_a_lost_record_keeps_the_looks(whole: Path, tmp_path: Path) -> None:
@@ -263,42 +268,6 @@ def test_a_state_holds_all(action: str) -> None:
 def test_until_must_lie_beyond_after() -> None:
     with pytest.raises(ValueError, match=r"cleaning: until must be greater than after, .*: got 8 and 8"):
         config(until=8)
-
-
-@pytest.mark.parametrize(
-    "cleaning",
-    [{"action": "drop"}, pytest.param({"action": "relabel", "every": 6, "until": 20}, marks=pytest.mark.nightly)],
-)
-def test_a_killed_run_goes_on_to_the_same_result(
-    cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, logger="trivet")
-    settings = config(**cleaning)
-    whole = train(settings, tmp_path / "whole")
-    assert whole.cleaning[0].step == 8
-    assert whole.cleaning[0].suspects > 0
-    assert any("labels look wrong" in line for line in caplog.messages)
-
-    class Killed(BaseException):
-        pass
-
-    after_step, killed_at = Trainer._after_step, [8, 14]
-
-    def until_killed(self: Trainer) -> None:
-        after_step(self)
-        if killed_at and self.state.learner.step == killed_at[0]:
-            killed_at.pop(0)
-            raise Killed
-
-    monkeypatch.setattr(Trainer, "_after_step", until_killed)
-    with pytest.raises(Killed):
-        train(settings, tmp_path / "killed")
-    with pytest.raises(Killed):
-        resume(tmp_path / "killed")
-    record = resume(tmp_path / "killed")
-    assert record.cleaning == whole.cleaning
-    one, two = (load_file(next((tmp_path / name / "model").glob("*.safetensors"))) for name in ("whole", "killed"))
-    assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
 def test_what_was_left_out_stands_in_a_decision_file(whole: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.commands.conftest import Call
 
-from trivet.commands.main import main
 from trivet.models.config import ModelConfig
 from trivet.models.networks import build
 from trivet.models.store import save
@@ -36,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("few_digits")
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
 def test_broken_weights_are_named_and_nothing_is_written(
-    number: float, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    number: float, run: Path, tmp_path: Path, run_command: Call
 ) -> None:
     weights = next((run / "model").glob("*.safetensors"))
     values = load_file(weights)
@@ -44,12 +43,9 @@ def test_broken_weights_are_named_and_nothing_is_written(
     values[name][1] = number
     save_file(values, weights)
     output = tmp_path / "all.parquet"
-    monkeypatch.setattr(sys, "argv", ["trivet", "embed", str(run), "digits", "--output", str(output)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+    code, _, said = run_command("embed", run, "digits", "--output", output)
+    assert code == 2
     assert not output.exists()
-    said = capsys.readouterr().err
     what = "embeddings must be finite" if torch.isfinite(torch.tensor(number)) else f"must be finite: {name} in"
     assert what in said
 

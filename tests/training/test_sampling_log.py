@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
-from tests.training.runs import record_of, settings_of, write_pictures
+from tests.training.runs import check_same_weights, record_of, settings_of, write_pictures
 
 from trivet import EmbeddingLoss
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -95,8 +94,7 @@ def test_evaluating_anew_keeps_what_was_seen_while_training(lost: bool, whole: P
 def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SamplingLog, "watch", lambda *_: None)
     train(settings(pictures), tmp_path / "blind")
-    first, second = (load_file(path / "model" / "model.safetensors") for path in (whole, tmp_path / "blind"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    check_same_weights(whole, tmp_path / "blind")
     blind = record_of(tmp_path / "blind")["label_noise"]["strategy"]
     assert blind["reason"] == "the loss picked no negatives"
 

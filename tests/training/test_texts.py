@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 import pytest
-from safetensors.torch import load_file
+from tests.commands.conftest import Call
 from tests.small_texts import WIDTH, text_network, texts_file
+from tests.training.runs import check_same_run
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.run import make_index
-from trivet.commands.main import main
 from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.run import search_folder
 from trivet.commands.train.run import resume, train
@@ -71,10 +69,7 @@ def test_a_killed_run_with_dropout_and_workers_ends_with_the_same_weights(
         with pytest.raises(RuntimeError, match="killed"):
             train(config.model_copy(update={"training": workers}), tmp_path / "run")
     resume(tmp_path / "run")
-    one, two = (load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "run"))
-    assert all((one[name] == two[name]).all() for name in one)
-    rows = [list(csv.DictReader((one / "metrics.csv").read_text().splitlines())) for one in (run, tmp_path / "run")]
-    assert [row["loss"] for row in rows[0]] == [row["loss"] for row in rows[1]]
+    check_same_run(run, tmp_path / "run")
 
 
 def test_the_record_compares_with_the_pretrained_network_once_and_with_ngrams(tmp_path: Path) -> None:
@@ -127,16 +122,14 @@ def test_a_run_on_texts_embeds_nothing_else(run: Path, tmp_path: Path, data: str
     [('name = "digits"', 'needs data.name = "texts": got'), ('name = "texts"\npath = "texts.csv"', "that exists")],
 )
 def test_what_cannot_be_trained_ends_in_one_sentence_and_writes_nothing(
-    data: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    data: str, message: str, tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     texts_file(tmp_path / "texts.csv")
     Path("x.toml").write_text(f'[data]\n{data}\n[model]\nname = "text:./gone"\n[loss]\nname = "triplet"\n')
-    monkeypatch.setattr(sys, "argv", ["trivet", "train", "x.toml"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+    code, _, err = run_command("train", "x.toml")
+    assert code == 2
+    assert message in " ".join(err.split())
     assert not (tmp_path / "runs").exists()
 
 

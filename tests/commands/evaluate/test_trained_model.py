@@ -29,14 +29,10 @@ def test_a_network_on_a_backbone_is_measured_beside_that_backbone_alone() -> Non
     torch.manual_seed(0)
     body = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(64, 20)), nn.Linear(20, 3))
     untrained = Embedder(body, input_shape=(1, 8, 8), normalize=True, on_backbone=True)
-    evaluation = {"k": [1], "nmi_plus": 2, "map_points": 20, "further": ["found@3", "ndcg@5"]}
-    choosing = {"keep": "best", "measure": "map@r"}
-    sections = {"data": {"name": "digits"}, "loss": {"name": "triplet"}, "evaluation": evaluation, "choosing": choosing}
-    config = RunConfig.parse(sections, source="test")
-    found, level = RunRecord(), "digit"
-    references = run_references(untrained, seen)
-    embeddings = embed(untrained, seen.inputs)
-    measure_split(found, "seen", seen, embeddings, references, level=level, config=config)
+    config = EvaluationConfig(k=(1,), nmi_plus=2, map_points=20, further=("found@3", "ndcg@5"))
+    found, embeddings, references = RunRecord(), embed(untrained, seen.inputs), run_references(untrained, seen)
+    options = {"chosen_by": "map@r", "prefixes": (), "normalize": True, "seed": 0}
+    measure_split(found, "seen", seen, embeddings, references, config, level="digit", **options)
     rows = {row.name: row.levels for row in found.evaluation["seen"]}
     assert list(rows) == ["trained", "untrained network", "zero-shot backbone", "raw inputs"]
     by_choice = {one.reference: one for one in found.chosen_comparisons["seen"]["digit"]}

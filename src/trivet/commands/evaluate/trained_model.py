@@ -35,7 +35,7 @@ from trivet.training.checkpoint import trained_to_the_end
 from trivet.training.checkpoint_selection import RECALL, monitored_split
 from trivet.training.class_sample import map_sample
 from trivet.training.components import Components, in_steps, load_splits, untrained
-from trivet.training.config import EvaluationConfig, RunConfig
+from trivet.training.config import EvaluationConfig
 from trivet.training.embed_dataset import embed, item_columns
 from trivet.training.run_folder import REPORT, RunFolder, Which, trained_model
 from trivet.training.run_log import first_record, record_progress
@@ -112,7 +112,20 @@ def write_evaluation(
         write_embeddings(file, embeddings, dataset.ids, item_columns([dataset]), levels=dataset.labels)
         references = run_references(untrained, dataset)
         if dataset is not trained:
-            measure_split(record, name, dataset, embeddings, references, level=level, config=config, cache=cache)
+            measure_split(
+                record,
+                name,
+                dataset,
+                embeddings,
+                references,
+                config.evaluation,
+                level=level,
+                chosen_by=config.choosing.counted_measure,
+                prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
+                normalize=config.model.normalize,
+                seed=config.seed,
+                cache=cache,
+            )
         if len(np.unique(dataset.labels[level])) < 2:  # a single class has nothing to collapse into
             continue
         rows, count = some_items(dataset, seed=config.seed), len(splits.train if dataset is trained else dataset)
@@ -162,9 +175,13 @@ def measure_split(
     dataset: Dataset,
     embeddings: np.ndarray,
     references: Mapping[str, np.ndarray],
+    config: EvaluationConfig,
     *,
     level: str,
-    config: RunConfig,
+    chosen_by: str | None,
+    prefixes: Sequence[int],
+    normalize: bool,
+    seed: int,
     cache: Path | None = None,
 ) -> None:
     """Evaluate a split beside its references, into the sections `MEASURED` of a record.
@@ -172,23 +189,23 @@ def measure_split(
     Args:
         references: see `run_references`.
         level: the label level trained on.
+        chosen_by: the measure by which a step was chosen; None where none was.
+        prefixes, normalize: see `at_prefixes`.
         cache: the folder where measures of the references are kept, see `baselines`.
     """
-    how, seed = config.evaluation, config.seed
     arguments = dataset.evaluation_arguments(embeddings)
     by_level = evaluate(
-        **arguments, measures=how.measures, nmi_plus_multiple=how.nmi_plus, seed=seed, distance=how.distance
+        **arguments, measures=config.measures, nmi_plus_multiple=config.nmi_plus, seed=seed, distance=config.distance
     )
     record.intervals[name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()}
     retrieved = {
-        key: baseline_retrieval(known, dataset, _ranking(how), how.distance, cache) for key, known in references.items()
+        key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache) for key, known in references.items()
     }
     trained = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
     record.evaluation[name] = [trained, *itertools.starmap(_evaluated, retrieved.items())]
     record.comparisons[name] = {
         level: _compared(result.retrieval, retrieved, level) for level, result in by_level.items()
     }
-    chosen_by = config.choosing.counted_measure
     if chosen_by is not None and chosen_by != RECALL:
         record.chosen_comparisons[name] = {
             level: [
@@ -197,22 +214,21 @@ def measure_split(
             ]
             for level, result in by_level.items()
         }
-    prefixes = config.loss.lengths(embeddings.shape[1])[:-1]
     record.prefixes[name] = at_prefixes(
-        embeddings, references, dataset, how, prefixes, normalize=config.model.normalize, cache=cache
+        embeddings, references, dataset, config, prefixes, normalize=normalize, cache=cache
     )
     index = collapse_index(embeddings, dataset)
     if index is not None:
         record.collapse[name] = index
     related = dataset.related(level)
     subset, points = dataset.subset(related), embeddings[related]
-    sample = map_sample(subset, how.map_points, seed=seed)
+    sample = map_sample(subset, config.map_points, seed=seed)
     record.maps[name] = dataset_items(subset).plane_map(points, sample, seed=seed)
     record.scatter[name] = triplet_scatter(points, subset, seed=seed)
     record.neighbours[name] = gallery(embeddings, dataset, level, seed=seed)
     counts = {key: len(np.unique(labels)) for key, labels in dataset.labels.items()}
     retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
-    notes = [f"{name}: {line}" for line in void(counts, retrieved_from, how.measures)]
+    notes = [f"{name}: {line}" for line in void(counts, retrieved_from, config.measures)]
     record.warnings = [*dict.fromkeys([*record.warnings, *notes])]
 
 
