@@ -13,7 +13,7 @@ from trivet.datasets import DigitsConfig, load
 from trivet.metrics import recall_at_k, retrieve
 from trivet.models import Embedder
 from trivet.reports.run_record import RunRecord
-from trivet.training.config import EvaluationConfig, RunConfig
+from trivet.training.config import EvaluationConfig
 from trivet.training.embed_dataset import embed
 
 

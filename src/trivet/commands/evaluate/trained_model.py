@@ -199,7 +199,8 @@ def measure_split(
     )
     record.intervals[name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()}
     retrieved = {
-        key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache) for key, known in references.items()
+        key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache)
+        for key, known in references.items()
     }
     trained = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
     record.evaluation[name] = [trained, *itertools.starmap(_evaluated, retrieved.items())]
