@@ -25,22 +25,15 @@ NEIGHBOR_MEASURES = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_a
 
 
 class PairDistances(NamedTuple):
-    """Batches with the distances of all their pairs.
+    """Batches with the distances of all their pairs."""
 
-    Attributes:
-        points, centred: `(B, N, d)` float32, as they were and about their mean.
-        norms: `(B, N)` of the points.
-        products: `(B, N, N)` scalar products of the centred rows.
-        squared: `(B, N, N)` squared distances, >= 0 and 0 on the diagonal.
-        alike: `(B, N, N)` pairs of one class, and perhaps of one fine class in it, an item with itself too.
-    """
-
+    # points, centred: `(B, N, d)` float32, as they were and about their mean.
     points: Tensor
     centred: Tensor
-    norms: Tensor
-    products: Tensor
-    squared: Tensor
-    alike: list[Tensor]
+    norms: Tensor  # `(B, N)` of the points
+    products: Tensor  # `(B, N, N)` scalar products of the centred rows
+    squared: Tensor  # `(B, N, N)` squared distances, >= 0 and 0 on the diagonal
+    alike: list[Tensor]  # `(B, N, N)` pairs of one class, and perhaps of one fine class in it, an item with itself too
 
 
 def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:

@@ -24,34 +24,25 @@ UNDEFINED = 1e-7  # up to this product of the lengths beside the anchor a NaN of
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """One gradient step on free vectors, put back on the sphere afterwards; all fields of one shape.
+    """One gradient step on free vectors, put back on the sphere afterwards; all fields of one shape."""
 
-    Attributes:
-        beta: learning rate times the slope of the loss (first order: s1; second order: s2; vanilla: 2).
-        anchor_squared, positive_squared, negative_squared: squared norms of the three after the step.
-        change_ap, change_an: of S_ap and S_an, norms divided out; NaN where a vector becomes zero.
-    """
-
-    beta: Floats
+    beta: Floats  # learning rate times the slope of the loss (first order: s1; second order: s2; vanilla: 2)
+    # anchor_squared, positive_squared, negative_squared: squared norms of the three after the step.
     anchor_squared: Floats
     positive_squared: Floats
     negative_squared: Floats
+    # change_ap, change_an: of S_ap and S_an, norms divided out; NaN where a vector becomes zero.
     change_ap: Floats
     change_an: Floats
 
 
 @dataclass(frozen=True)
 class VectorField:
-    """Changes of (S_ap, S_an) on a grid.
+    """Changes of (S_ap, S_an) on a grid."""
 
-    Attributes:
-        s_ap: the x axis `(size,)`.
-        s_an: the y axis `(size,)`.
-        change_ap, change_an: `(size, size)`, row by S_an, column by S_ap.
-    """
-
-    s_ap: Floats
-    s_an: Floats
+    s_ap: Floats  # the x axis `(size,)`
+    s_an: Floats  # the y axis `(size,)`
+    # change_ap, change_an: `(size, size)`, row by S_an, column by S_ap.
     change_ap: Floats
     change_an: Floats
 

@@ -65,37 +65,24 @@ class ClassMeasures:
 
 @dataclass(frozen=True)
 class ClassLoss:
-    """A class whose items find each other less often than in the first reference, beyond doubt.
+    """A class whose items find each other less often than in the first reference, beyond doubt."""
 
-    Attributes:
-        number: its place among the sorted labels.
-        items: how many were asked.
-        recall, reference_recall: recall@1 of its items in both, in [0, 1].
-    """
-
-    number: int
-    items: int
+    number: int  # its place among the sorted labels
+    items: int  # how many were asked
+    # recall, reference_recall: recall@1 of its items in both, in [0, 1].
     recall: float
     reference_recall: float
 
 
 @dataclass(frozen=True)
 class FineMeasures:
-    """Measures of a level of classes inside the classes.
+    """Measures of a level of classes inside the classes."""
 
-    Attributes:
-        recall: recall@1 at this level, in [0, 1].
-        chance: what it would be if the neighbours of an item were random members of its class.
-        split: share of the classes that hold two fine classes or more.
-        index: see `fine_coarse_index`.
-        reference_index: the same of the reference; None without one.
-    """
-
-    recall: float
-    chance: float
-    split: float
-    index: float
-    reference_index: float | None
+    recall: float  # recall@1 at this level, in [0, 1]
+    chance: float  # what it would be if the neighbours of an item were random members of its class
+    split: float  # share of the classes that hold two fine classes or more
+    index: float  # see `fine_coarse_index`
+    reference_index: float | None  # the same of the reference; None without one
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -29,25 +29,16 @@ Reason = Literal["split", "one Gaussian", "no valley", "too few", "constant"]
 
 @dataclass(frozen=True)
 class Split:
-    """The cut of a set of points in two that one Gaussian is least likely to allow.
+    """The cut of a set of points in two that one Gaussian is least likely to allow."""
 
-    Attributes:
-        share: of the variance along the best axis that is left inside two parts.
-        expected: that share's mean for one Gaussian, about 0.36.
-        threshold: the largest share that counts as two parts on this axis.
-        p_value: chance of a share as small on any axis for one Gaussian, at most.
-        valley: points around the cut over points in the fullest place of the sparser part, in windows of equal width.
-        valley_threshold: the largest `valley` that separates two parts.
-        upper: `(n,)` the points above the cut.
-    """
-
-    share: float
-    expected: float
-    threshold: float
-    p_value: float
+    share: float  # of the variance along the best axis that is left inside two parts
+    expected: float  # that share's mean for one Gaussian, about 0.36
+    threshold: float  # the largest share that counts as two parts on this axis
+    p_value: float  # chance of a share as small on any axis for one Gaussian, at most
+    # points around the cut over points in the fullest place of the sparser part, in windows of equal width.
     valley: float
-    valley_threshold: float
-    upper: Booleans
+    valley_threshold: float  # the largest `valley` that separates two parts
+    upper: Booleans  # `(n,)` the points above the cut
 
     @property
     def reason(self) -> Reason:

@@ -32,18 +32,13 @@ MonitorBatch = Sequence[Tensor]
 
 
 class CheckValues(NamedTuple):
-    """Values of one check.
+    """Values of one check."""
 
-    Attributes:
-        running, loss: of the updates the median, NaN left out; the first as `SUM_MEASURES`.
-        compared: of the last batch, as `NEIGHBOR_MEASURES`.
-        finite: whether all numbers of all updates are.
-    """
-
+    # running, loss: of the updates the median, NaN left out; the first as `SUM_MEASURES`.
     running: list[float]
     loss: float
-    compared: list[float]
-    finite: bool
+    compared: list[float]  # of the last batch, as `NEIGHBOR_MEASURES`
+    finite: bool  # whether all numbers of all updates are
 
 
 class MonitorBuffer:

@@ -39,43 +39,29 @@ RESULTS = ("reference", "best", "before", "last")
 class ItemScores(NamedTuple):
     """Scores of each item of a probe at one level of classes, `(M,)`.
 
-    Attributes:
-        hits: what it adds to recall@1.
-        precisions: its R-precision: which share of its R nearest others is of its class, which has R others; 0 for one
-            alone in its class.
-
     Source:
         Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.2: R-precision weighs all of a
         class, so fewer items tell as much as by recall@1.
     """
 
-    hits: Floats
+    hits: Floats  # what it adds to recall@1
+    # its R-precision: which share of its R nearest others is of its class, which has R others; 0 for one alone in its
+    # class.
     precisions: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """Measures of one call of a probe.
+    """Measures of one call of a probe."""
 
-    Attributes:
-        step: optimiser steps done.
-        recall: recall@1 at the level of the labels, in [0, 1], each item against all others.
-        fine_recall: the same at the finer level; NaN without one.
-        relative_spread: deviation from the centre over the norm, in [0, 1].
-        within_between: mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0.
-        strangers: share of items with at most one of their ten nearest of their class and six or more of one other.
-        scores: of the items, at each level.
-        nearest: `(M,)` the row of the nearest other item.
-    """
-
-    step: int
-    recall: float
-    fine_recall: float
-    relative_spread: float
-    within_between: float
-    strangers: float
-    scores: tuple[ItemScores, ...]
-    nearest: Integers
+    step: int  # optimiser steps done
+    recall: float  # recall@1 at the level of the labels, in [0, 1], each item against all others
+    fine_recall: float  # the same at the finer level; NaN without one
+    relative_spread: float  # deviation from the centre over the norm, in [0, 1]
+    within_between: float  # mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0
+    strangers: float  # share of items with at most one of their ten nearest of their class and six or more of one other
+    scores: tuple[ItemScores, ...]  # of the items, at each level
+    nearest: Integers  # `(M,)` the row of the nearest other item
 
     @property
     def score(self) -> float:

@@ -20,18 +20,13 @@ STRENGTH = 0.5  # items that the shares of the classes count for beside the neig
 
 @dataclass(frozen=True, eq=False)
 class ClassScores:
-    """Scores of the M classes that come into question for each of N items.
+    """Scores of the M classes that come into question for each of N items."""
 
-    Attributes:
-        candidates: `(N, M)` classes, that of the item's label first; all classes where there are at most 32.
-        scores: `(N, M, V)`, logarithms of probabilities up to a constant of each item: normal distributions, neighbours
-            and, up to 1,000 classes, logistic regression.
-        repeated: `(N, M)` where a candidate stands a second time, and does not count.
-    """
-
-    candidates: Integers
+    candidates: Integers  # `(N, M)` classes, that of the item's label first; all classes where there are at most 32
+    # `(N, M, V)`, logarithms of probabilities up to a constant of each item: normal distributions, neighbours and, up
+    # to 1,000 classes, logistic regression.
     scores: Floats
-    repeated: Booleans
+    repeated: Booleans  # `(N, M)` where a candidate stands a second time, and does not count
 
 
 NORMAL, NEAREST, LOGISTIC = 0, 1, 2  # places of the views in the scores

@@ -55,9 +55,7 @@ def symmetric(
         >>> symmetric([0, 0, 1, 1], 0.5, generator=0, exact=True)
         Noisy(labels=array([1, 0, 0, 1]), wrong=array([ True, False,  True, False]))
     """
-    truth, random, classes = _labels(labels), np.random.default_rng(generator), _classes(labels, num_classes)
-    _check_rate(noise_rate, classes)
-    wrong = _chosen(len(truth), noise_rate, exact, random)
+    truth, random, wrong, classes = _drawn(labels, noise_rate, generator, num_classes, exact)
     step = random.integers(1, max(classes, 2), len(truth))
     return Noisy(np.where(wrong, (truth + step) % classes, truth), wrong)
 
@@ -74,9 +72,7 @@ def pair_flip(
         >>> pair_flip([0, 0, 2, 1], 0.5, generator=0, exact=True)
         Noisy(labels=array([1, 0, 0, 1]), wrong=array([ True, False,  True, False]))
     """
-    truth, random, classes = _labels(labels), np.random.default_rng(generator), _classes(labels, num_classes)
-    _check_rate(noise_rate, classes)
-    wrong = _chosen(len(truth), noise_rate, exact, random)
+    truth, _, wrong, classes = _drawn(labels, noise_rate, generator, num_classes, exact)
     return Noisy(np.where(wrong, (truth + 1) % classes, truth), wrong)
 
 
@@ -231,6 +227,19 @@ def topline(labels: npt.ArrayLike, noise_rate: float, *, generator: Seed) -> Int
     return np.sort(random.permutation(len(truth))[: round((1 - noise_rate) * len(truth))])
 
 
+def _drawn(
+    labels: npt.ArrayLike, rate: float, generator: Seed, num_classes: int | None, exact: bool
+) -> tuple[Integers, np.random.Generator, Booleans, int]:
+    """The labels, the generator, the items that are to be wrong, and the number of classes."""
+    truth, random = _labels(labels), np.random.default_rng(generator)
+    largest = int(truth.max())
+    if num_classes is not None and check_count(num_classes, name="num_classes") <= largest:
+        raise ValueError(f"num_classes must exceed the largest label, {largest}: got {num_classes}; raise it.")
+    classes = largest + 1 if num_classes is None else num_classes
+    _check_rate(rate, classes)
+    return truth, random, _chosen(len(truth), rate, exact, random), classes
+
+
 def _chosen(count: int, rate: float, exact: bool, random: np.random.Generator) -> Booleans:
     if not exact:
         return random.random(count) < rate
@@ -274,13 +283,6 @@ def _labels(values: npt.ArrayLike) -> Integers:
             f"{labels.shape}; number the classes with np.unique(labels, return_inverse=True)[1]."
         )
     return labels.astype(np.int64)
-
-
-def _classes(labels: npt.ArrayLike, num_classes: int | None) -> int:
-    largest = int(np.max(labels))
-    if num_classes is not None and check_count(num_classes, name="num_classes") <= largest:
-        raise ValueError(f"num_classes must exceed the largest label, {largest}: got {num_classes}; raise it.")
-    return largest + 1 if num_classes is None else num_classes
 
 
 def _check_rate(rate: float, classes: int, *, among: str = "in the labels") -> None:

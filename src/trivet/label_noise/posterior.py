@@ -26,28 +26,18 @@ SURE = 0.99  # mean probability of the most probable class, from which the fit w
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A fitted model of the labels: drawn from T[c, .], c from p(c | x), p proportional to the views to the powers s.
+    """A fitted model of the labels: drawn from T[c, .], c from p(c | x), the product of the views to the powers s."""
 
-    Attributes:
-        powers: `(V,)` s.
-        transition: `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
-        best: `(N,)` the most probable class given x alone; of equal ones the item's own.
-        surety: `(N,)` P(true class is the most probable one | x).
-        depth: `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone.
-        posterior: `(N, M)` P(true class is the candidate | x, label).
-        other: `(N,)` which candidate the true class is if it is not the label's: see `_other`.
-        copied: share of the labels that are taken from a neighbour, besides T: see `_copied`.
-        doubt: `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest` and the copied labels.
-    """
-
-    powers: Floats
+    powers: Floats  # `(V,)` s
+    # `(C, C)` T[i, j] = P(label j | true class i), counted on all items; None for over 1,000 classes.
     transition: Floats | None
-    best: Integers
-    surety: Floats
-    depth: Floats
-    posterior: Floats
-    other: Integers
-    copied: float
+    best: Integers  # `(N,)` the most probable class given x alone; of equal ones the item's own
+    surety: Floats  # `(N,)` P(true class is the most probable one | x)
+    depth: Floats  # `(N,)` how much more probable it is than the next one: the logarithm of the ratio, given x alone
+    posterior: Floats  # `(N, M)` P(true class is the candidate | x, label)
+    other: Integers  # `(N,)` which candidate the true class is if it is not the label's: see `_other`
+    copied: float  # share of the labels that are taken from a neighbour, besides T: see `_copied`
+    # `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest` and the copied labels.
     doubt: Floats
 
 

@@ -155,26 +155,20 @@ class LevelResult:
         """
         overs: tuple[Over, ...] = ("queries", "classes")
         all_intervals: dict[str, dict[str, Interval]] = {}
+
+        def ends(values: Floats, classes: Integers, over: Over) -> list[Interval]:
+            return bootstrap(values, classes, over=over, average=average, resamples=resamples, level=level, seed=seed)
+
         if self.retrieval is not None:
             of = self.retrieval
-            by_over = {
-                over: bootstrap(
-                    of.values, of.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
-                )
-                for over in overs
-            }
+            columns = zip(*(ends(of.values, of.classes, over) for over in overs), strict=True)
             all_intervals = {
-                name: {over: by_over[over][column] for over in overs} for column, name in enumerate(of.measures)
+                name: dict(zip(overs, both, strict=True)) for name, both in zip(of.measures, columns, strict=True)
             }
-        agreed = self.agreement_values(average)
-        for over in overs:
-            for name, (values, classes) in agreed.items():
-                (interval,) = bootstrap(
-                    values, classes, over=over, average=average, resamples=resamples, level=level, seed=seed
-                )
-                # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
-                low = -np.inf if name == "ami" else 0.0
-                all_intervals.setdefault(name, {})[over] = clipped(interval, low, 1.0 if average == "micro" else np.inf)
+        for name, (values, classes) in self.agreement_values(average).items():
+            # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
+            low, high = -np.inf if name == "ami" else 0.0, 1.0 if average == "micro" else np.inf
+            all_intervals[name] = {over: clipped(ends(values, classes, over)[0], low, high) for over in overs}
         if self.verification is not None:
             all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
         return all_intervals

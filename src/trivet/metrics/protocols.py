@@ -36,19 +36,15 @@ class LevelClasses:
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, a gallery, their classes at each level, and what a query may not retrieve.
-
-    Attributes:
-        self_rows: `(Q,)` the gallery row that is the query itself, -1 where there is none.
-        groups: what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
-        labels: per level the classes `(Q,)` of the queries and their labels.
-    """
+    """Queries, a gallery, their classes at each level, and what a query may not retrieve."""
 
     queries: Points
     gallery: Points
     levels: list[LevelClasses]
-    self_rows: Tensor | None = None
+    self_rows: Tensor | None = None  # `(Q,)` the gallery row that is the query itself, -1 where there is none
+    # what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
     groups: tuple[Tensor, Tensor] | None = None
+    # per level the classes `(Q,)` of the queries and their labels.
     labels: list[tuple[Integers, npt.NDArray[Any]]] = field(default_factory=list)
 
     def allows(self, queries: Tensor, items: Tensor) -> Tensor:

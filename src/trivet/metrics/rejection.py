@@ -32,7 +32,7 @@ class Rejection:
     fpr_at_95_tpr: float  # share of queries out of scope accepted where 95 % of those in scope are; small is good
     in_scope: int  # queries
     out_of_scope: int
-    scores: RejectionScores | None = field(default=None, compare=False, repr=False)  # what follows is found from
+    scores: RejectionScores = field(compare=False, repr=False)  # what follows is found from
 
     @property
     def macro(self) -> float | None:
@@ -42,7 +42,7 @@ class Rejection:
 
     def per_class(self) -> dict[Any, float]:
         """Label -> AUROC of the queries in scope of that class against all out of scope; empty without labels."""
-        return {} if self.scores is None else self.scores.per_class()
+        return self.scores.per_class()
 
     def intervals(
         self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
@@ -56,15 +56,12 @@ class Rejection:
         """
         check_options("queries", average, resamples, level)
         names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
-        by_name: dict[str, dict[str, Interval]] = {name: {} for name in names}
         overs: tuple[Over, ...] = ("queries", "classes")
-        for over in overs:
-            drawn = None if self.scores is None else self.scores.resampled(over, average, resamples, seed)
-            for column, name in enumerate(names):
-                by_name[name][over] = (
-                    Interval(math.nan, math.nan) if drawn is None else middle(drawn[:, column], level=level)
-                )
-        return by_name
+        drawn = {over: self.scores.resampled(over, average, resamples, seed) for over in overs}
+        return {
+            name: {over: middle(values[:, column], level=level) for over, values in drawn.items()}
+            for column, name in enumerate(names)
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,21 +82,19 @@ class RejectionScores:
         means = np.add.reduceat(farther, np.cumsum(self.sizes) - self.sizes) / self.sizes
         return dict(zip(self.labels.tolist(), means.tolist(), strict=True))
 
-    def resampled(self, over: Over, average: Average, resamples: int, seed: int) -> Floats | None:
-        """AUROC and FPR at 95 % TPR `(resamples, 2)`; None with fewer than two units, or without labels for them."""
-        sizes = self.sizes
-        if sizes is None:
-            if over == "classes" or average == "macro":
-                return None
-            sizes = np.array([len(self.inside)])
+    def resampled(self, over: Over, average: Average, resamples: int, seed: int) -> Floats:
+        """AUROC and FPR at 95 % TPR `(resamples, 2)`; NaN with fewer than two units, or without labels for them."""
+        values = np.full((resamples, 2), math.nan)
+        if self.sizes is None and (over == "classes" or average == "macro"):
+            return values
+        sizes = np.array([len(self.inside)]) if self.sizes is None else self.sizes
         if (len(sizes) if over == "classes" else len(self.inside)) < 2:
-            return None
+            return values
         weights = np.ones(len(self.inside)) if average == "micro" else 1 / np.repeat(sizes, sizes)
         kinds = (
             draws(sizes, over, average, resamples, seed),
             draws(np.array([len(self.outside)]), "queries", "micro", resamples, seed + 1),
         )
-        values = np.empty((resamples, 2))
         inside, outside = ((row for batch in batches for row in batch) for batches in kinds)
         for number, (known, unknown) in enumerate(zip(inside, outside, strict=True)):
             true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))

@@ -26,8 +26,8 @@ class Verification:
     """Quality of distances as a test of pairs of one class ("positive") against pairs of two ("negative").
 
     Pairs whose distances differ by at most 1e-13 of themselves are tied, and tied pairs count as if put in random
-    order. So an embedding that is constant, or knows nothing of the classes, has `roc_auc` and `accuracy` at
-    `chance`, and f as its TAR at a FAR of f.
+    order. So an embedding that is constant, or knows nothing of the classes, has a `roc_auc` and an `accuracy` of 0.5,
+    and f as its TAR at a FAR of f.
     """
 
     roc_auc: float  # chance that a positive pair is nearer than a negative one, in [0, 1]
@@ -42,11 +42,6 @@ class Verification:
     sampled: bool  # whether these are a random sample of the pairs there are
     # What intervals and values of each class are found from; None of `verify_pairs`, which does not know the items.
     pairs: VerificationPairs | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def chance(self) -> float:
-        """`roc_auc` and `accuracy` of an embedding that knows nothing of the classes."""
-        return 0.5
 
     def measures(self) -> dict[str, float | None]:
         """The measures by name: "roc-auc", "tar@far=F" for each F, "verification-accuracy"."""

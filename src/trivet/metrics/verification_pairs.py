@@ -12,7 +12,7 @@ Source:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class VerificationPairs:
         """Each measure of each class `(C,)`; NaN for a class without the pairs it takes."""
         classes = self.classes
         positive_classes = classes[self.left[: self.positives]]
-        shares_of = {AREA: self._area("macro").of_classes()}
+        shares_of = {AREA: self._area("macro").means()[0]}
         counts = np.bincount(positive_classes, minlength=len(self.sizes))
         for far, (group, fraction) in zip(self.fars, self._points(), strict=True):
             ranks = self.group[: self.positives]
@@ -64,7 +64,7 @@ class VerificationPairs:
             np.divide(np.bincount(positive_classes, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
             shares_of[rate_name(far)] = shares
         if self.accepted is not None:
-            shares_of[ACCURACY] = self._accuracy("macro").of_classes()
+            shares_of[ACCURACY] = self._accuracy().means()[0]
         return shares_of
 
     def values(self, over: Over, average: Average) -> dict[str, Floats]:
@@ -75,7 +75,7 @@ class VerificationPairs:
         """
         tables = {AREA: self._area(average).values(over, average)}
         if self.accepted is not None:
-            tables[ACCURACY] = self._accuracy(average).values(over, average)
+            tables[ACCURACY] = self._accuracy().values(over, average)
         return tables
 
     def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -94,13 +94,8 @@ class VerificationPairs:
         """
         values = self.values(over, average)
         table = np.stack([*values.values()], axis=1)
-        if over == "queries":
-            ends = bootstrap(
-                table, self.classes, over=over, average=average, resamples=resamples, level=level, seed=seed
-            )
-        else:
-            alike = np.arange(len(table))
-            ends = bootstrap(table, alike, over=over, average="macro", resamples=resamples, level=level, seed=seed)
+        classes, mean = (self.classes, average) if over == "queries" else (np.arange(len(table)), "macro")
+        ends = bootstrap(table, classes, over=over, average=mean, resamples=resamples, level=level, seed=seed)
         intervals = dict(zip(values, ends, strict=True))
         rates = self.resampled_rates(over, average, resamples=resamples, seed=seed)
         intervals |= {
@@ -114,9 +109,9 @@ class VerificationPairs:
         With "macro" TAR is the mean over the classes that have positive pairs. Up to 160 distances, and some about each
         FAR, are looked at, between which the counts are interpolated; fewer than that are looked at one by one.
         """
-        units = len(self.order) if over == "queries" else len(self.sizes)
         if not self.fars:
-            return np.full((resamples, len(self.fars)), math.nan)
+            return np.empty((resamples, 0))
+        units = len(self.order) if over == "queries" else len(self.sizes)
         classes, split = self.classes, self.positives
         positive_classes = classes[self.left[:split]]
         weights = (
@@ -159,10 +154,8 @@ class VerificationPairs:
         position = np.empty(len(rows), dtype=np.int32)
         position[rows[self.order]] = np.arange(len(rows), dtype=np.int32)  # of the items of the other, in this
         moved = position[other.order]
-        match = VerificationPairs(
-            moved[other.left], moved[other.right], other.positives, other.group, other.accepted, self.order,
-            self.sizes, self.judging, other.fars,
-        )  # fmt: skip
+        left, right = moved[other.left], moved[other.right]
+        match = replace(other, left=left, right=right, order=self.order, sizes=self.sizes, judging=self.judging)
         mine, yours = (
             dict(zip(pairs.fars, pairs.resampled_rates(over, "micro", resamples=resamples, seed=seed).T, strict=True))
             for pairs in (self, match)
@@ -205,24 +198,18 @@ class VerificationPairs:
     def _area(self, average: Average) -> _Scores:
         """Score a positive pair by the share of negative ones farther, a negative pair by that of positive ones
         nearer."""
-        classes, split = self.classes, self.positives
-        positive_classes, left_classes, right_classes = (
-            classes[self.left[:split]],
-            classes[self.left[split:]],
-            classes[self.right[split:]],
-        )
+        classes, split, groups = self.classes, self.positives, int(self.group.max()) + 1
         near, far = self.group[:split].astype(np.int64), self.group[split:].astype(np.int64)
         if average == "micro":
-            right, wrong = _placements(near, far, int(self.group.max()) + 1)
+            right, wrong = _placements(near, far, groups)
             both = wrong, wrong
         else:
-            groups = int(self.group.max()) + 1
-            negatives = np.concatenate([left_classes * groups + far, right_classes * groups + far])
-            right, wrong = _placements(positive_classes * groups + near, negatives, groups)
+            negatives = np.concatenate([classes[side[split:]] * groups + far for side in (self.left, self.right)])
+            right, wrong = _placements(classes[self.left[:split]] * groups + near, negatives, groups)
             both = wrong[: len(far)], wrong[len(far) :]
         return _Scores(self, slice(split), slice(split, None), right, both, 1.0)
 
-    def _accuracy(self, average: Average) -> _Scores:
+    def _accuracy(self) -> _Scores:
         assert self.accepted is not None
         judged = self.judging[self.left] & self.judging[self.right]
         numbers = np.flatnonzero(judged)
@@ -259,10 +246,6 @@ class _Scores:
         self.self_rows = classes[self.positions[0]]
         self.sides = classes[self.other_positions[0]], classes[self.other_positions[1]]
 
-    def of_classes(self) -> Floats:
-        """`(C,)` NaN for a class that lacks a kind."""
-        return self._means()[0]
-
     def values(self, over: Over, average: Average) -> Floats:
         """Values of each item or class, with the mean that `VerificationPairs.values` says."""
         count, items = len(self.sizes), int(self.sizes.sum())
@@ -274,7 +257,7 @@ class _Scores:
             right_change, added = left_change, np.zeros(count)
             together = left_change
         else:
-            shares, (positive_means, negative_means), counts = self._means()
+            shares, (positive_means, negative_means), counts = self.means()
             known = ~np.isnan(shares)
             if not known.any():
                 return np.full(items if over == "queries" else count, math.nan)
@@ -302,24 +285,20 @@ class _Scores:
             change += np.bincount(self.self_rows, positive_change, count)
         return np.asarray(measure + count * change)
 
-    def _means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
-        """The measure of each class `(C,)`; the mean scores of either kind, 0 without any; the pairs of either kind."""
+    def means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
+        """The measure of each class `(C,)`, NaN where one lacks a kind; the mean scores of either kind, 0 without any;
+        the pairs of either kind."""
         count = len(self.sizes)
-        counts = (
-            np.bincount(self.self_rows, minlength=count),
-            sum((np.bincount(side, minlength=count) for side in self.sides), np.zeros(count, dtype=np.int64)),
-        )
+        left, right = (np.bincount(side, minlength=count) for side in self.sides)
+        counts = np.bincount(self.self_rows, minlength=count), left + right
         known = (counts[0] > 0) & (counts[1] > 0)
-        right = np.where(known[self.self_rows], self.right, 0.0)
+
+        def total(classes: Integers, scores: Floats) -> Floats:
+            return np.asarray(np.bincount(classes, np.where(known[classes], scores, 0.0), count))
+
         sums = (
-            np.bincount(self.self_rows, right, count),
-            sum(
-                (
-                    np.bincount(side, np.where(known[side], score, 0.0), count)
-                    for side, score in zip(self.sides, self.both, strict=True)
-                ),
-                np.zeros(count),
-            ),
+            total(self.self_rows, self.right),
+            total(self.sides[0], self.both[0]) + total(self.sides[1], self.both[1]),
         )
         means = sums[0] / np.maximum(counts[0], 1), sums[1] / np.maximum(counts[1], 1)
         return np.where(known, (means[0] + means[1]) / 2, math.nan), means, counts
