@@ -116,16 +116,6 @@ def test_norms_do_nothing_by_cosine() -> None:
     assert any(note.startswith("Norms differ much (largest norm 1") for note in result.notes)
 
 
-def test_a_line_and_a_few_spots() -> None:
-    random = np.random.default_rng(0)
-    line = random.standard_normal((400, 1)) * random.standard_normal(8) + 1e-3 * random.standard_normal((400, 8))
-    assert found(line) == [("network-collapse", "partial")]
-    spots = random.standard_normal((3, 8))[np.arange(400) % 3]
-    assert found(spots) == [("network-collapse", "partial")]
-    # One dimension is all there is here.
-    assert found(clusters(d=1, within=0.01, labels=np.repeat(np.arange(3), 40)), np.repeat(np.arange(3), 40))
-
-
 @pytest.mark.parametrize("within", [0.0, 0.01, 0.05])
 def test_classes_that_are_points(within: float) -> None:
     assert found(clusters(within=within)) == [("class-collapse", "full")]
@@ -204,6 +194,7 @@ def test_exploding_norms() -> None:
     assert found(1e5 * points) == [("exploding-norm", None)]
     points[7] *= 1e3
     assert found(points) == [("exploding-norm", None)]
+    assert found(1e6 + clusters()) == [("exploding-norm", None), ("network-collapse", "full")]
 
 
 def test_exchanged_labels() -> None:
@@ -344,13 +335,6 @@ def test_a_reference_of_another_scale_does_not_say_that_it_shrank() -> None:
     assert result.verdicts[0].kind == "healthy"
 
 
-def test_a_collapse_beside_exploded_norms_is_told() -> None:
-    assert found(1e6 + clusters()) == [("exploding-norm", None), ("network-collapse", "full")]
-    points = clusters()
-    points[3] *= 1e4
-    assert found(points) == [("exploding-norm", None)]
-
-
 def test_classes_as_tight_as_in_the_reference_lost_nothing() -> None:
     tight = clusters(within=0.02)
     assert found(tight) == [("class-collapse", "full")]
@@ -375,6 +359,8 @@ def test_spots_and_lines_with_jitter() -> None:
     assert found(spots) == [("network-collapse", "partial")]
     line = random.standard_normal((400, 1)) * random.standard_normal(32) + 0.05 * random.standard_normal((400, 32))
     assert found(line) == [("network-collapse", "partial")]
+    three = np.repeat(np.arange(3), 40)
+    assert found(clusters(d=1, within=0.01, labels=three), three) == [("class-collapse", "full")]  # all there is
     # A long axis along which the classes are told apart is none.
     assert found(clusters() + 5 * LABELS[:, None] * np.eye(16)[0]) == [("spread-out", None)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -44,6 +44,14 @@ def spreading(steps: int = 60) -> Iterator[Tensor]:
         yield points(step) + step / 10 * torch.eye(8)[LABELS]
 
 
+def fed(batches: Iterable[Tensor], monitor: CollapseMonitor | None = None, **options: Any) -> CollapseMonitor:
+    """A monitor that has seen these batches."""
+    monitor = monitor or CollapseMonitor()
+    for batch in batches:
+        monitor.update(batch, LABELS, 0.1, **options)
+    return monitor
+
+
 def test_a_shrinking_embedding_is_called_once_with_its_evidence() -> None:
     monitor = CollapseMonitor()
     brought = [monitor.update(batch, LABELS, 0.2) for batch in shrinking(rate=0.8)]
@@ -59,9 +67,8 @@ def test_a_shrinking_embedding_is_called_once_with_its_evidence() -> None:
 
 
 def test_a_spreading_embedding_brings_nothing() -> None:
-    monitor = CollapseMonitor()
-    for batch in spreading():
-        assert monitor.update(batch, LABELS, 0.2) == []
+    monitor = fed(spreading())
+    assert monitor.events == []
     ahead = monitor.forecast()
     assert ahead is not None
     assert ahead.probability < 0.2
@@ -70,12 +77,11 @@ def test_a_spreading_embedding_brings_nothing() -> None:
 def test_series_hold_the_measures_of_each_look() -> None:
     monitor = CollapseMonitor(every=3)
     batches = list(spreading(7))
-    for batch in batches:
-        monitor.update(batch, LABELS, 0.25, active=0.5)
+    fed(batches, monitor, active=0.5)
     assert monitor.series["step"] == [0, 1, 2, 5]  # the first three updates, then each third
     assert set(monitor.series) == set(SERIES)
     assert {len(values) for values in monitor.series.values()} == {4}
-    assert monitor.series["loss"] == [0.25] * 4
+    assert monitor.series["loss"] == [0.1] * 4
     assert monitor.series["active"] == [0.5] * 4
     for at, name in enumerate(SUM_MEASURES):
         if name != "fine_index":
@@ -91,9 +97,7 @@ def test_the_loss_of_a_look_is_the_median_of_the_updates_since_the_last() -> Non
 
 
 def test_looks_grow_rarer_by_the_updates_alone() -> None:
-    monitor = CollapseMonitor(every=10)
-    for _ in range(1000):
-        monitor.update(points(), LABELS, 0.2)
+    monitor = fed([points()] * 1000)
     checks = [*range(10), *range(19, 300, 10), *range(319, 600, 20), *range(629, 1000, 30)]
     assert monitor.series["step"] == checks
 
@@ -133,18 +137,13 @@ def test_only_tight_classes_that_lose_what_is_inside_collapse(
 
 
 def test_terms_without_a_gradient_are_a_dead_sampler_unless_all_is_learned() -> None:
-    dead, done = CollapseMonitor(), CollapseMonitor()
-    for step in range(40):
-        dead.update(points(step), LABELS, 0.0, active=0.0)
-        done.update(points(step) * 0.01 + torch.eye(8)[LABELS], LABELS, 0.0, active=0.0)
+    dead = fed((points(step) for step in range(40)), active=0.0)
     assert [event.kind for event in dead.events] == ["dead-sampler"]
-    assert done.events == []
+    assert fed((points(step) * 0.01 + torch.eye(8)[LABELS] for step in range(40)), active=0.0).events == []
 
 
 def test_exploding_norms_are_called() -> None:
-    monitor = CollapseMonitor()
-    for step in range(30):
-        monitor.update(points(step) * 3.0**step, LABELS, 0.1)
+    monitor = fed(points(step) * 3.0**step for step in range(30))
     assert "exploding-norm" in [event.kind for event in monitor.events]
 
 
@@ -189,9 +188,7 @@ def test_without_labels_spread_norm_and_loss_are_watched() -> None:
 
 
 def test_another_embedding_size_begins_anew() -> None:
-    monitor = CollapseMonitor()
-    for batch in shrinking(5):
-        monitor.update(batch, LABELS, 0.1)
+    monitor = fed(shrinking(5))
     with pytest.warns(UserWarning, match="got 6 numbers each at step 5 after 8"):
         monitor.update(points(d=6), LABELS, 0.1)
     assert monitor.series["step"] == [5]
@@ -244,16 +241,11 @@ def test_every_must_be_one_or_more() -> None:
 
 @pytest.mark.parametrize("stop", [3, 17, 24])
 def test_a_resumed_monitor_goes_on_exactly(stop: int) -> None:
-    whole, first = CollapseMonitor(every=4), CollapseMonitor(every=4)
     batches = list(shrinking(50))
-    for batch in batches:
-        whole.update(batch, LABELS, 0.1)
-    for batch in batches[:stop]:
-        first.update(batch, LABELS, 0.1)
+    whole, first = fed(batches, CollapseMonitor(every=4)), fed(batches[:stop], CollapseMonitor(every=4))
     second = CollapseMonitor(every=4)
     second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
-    for batch in batches[stop:]:
-        second.update(batch, LABELS, 0.1)
+    fed(batches[stop:], second)
     assert second.as_json() == whole.as_json()
     assert second.events == whole.events
 
@@ -263,8 +255,7 @@ def test_callbacks_get_looks_and_events() -> None:
     monitor = CollapseMonitor(
         every=5, on_event=events.append, log=lambda measures, step: logged.append((step, measures["relative_spread"]))
     )
-    for batch in shrinking(40):
-        monitor.update(batch, LABELS, 0.1)
+    fed(shrinking(40), monitor)
     assert events == monitor.events
     assert [step for step, _ in logged] == monitor.series["step"]
     assert [value for _, value in logged] == monitor.series["relative_spread"]

@@ -13,18 +13,8 @@ from tests.mining.crew import Crew, check, run
 from trivet.metrics import Retrieval, evaluate, positive_ranks, retrieve
 
 NAMES = (
-    "recall@1",
-    "recall@5",
-    "precision@5",
-    "r-precision",
-    "map@r",
-    "map",
-    "mrr",
-    "found@5",
-    "map@5",
-    "ndcg@5",
-    "ndcg",
-)
+    "recall@1", "recall@5", "precision@5", "r-precision", "map@r", "map", "mrr", "found@5", "map@5", "ndcg@5", "ndcg",
+)  # fmt: skip
 
 
 def assert_same_bits(alone: Retrieval, shared: Retrieval) -> None:

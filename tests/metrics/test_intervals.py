@@ -16,12 +16,7 @@ from scipy import stats
 from trivet.metrics import intervals
 from trivet.metrics.intervals import Average, Difference, Interval, Over, across_folds, bootstrap, paired_difference
 
-CASES: list[tuple[Over, Average]] = [
-    ("queries", "micro"),
-    ("queries", "macro"),
-    ("classes", "micro"),
-    ("classes", "macro"),
-]
+CASES: list[tuple[Over, Average]] = [*product(("queries", "classes"), ("micro", "macro"))]
 Floats = npt.NDArray[np.float64]
 
 

@@ -274,7 +274,7 @@ def test_rows_that_share_a_hash_are_not_taken_for_one(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("nearer", [0, 3, 40, 10**6])
 @pytest.mark.parametrize(("tied", "positives"), [(2, 1), (2, 2), (7, 3), (90, 4), (1000, 999)])
 def test_means_over_tied_places_far_down_keep_their_digits(nearer: int, tied: int, positives: int) -> None:
-    """Against sums of fractions, place by place."""
+    """Against sums place by place."""
     before = min(nearer, 2)  # positives already found
     size = before + positives
     columns = torch.tensor([[0] * before + [nearer] * positives])
@@ -287,20 +287,14 @@ def test_means_over_tied_places_far_down_keep_their_digits(nearer: int, tied: in
         retrievable=torch.tensor([nearer + tied]),
     )
 
-    def mean_precision(nearer: int, tied: int, before: int, positives: int) -> Fraction:
-        step = Fraction(positives - 1, tied - 1) if tied > 1 else Fraction(0)
-        places = range(1, tied + 1) if nearer + tied < 3000 else ()
-        total = sum((float((before + 1 + (i - 1) * step) / (nearer + i)) for i in places), start=0.0)
-        if not places:  # the sum is long: floats are exact enough, each term is
-            numbers = np.arange(1, tied + 1)
-            total = float(np.sum((before + 1 + (numbers - 1) * float(step)) / (nearer + numbers)))
-        return Fraction(total) / tied
+    def mean_precision(nearer: int, tied: int, before: int, positives: int) -> float:
+        step = (positives - 1) / max(1, tied - 1)
+        return math.fsum((before + 1 + (i - 1) * step) / (nearer + i) for i in range(1, tied + 1)) / tied
 
     expected = positives * mean_precision(nearer, tied, before, positives)
     if before:
         expected += before * mean_precision(0, max(nearer, 1), 0, before)
-    value = measures_of(given, ["map"])[0, 0].item()
-    assert value == pytest.approx(float(expected / size), rel=1e-12)
+    assert measures_of(given, ["map"])[0, 0].item() == pytest.approx(expected / size, rel=1e-12)
 
 
 def test_chance_is_what_equal_distances_give() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from statistics import median
 from typing import NamedTuple
 
 FEATURES = ("contraction", "trend", "within_between", "hard", "negatives_approach")
@@ -112,11 +113,8 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
 
 def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
     """The median of `width` values up to the one at a place, without those that are NaN."""
-    some = sorted([value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)])
-    if not some:
-        return math.nan
-    half = len(some) // 2
-    return some[half] if len(some) % 2 else (some[half - 1] + some[half]) / 2
+    some = [value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)]
+    return median(some) if some else math.nan
 
 
 class Coefficients(NamedTuple):

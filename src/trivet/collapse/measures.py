@@ -97,8 +97,7 @@ class Measures:
             rows are equal. It does not depend on the scale.
         effective_rank: of all items, see `effective_rank`; `uniformity` and `alignment` likewise.
         first_axis: share of the variance along the first principal axis: 1 for a line.
-        occupied: 1 over the chance that two items lie nearer to each other than 2 % of the mean distance, at most the
-            number of items: the number of spots, if all are equally full. `occupied_widely`: than 10 %.
+        occupied, occupied_widely: see `occupied_spots`, within 2 % and 10 % of the mean distance.
         effective_classes: 1 over the chance that two items share a class.
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
@@ -111,8 +110,7 @@ class Measures:
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
             the second rises over the first where classes are several blobs each. None where that takes more clusters
             than items, or longer than seconds, and where faiss or scikit-learn is not installed.
-        strangers: share of items whose ten nearest neighbours hold at most one of their own label and at least six of
-            one other label; of fewer neighbours where classes are small.
+        strangers: share of items among items of one other label, see `strangers`.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
             have different widths, or the rows of one alone are unit rows.
         reference_spread: relative spread over that of the reference.
@@ -215,7 +213,7 @@ def measure(
     retrievals = retrieved_by(points, QUERIES, "recall@1")
     retrieved = retrievals[level]
     recall, chance = retrieved.mean()["recall@1"], retrieved.chance["recall@1"]
-    sizes = torch.bincount(classes)
+    sizes, equal = torch.bincount(classes), torch.unique(points, dim=0, return_counts=True)[1]
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
     modes = class_modes(points, classes, seed=seed)
@@ -249,7 +247,7 @@ def measure(
         comparisons=_compared(retrievals, reference_retrieved),
         lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
         rankings=_compared(retrieved_by(points, RANKED, "map@r"), reference_ranked) if references else (),
-        copies=_copies(points),
+        copies=float(equal[equal > 1].sum() / len(raw)),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
         nmi=_agreement(points, classes, len(shares), seed),
@@ -265,7 +263,7 @@ def measure(
         if strategy is None or int((sizes > 1).sum()) < 2
         else sampling(raw, classes, strategy, seed=seed),
         per_class=ClassMeasures(
-            items=torch.bincount(classes).numpy(),
+            items=sizes.numpy(),
             within=spread.within,
             spread=spread.ratio,
             effective_rank=_ranks(points, classes),
@@ -423,11 +421,6 @@ def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
         of = numbers == number
         shares = (float(retrieval.values[of, 0].mean()) for retrieval in (now, other))
         yield ClassLoss(number, int(of.sum()), *shares)
-
-
-def _copies(points: Tensor) -> float:
-    counts = torch.unique(points, dim=0, return_counts=True)[1]
-    return float(counts[counts > 1].sum() / len(points))
 
 
 def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 from typing import Any, NamedTuple
 
 import torch
@@ -153,5 +154,5 @@ def _read(chunks: Sequence[Tensor | float]) -> list[Any]:
 
 def _middle(values: Sequence[float]) -> float:
     """The median, of an even number the lower of the middle two; without those that are NaN."""
-    known = sorted([value for value in values if not math.isnan(value)])
-    return known[(len(known) - 1) // 2] if known else math.nan
+    known = [value for value in values if not math.isnan(value)]
+    return median_low(known) if known else math.nan

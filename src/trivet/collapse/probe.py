@@ -335,15 +335,12 @@ class ProbeTracker:
             )
             if recall.worse:
                 drops.append(MeasureDrop("recall@1", recall))
-            elif precision.worse and not (by_recall and self._may_be_as_high(now[0] - other.scores[number].hits)):
-                drops.append(MeasureDrop("R-precision", precision))
+            elif precision.worse:
+                gains = now[0] - other.scores[number].hits
+                _, high = difference_ends(gains, classes, over_queries=CHOOSING, over_classes=None)
+                if high < 0 or not by_recall:
+                    drops.append(MeasureDrop("R-precision", precision))
         return drops
-
-    @staticmethod
-    def _may_be_as_high(gains: Floats) -> bool:
-        """Return whether the interval of 95 % over items `(M,)` reaches 0."""
-        single_class = np.zeros(len(gains), dtype=np.int64)
-        return difference_ends(gains, single_class, over_queries=CHOOSING, over_classes=CHOOSING)[1] >= 0
 
     def by_chance(self) -> float | None:
         """Up to where recall@1 of the last result comes by chance, if it is not above that; else None."""

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from trivet.collapse.spread import class_scatter
 from trivet.distances import Array, as_classes, as_rows, unit_rows
 
 ROWS = 4096  # of all pairs of which the uniformity is taken; more are sampled
@@ -30,12 +31,9 @@ def alignment(embeddings: Array, labels: Array) -> float:
     classes = as_classes(labels, count=len(points))
     if not len(points):
         return math.nan
-    sizes = torch.bincount(classes)
-    sums = points.new_zeros(len(sizes), points.shape[1]).index_add_(0, classes, points)
-    deviations = points - (sums / sizes[:, None])[classes]
-    within = points.new_zeros(len(sizes)).index_add_(0, classes, deviations.square().sum(dim=1)) * sizes
+    sizes, _, scatter = class_scatter(points, classes)
     pairs = int((sizes * (sizes - 1)).sum()) // 2
-    return float(within.sum()) / pairs if pairs else math.nan
+    return float((scatter * sizes).sum()) / pairs if pairs else math.nan
 
 
 def uniformity(embeddings: Array, *, seed: int = 0) -> float:

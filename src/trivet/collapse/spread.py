@@ -89,9 +89,7 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     if not len(points):
         raise ValueError("class_spread needs at least one item: got none.")
     points = centred(points)
-    sizes = torch.bincount(classes)
-    means = _centroids(points, classes)
-    scatter = points.new_zeros(len(sizes)).index_add_(0, classes, (points - means[classes]).square().sum(dim=1))
+    sizes, means, scatter = class_scatter(points, classes)
     others = len(points) - sizes
     # Of two sets, the mean squared distance is the sum of their variances and the squared distance of their means.
     total = points.square().sum()
@@ -101,6 +99,13 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     within = torch.where(sizes > 1, 2 * scatter / (sizes - 1), torch.nan)
     between = torch.where(others > 0, between, torch.nan)
     return ClassSpread(within=within.sqrt().numpy(), between=between.sqrt().numpy())
+
+
+def class_scatter(points: Tensor, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Size of each class `(C,)`, its mean `(C, d)`, and the sum of squared distances of its items to that `(C,)`."""
+    sizes, means = torch.bincount(classes), _centroids(points, classes)
+    squares = (points - means[classes]).square().sum(dim=1)
+    return sizes, means, points.new_zeros(len(sizes)).index_add_(0, classes, squares)
 
 
 def class_members(classes: Integers) -> list[Integers]:

@@ -248,17 +248,16 @@ def estimate_skew(batches: Sequence[PickCounts], *, resamples: int = RESAMPLES, 
     times = np.random.default_rng(seed).multinomial(len(batches), np.full(len(batches), 1 / len(batches)), resamples)
     weights = np.concatenate([np.ones((1, len(batches))), times])  # the first row is the sample itself
 
-    def total(field: Callable[[PickCounts], Floats | None]) -> Floats | None:
-        counted = [counts for batch in batches if (counts := field(batch)) is not None]
-        return None if len(counted) < len(batches) else np.tensordot(weights, np.stack(counted), axes=1)
+    def total(name: str) -> Floats:
+        return np.tensordot(weights, np.stack([getattr(batch, name) for batch in batches]), axes=1)
 
-    picks, expected = total(lambda batch: batch.picks), total(lambda batch: batch.expected)
-    assert picks is not None
-    assert expected is not None
+    picks, expected, active = map(total, ("picks", "expected", "active"))
     relative = np.divide(picks, expected, out=np.full_like(picks, np.nan), where=expected > 0)
-    number, active = picks.sum(axis=1), total(lambda batch: np.array(batch.active))
-    assert active is not None
-    wrong, bins = total(lambda batch: batch.wrong), total(lambda batch: batch.distances)
+    number = picks.sum(axis=1)
+    wrong, bins = (
+        None if any(getattr(batch, name) is None for batch in batches) else total(name)
+        for name in ("wrong", "distances")
+    )
     with np.errstate(divide="ignore"):
         easy = 1 / -_largest(-relative)
     gamma: list[Estimate | None] = [None, None, None]
