@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trivet.datasets import cifar, custom, fine_grained, folder, people, products, small_images, table, texts, vectors
 from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_validation_fold
@@ -40,10 +39,10 @@ def settings_for(name: str, shape: tuple[int, ...]) -> DataConfig:
     Raises:
         ValueError: if they cannot have it.
     """
-    values: dict[str, Any] = {"name": name}
+    shaped = {}
     if issubclass(DATA_SETS.entry(name).config, ImagesConfig):
-        values |= {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
-    return DataConfig.parse(values, source=f"{name} as this network takes it")
+        shaped = {"channels": shape[0], "image_size": shape[-1] if shape[-1] == shape[-2] else shape[-2:]}
+    return DataConfig.parse({"name": name, **shaped}, source=f"{name} as this network takes it")
 
 
 def load_file(

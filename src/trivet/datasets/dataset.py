@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from torch import Tensor
 
 from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
-from trivet.metrics import QueryGallery
+from trivet.io.query_gallery import QueryGallery, RetrievalArguments
 from trivet.metrics.folds import class_folds
 
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
@@ -113,7 +113,7 @@ class Dataset:
         """The preview of an item for pages."""
         return self.inputs.show(index)
 
-    def evaluation_arguments(self, embeddings: np.ndarray) -> dict[str, Any]:
+    def evaluation_arguments(self, embeddings: np.ndarray) -> RetrievalArguments:
         """Arguments of `trivet.metrics.evaluate` for the embeddings `(N, d)` of the items, by their protocol."""
         if self.protocol is None:
             return {"embeddings": embeddings, "labels": self.labels}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -85,7 +85,7 @@ def add_noise(splits: Splits, config: NoiseConfig) -> Splits:
     return replace(splits, train=train, noise=noise)
 
 
-def noise_summary(splits: Splits) -> dict[str, Any] | None:
+def noise_summary(splits: Splits) -> dict[str, str | float] | None:
     """Summary of the noise in the training labels, for the record of a run.
 
     Returns:

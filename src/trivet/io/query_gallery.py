@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from trivet.runtime.arrays import Booleans, Integers
+
+
+class RetrievalArguments(TypedDict):
+    """Arguments of `retrieve_levels` and `evaluate`: the queries, and the gallery where it is of other items."""
+
+    embeddings: npt.NDArray[Any]
+    labels: Mapping[str, Integers]
+    gallery: NotRequired[npt.NDArray[Any]]
+    gallery_labels: NotRequired[Mapping[str, Integers]]
+    self_rows: NotRequired[Integers]
+    cameras: NotRequired[Integers]
+    gallery_cameras: NotRequired[Integers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +74,12 @@ class QueryGallery:
         """Positions `(M,)` of the gallery items that are not junk."""
         return np.flatnonzero(self.gallery & ~self.junk)
 
-    def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Integers]) -> dict[str, Any]:
+    def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Integers]) -> RetrievalArguments:
         """Arguments of `retrieve_levels` and `evaluate` for this protocol, from all N embeddings and labels."""
         queries, retrieved = np.flatnonzero(self.query), self.retrieved
         position = np.full(len(self.query), -1)
         position[retrieved] = np.arange(len(retrieved))
-        arguments = {
+        arguments: RetrievalArguments = {
             "embeddings": embeddings[queries],
             "labels": {level: values[queries] for level, values in labels.items()},
             "gallery": embeddings[retrieved],
@@ -75,7 +87,7 @@ class QueryGallery:
             "self_rows": position[queries],
         }
         if self.cameras is not None:
-            arguments |= {"cameras": self.cameras[queries], "gallery_cameras": self.cameras[retrieved]}
+            arguments["cameras"], arguments["gallery_cameras"] = self.cameras[queries], self.cameras[retrieved]
         return arguments
 
     def related(self, labels: Integers) -> Integers:
