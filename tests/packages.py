@@ -250,12 +250,7 @@ def main() -> None:
                 date = datetime.now(UTC).date().isoformat()
                 options.output.parent.mkdir(exist_ok=True)
                 options.output.write_text(json.dumps({"date": date, "results": results}, indent=1) + "\n")
-                head = [
-                    "# The packages in clean environments",
-                    "",
-                    f"Written by `tests/packages.py` on {date}.",
-                    "",
-                ]
+                head = ["# The packages in clean environments", "", f"Written by `tests/packages.py` on {date}.", ""]
                 options.output.with_suffix(".md").write_text("\n".join([*head, *table(results)]) + "\n")
     sys.exit(
         not all(

@@ -134,10 +134,7 @@ def test_partial_files_go_with_their_process(process: int, tmp_path: Path, caplo
     left, foreign = tmp_path / f".more.{process}.trivet", tmp_path / f".notes.{DEAD}"
     left.touch()
     foreign.touch()
-    with (
-        atomic_file(tmp_path / "mark") as written,
-        locked_folder(tmp_path, KIND, what="a thing", ended=lambda: False),
-    ):
+    with atomic_file(tmp_path / "mark") as written, locked_folder(tmp_path, KIND, what="a thing", ended=lambda: False):
         assert written.exists()  # who writes it lives, and has locked it
     assert not left.exists()
     assert foreign.exists()  # not ours, by its name

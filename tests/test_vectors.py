@@ -138,10 +138,7 @@ def test_margin(
 @pytest.mark.parametrize("block_size", BLOCKS)
 @pytest.mark.parametrize(
     ("kind", "against_all", "against_hardest"),
-    [
-        ("squared_euclidean", 0.260837510379, 0.640837683710),
-        ("euclidean", 0.159386671708, 0.414947863856),
-    ],
+    [("squared_euclidean", 0.260837510379, 0.640837683710), ("euclidean", 0.159386671708, 0.414947863856)],
 )
 def test_easy_positives(kind: str, against_all: float, against_hardest: float, block_size: int | None) -> None:
     plain = problem(kind)
@@ -179,8 +176,7 @@ def test_semihard_candidates(kind: str) -> None:
 
 @pytest.mark.parametrize("block_size", BLOCKS)
 @pytest.mark.parametrize(
-    ("share", "kept", "expected"),
-    [(0.1, 71, 0.529030625950), (0.25, 59, 0.239570320849), (0.5, 39, 0.005858898703)],
+    ("share", "kept", "expected"), [(0.1, 71, 0.529030625950), (0.25, 59, 0.239570320849), (0.5, 39, 0.005858898703)]
 )
 def test_trimmed(share: float, kept: int, expected: float, block_size: int | None) -> None:
     plain = problem("squared_euclidean")

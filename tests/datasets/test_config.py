@@ -21,10 +21,7 @@ from trivet.datasets import DataConfig, DigitsConfig
         ({"name": "folder", "root": "x", "levels": ["a", "split"]}, "got 'split'; rename it"),
         ({"name": "folder", "root": "x", "levels": ["embedding"]}, "got 'embedding'; rename it"),
         ({"name": "folder", "root": "x", "holdout": 0.5}, 'holdout is used by split = "in-class" only'),
-        (
-            {"name": "mnist", "root": "x"},
-            'root is for name = "folder" or .*, for instance, only: remove',
-        ),
+        ({"name": "mnist", "root": "x"}, 'root is for name = "folder" or .*, for instance, only: remove'),
         ({"name": "digits", "split": "in-class"}, 'split is for name = "folder" or .*, for instance, only'),
         ({"name": "mnist", "image_size": 10}, "use one of 2, 4, 7, 14, 28"),
         ({"name": "digits", "image_size": 14}, "must divide 8"),

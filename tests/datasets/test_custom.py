@@ -111,11 +111,7 @@ def data(code: str, **values: object) -> DataConfig:
         ("mine = 3", {}, "must be a function that returns trivet.datasets.Splits, and says so: got 3"),
         ("def mine(*, size: int) -> Splits: ...", {}, "the setting 'size' is missing"),
         ("def mine(*, size: int = 3) -> Splits: ...", {"szie": 4}, "unknown setting 'szie'; did you mean 'size'"),
-        (
-            "def mine(*, size: int = 3) -> Splits: ...",
-            {"size": "x"},
-            "size = 'x' cannot be used: input should be",
-        ),
+        ("def mine(*, size: int = 3) -> Splits: ...", {"size": "x"}, "size = 'x' cannot be used: input should be"),
         ("def mine(*, fold: int = 3) -> Splits: ...", {}, "of mine must not be named 'fold', as another setting is"),
         ("def mine(**options) -> Splits: ...", {"size": 3}, "unknown setting 'size'"),
         ("def mine(size: Unknown) -> Splits: ...", {}, "must be a function that returns trivet.datasets.Splits"),

@@ -113,10 +113,7 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
             "id,decision,label\n{zero},relabel,7\n",
             "one of the 6 classes trained on at level 'digit': line 2 .* has '7'",
         ),
-        (
-            "id,decision,label\n{zero},relabel,0\n",
-            "a different label from the current one: line 2 of .* has '0'",
-        ),
+        ("id,decision,label\n{zero},relabel,0\n", "a different label from the current one: line 2 of .* has '0'"),
         ('id,decision,label\n"x,keep,\n', "must be a csv file"),
         ("id,decision,label\n\udcff,keep,\n", "has 'ÿ', and none of the 649 training items has it"),  # read as latin-1
         (None, "a decision file must exist: .* does not exist"),

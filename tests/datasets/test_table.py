@@ -171,11 +171,7 @@ def changed(column: str, row: int, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "values", "message"),
     [
-        (
-            changed("class", 5, ""),
-            {},
-            r"a class name of level 'class': 1 of 8 have none, rows 5 counted from 0",
-        ),
+        (changed("class", 5, ""), {}, r"a class name of level 'class': 1 of 8 have none, rows 5 counted from 0"),
         (changed("class", 5, "  "), {}, r"class name of level 'class': 1 of .* have none, rows 5 counted"),
         (changed("path", 2, ""), {}, r"must have a path in 'path': rows 2 \(counted from 0, 1 in all\) are empty"),
         (changed("path", 2, "../secret.png"), {}, r"must lie below .*: row 2 of .* has '\.\./secret\.png'; correct it"),
@@ -267,10 +263,7 @@ def test_a_table_of_images_for_a_run_on_folders(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("path\n9.png\n", "of 1, such as .*9.png, none was found"),
-        (
-            "path\nbroken.png\n",
-            "must hold or name images .*: none of 1 can, first UnidentifiedImageError",
-        ),
+        ("path\nbroken.png\n", "must hold or name images .*: none of 1 can, first UnidentifiedImageError"),
         ("file_\na.png\n", "must have a column of paths"),
         ("path\n../a.png\n", "a path must lie below"),
         ("path,id\nbroken.png,1\na.png,1\n", "must be unique: rows 0 and 1 both have '1'"),

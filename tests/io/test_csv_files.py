@@ -115,13 +115,7 @@ def test_the_delimiter_gives_all_lines_the_same_columns(text: str, delimiter: st
 
 @pytest.mark.parametrize(
     ("encoding", "found"),
-    [
-        ("utf-8", "utf-8"),
-        ("utf-8-sig", "utf-8-sig"),
-        ("utf-16", "utf-16"),
-        ("cp1252", "cp1252"),
-        ("latin-1", "cp1252"),
-    ],
+    [("utf-8", "utf-8"), ("utf-8-sig", "utf-8-sig"), ("utf-16", "utf-16"), ("cp1252", "cp1252"), ("latin-1", "cp1252")],
 )
 def test_letters_are_read_as_they_were_written(
     encoding: str, found: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

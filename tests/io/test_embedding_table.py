@@ -286,10 +286,7 @@ def test_numbered_columns(tmp_path: Path) -> None:
 
 def test_embeddings_of_npz_are_named_and_not_guessed(tmp_path: Path) -> None:
     other = np.zeros((4, 3))
-    for arrays in (
-        {"vectors": EMBEDDINGS, "other": other},
-        {"other": other, "features": EMBEDDINGS},
-    ):
+    for arrays in ({"vectors": EMBEDDINGS, "other": other}, {"other": other, "features": EMBEDDINGS}):
         np.savez_compressed(tmp_path / "a.npz", **arrays, y=np.arange(4))
         assert read_vectors(tmp_path / "a.npz").embeddings.tolist() == EMBEDDINGS.tolist()
     np.savez(tmp_path / "a.npz", x=EMBEDDINGS, y=np.arange(4))

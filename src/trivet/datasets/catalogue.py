@@ -75,11 +75,7 @@ def load_file(
 
 
 def load(
-    config: DataConfig,
-    data_root: Path | None,
-    progress: Progress | None = None,
-    *,
-    tokenize: Tokenize | None = None,
+    config: DataConfig, data_root: Path | None, progress: Progress | None = None, *, tokenize: Tokenize | None = None
 ) -> Splits:
     """Load a data set, split it, put in the label noise and carry out the decisions that `config` asks for, in this
     order; the same each time.

@@ -62,10 +62,7 @@ HUMAN_LEVELS = {
         "noisy-fine": ("c100_noisy_label", "c100_clean_label", "fine"),
     },
 }
-LEVELS = {
-    "cifar10": ("class", *HUMAN_LEVELS["cifar10"]),
-    "cifar100": ("coarse", "fine", *HUMAN_LEVELS["cifar100"]),
-}
+LEVELS = {"cifar10": ("class", *HUMAN_LEVELS["cifar10"]), "cifar100": ("coarse", "fine", *HUMAN_LEVELS["cifar100"])}
 
 
 class CifarConfig(PublishedConfig):

@@ -146,14 +146,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filled_folder(
-    path: Path,
-    names: frozenset[str],
-    *,
-    mark: str,
-    what: str,
-    force: bool,
-    ended: Callable[[], bool],
-    go_on: str = "",
+    path: Path, names: frozenset[str], *, mark: str, what: str, force: bool, ended: Callable[[], bool], go_on: str = ""
 ) -> Iterator[None]:
     """Hold `path`, an empty folder, for the block to fill in place; an older one gives way as in `atomic_folder`.
 

@@ -67,12 +67,7 @@ def read_vectors(
 
 
 def read_texts(
-    path: Path,
-    *,
-    text: str = TEXT,
-    levels: Sequence[str] | None = None,
-    split: str | None = None,
-    others: bool = False,
+    path: Path, *, text: str = TEXT, levels: Sequence[str] | None = None, split: str | None = None, others: bool = False
 ) -> Vectors:
     """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
 
