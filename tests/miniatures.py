@@ -7,11 +7,12 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 from scipy.io import savemat
 
@@ -251,3 +252,26 @@ def mnist(folder: Path, part: str, labels: list[int], *, compress: bool = True) 
     }
     for name, data in files.items():
         (folder / (f"{name}.gz" if compress else name)).write_bytes(gzip.compress(data) if compress else data)
+
+
+def hugging_face(folder: Path, columns: Mapping[str, Sequence[Any]], **classes: Sequence[str]) -> None:
+    """What `datasets.Dataset.save_to_disk` writes: the column "image" holds bytes of files, others are class numbers.
+
+    Args:
+        classes: column of class numbers -> the names of the classes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    arrays = {
+        name: pa.array([{"bytes": data, "path": None} for data in values], kind)
+        if name == "image"
+        else pa.array(values)
+        for name, values in columns.items()
+    }
+    table = pa.table(arrays)
+    with pa.OSFile(str(folder / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as file:
+        file.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    features: dict[str, Any] = {name: {"_type": "ClassLabel", "names": list(names)} for name, names in classes.items()}
+    features |= {"image": {"_type": "Image"}} if "image" in columns else {}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))

@@ -283,19 +283,6 @@ def test_archives_that_must_be_unpacked_and_broken_ones(tmp_path: Path) -> None:
     assert find_tree([tmp_path / "absent"], lambda tree: True) is None
 
 
-def test_mat_files_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.mat").write_bytes(b"MATLAB 7.3 MAT-file")
-    with pytest.raises(ValueError, match=r"a\.mat must be a mat file of version 5 to 7: it is of 7\.3"):
-        Mat(Tree(tmp_path), "a.mat")
-    (tmp_path / "a.mat").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"a\.mat must be a complete mat file"):
-        Mat(Tree(tmp_path), "a.mat")
-    miniatures.flowers102(tmp_path)
-    mat = Mat(Tree(tmp_path), "setid.mat")
-    with pytest.raises(ValueError, match="must hold 'labels'"):
-        mat.integers("labels")
-
-
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs $TRIVET_DATA")
 class TestRealLists:
     def test_cub(self) -> None:

@@ -74,6 +74,13 @@ def test_what_does_not_fit_together_is_refused(data: bytes, said: str, tmp_path:
         read(tmp_path, data)
 
 
+def test_another_version_and_a_variable_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.mat must be a mat file of version 5 to 7: it is of 7\.3"):
+        read(tmp_path, b"MATLAB 7.3 MAT-file")
+    with pytest.raises(ValueError, match="must hold 'labels'"):
+        read(tmp_path, made(VALUES)).integers("labels")
+
+
 def test_what_is_small_and_expands_is_refused_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trivet.datasets.mat.EXPANDED", 2**20)
     with pytest.raises(ValueError, match="bytes and expands to"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -123,41 +122,30 @@ def test_queries_gallery_cameras_and_boxes(tmp_path: Path) -> None:
         read(write(tmp_path / "b.csv", columns))
 
 
-def saved(root: Path, part: str, numbers: range) -> None:
-    """What `datasets.Dataset.save_to_disk` writes, for images."""
-    folder = root / part
-    folder.mkdir(parents=True)
+def saved(folder: Path, numbers: range) -> None:
     images = []
     for number in numbers:
         sink = io.BytesIO()
         Image.new("RGB", (6, 6), (10 * number,) * 3).save(sink, "PNG")
-        images.append({"bytes": sink.getvalue(), "path": None})
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(images, kind), "label": [number // 2 for number in numbers]})
-    with (
-        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
-        pa.ipc.new_stream(sink, table.schema) as file,
-    ):
-        file.write_table(table)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
-    features = {"image": {"_type": "Image"}, "label": {"names": list(CLASSES), "_type": "ClassLabel"}}
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+        images.append(sink.getvalue())
+    labels = [number // 2 for number in numbers]
+    miniatures.hugging_face(folder, {"image": images, "label": labels}, label=CLASSES)
 
 
 def test_a_hugging_face_data_set_saved_on_disk(tmp_path: Path) -> None:
-    saved(tmp_path / "one", ".", range(8))
+    saved(tmp_path / "one", range(8))
     splits = read(tmp_path / "one")
     assert splits.train.names["label"] == CLASSES
     assert splits.train.ids == ("0", "1", "2", "3")
     assert corner(splits, "unseen") == [40, 50, 60, 70]
-    saved(tmp_path / "both", "train", range(4))
-    saved(tmp_path / "both", "test", range(4, 8))
+    saved(tmp_path / "both" / "train", range(4))
+    saved(tmp_path / "both" / "test", range(4, 8))
     (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     both = read(tmp_path / "both", memory_gb=0)
     assert both.train.names == splits.train.names
     assert corner(both, "unseen") == [40, 50, 60, 70]
-    (tmp_path / "both" / "test" / "data-00000-of-00001.arrow").write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"data-00000-of-00001\.arrow must be a complete arrow file"):
+    (tmp_path / "both" / "test" / "data.arrow").write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"data\.arrow must be a complete arrow file"):
         read(tmp_path / "both")
     (tmp_path / "both" / "train" / "state.json").write_text("[]")
     with pytest.raises(ValueError, match=r"state\.json must be a json object"):
@@ -208,8 +196,6 @@ def test_images_that_cannot_be_read_are_listed_with_their_row(tmp_path: Path) ->
     columns = rows(tmp_path)
     (tmp_path / "photos" / "2.png").write_bytes(b"broken")
     (tmp_path / "photos" / "5.png").unlink()
-    columns["class"] = ["a", "a", "a", "a", "c", "c", "c", "c"]
-    columns["class"][1:3] = ["b", "b"]
     columns["class"] = ["a", "b", "b", "a", "c", "c", "c", "c"]
     table = write(tmp_path / "a.csv", columns)
     with pytest.raises(ValueError, match=r"2 of 8 .* are, first photos/2\.png, row 2 of a\.csv \(Unid.*5\.png, row 5"):
@@ -255,7 +241,7 @@ def test_a_table_of_images_for_a_run_on_folders(tmp_path: Path) -> None:
     assert data.ids == tuple(columns["path"])
     assert data.names == {"class": CLASSES}
     assert data.columns["group"] == tuple(columns["group"])
-    saved(tmp_path / "saved", ".", range(4))
+    saved(tmp_path / "saved", range(4))
     assert len(another(tmp_path / "saved", name="folder", root=str(tmp_path))) == 4
 
 

@@ -228,7 +228,6 @@ def prepare(folder: Path) -> None:
 def prepare_others(drawn: Any) -> None:
     """What a command of its own reads: layouts as they were published, sweeps, pairs, tables and saved data sets."""
     import numpy as np
-    import pyarrow as pa
     from tests import miniatures
 
     for name, (make, more) in LAYOUTS.items():
@@ -251,17 +250,8 @@ def prepare_others(drawn: Any) -> None:
     Path("saved.toml").write_text(table.replace("items.csv", "saved"))
     names = [path.as_posix() for path in sorted(Path("sop").rglob("*.JPG"))]
     Path("items.csv").write_text("path,label\n" + "".join(f"{name},{i // 3}\n" for i, name in enumerate(names)))
-    Path("saved").mkdir()
-    images = pa.array(
-        [{"bytes": Path(name).read_bytes(), "path": None} for name in names],
-        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
-    )
-    rows = pa.table({"image": images, "label": [i // 3 for i in range(len(names))]})
-    with pa.OSFile("saved/data.arrow", "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as file:
-        file.write_table(rows)
-    Path("saved/state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
-    features = {"image": {"_type": "Image"}, "label": {"names": list("abcd"), "_type": "ClassLabel"}}
-    Path("saved/dataset_info.json").write_text(json.dumps({"features": features}))
+    columns = {"image": [Path(name).read_bytes() for name in names], "label": [i // 3 for i in range(len(names))]}
+    miniatures.hugging_face(Path("saved"), columns, label="abcd")
 
 
 COMMANDS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from tests.miniatures import hugging_face
 
 from trivet.io.read_embeddings import read_texts
 
@@ -44,12 +44,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str, sentence: s
 
 
 def test_texts_of_a_hugging_face_data_set_saved_on_disk(tmp_path: Path) -> None:
-    table = pa.table({"text": ["a b", "c d"], "intent": pa.array([1, 0], pa.int64())})
-    with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as file:
-        file.write_table(table)
-    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
-    features = '{"features": {"intent": {"_type": "ClassLabel", "names": ["pay", "ask"]}}}'
-    (tmp_path / "dataset_info.json").write_text(features)
+    hugging_face(tmp_path, {"text": ["a b", "c d"], "intent": [1, 0]}, intent=("pay", "ask"))
     vectors = read_texts(tmp_path)
     assert vectors.texts == ["a b", "c d"]
     assert vectors.labels["intent"].tolist() == ["ask", "pay"]

@@ -13,7 +13,7 @@ from pydantic import Field
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
-from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, numbered, without_unreadable
+from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, path_levels, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split
 from trivet.io.image_file import Frame
@@ -60,7 +60,7 @@ def list_folder(config: FolderConfig) -> Listing:
     images = find_images(config.root)
     subsets = _split_folders(config, images)
     levels = _level_names(config, images, 1 if subsets else 0)
-    labels, names = _labels(images, levels, 1 if subsets else 0)  # the folders train/ and test/ are no classes
+    labels, names = path_levels(images, levels, 1 if subsets else 0)  # the folders train/ and test/ are no classes
     top = np.array([path.split("/")[0] for path in images])
     return Listing(
         name=config.root.resolve().name,
@@ -87,20 +87,10 @@ def load_images(root: Path, frame: Frame, progress: Progress | None = None, *, u
     """
     images = find_images(root)
     depths = {path.count("/") for path in images}
-    labels, names = _labels(images, _default_levels(depths.pop()) if len(depths) == 1 else (), 0)
+    labels, names = path_levels(images, _default_levels(depths.pop()) if len(depths) == 1 else ())
     inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
     items = Dataset(root.resolve().name, inputs, labels, names, tuple(images))
     return items if unread else without_unreadable(items, root, progress)
-
-
-def _labels(
-    ids: Sequence[str], levels: Sequence[str], skip: int
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Labels and class names of each level, from the folders of the ids below the first `skip`."""
-    labels, names = {}, {}
-    for depth, name in enumerate(levels, start=1):
-        labels[name], names[name] = numbered(["/".join(id.split("/")[skip:-1][:depth]) for id in ids])
-    return labels, names
 
 
 def _default_levels(depth: int) -> tuple[str, ...]:

@@ -108,9 +108,8 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     Raises:
         ValueError: if the split cannot be made, or more than `config.allow_corrupt` of the images are broken.
     """
-    files, everything = _files(config, listing), np.arange(len(listing.ids))
-    with_validation_fold(_split(config, listing, files, everything), config)  # before it takes time to decode them
-
+    files = _files(config, listing)
+    _split(config, listing, files)  # before it takes time to decode them
     inputs, broken = files.decode_all(config.memory_gb, progress)
     if len(broken) > config.allow_corrupt * len(files):
         first = "; ".join(f"{_where(listing, i)} ({reason})" for i, reason in list(broken.items())[:3])
@@ -119,8 +118,8 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
             f"{len(files)} in {listing.location} are, first {first}; repair or remove them, or raise "
             "data.allow_corrupt."
         )
-    readable = np.setdiff1d(everything, np.array(list(broken), np.int64))
-    splits = _split(config, listing, inputs, readable)
+    readable = np.setdiff1d(np.arange(len(files)), np.array(list(broken), np.int64))
+    splits = make_splits(listing.items(inputs), config, listing.subsets, listing.location, readable)
     skipped = tuple(Skipped(_where(listing, i), reason) for i, reason in broken.items())
     return replace(splits, train=replace(splits.train, skipped=skipped))
 
@@ -134,10 +133,12 @@ def split_listing(config: ImageFilesConfig, listing: Listing, readable: np.ndarr
     Raises:
         ValueError: if no image is there, one is listed twice, or the split cannot be made.
     """
-    files = _files(config, listing)
-    return with_validation_fold(
-        _split(config, listing, files, np.arange(len(files)) if readable is None else readable), config
-    )
+    return _split(config, listing, _files(config, listing), readable)
+
+
+def _split(config: ImageFilesConfig, listing: Listing, files: FileInputs, readable: np.ndarray | None = None) -> Splits:
+    splits = make_splits(listing.items(files), config, listing.subsets, listing.location, readable)
+    return with_validation_fold(splits, config)
 
 
 def _files(config: ImageFilesConfig, listing: Listing) -> FileInputs:
@@ -169,6 +170,16 @@ def without_unreadable(items: Dataset, location: Path, progress: Progress | None
         )
     skipped = tuple(Skipped(items.ids[i], reason) for i, reason in broken.items())
     return replace(items.subset(readable), skipped=skipped)
+
+
+def path_levels(
+    paths: Sequence[str], levels: Sequence[str], skip: int = 0
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Labels and class names of each level, from the folders of the paths below the first `skip`."""
+    labels, names = {}, {}
+    for depth, level in enumerate(levels, start=1):
+        labels[level], names[level] = numbered(["/".join(path.split("/")[skip:-1][:depth]) for path in paths])
+    return labels, names
 
 
 def numbered(texts: Sequence[str], order: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -207,8 +218,3 @@ def _check_different(listing: Listing) -> None:
             f"each image of {listing.location} must be listed once: {listing.ids[twice]!r} is listed twice, as items "
             f"{first[listing.ids[twice]]} and {twice} (counted from 0); remove one."
         )
-
-
-def _split(config: ImageFilesConfig, listing: Listing, inputs: Inputs, readable: np.ndarray) -> Splits:
-    """The items at the positions `readable` of the list, split."""
-    return make_splits(listing.items(inputs), config, listing.subsets, listing.location, readable)

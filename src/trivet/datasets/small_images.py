@@ -20,7 +20,7 @@ from trivet.datasets.config import Channels, DatasetEntry, ImagesConfig, Side
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.datasets.download import fetch_by_torchvision
 from trivet.datasets.image_decoding import CHUNK, Progress
-from trivet.datasets.image_files import numbered
+from trivet.datasets.image_files import path_levels
 from trivet.datasets.inputs import in_memory
 from trivet.datasets.published import find_published
 from trivet.io.image_file import open_image
@@ -223,12 +223,7 @@ def load_omniglot(config: OmniglotConfig, data_root: Path, progress: Progress | 
         pixels[i, 0] = _decode(tree, f"{subset}/{name}", config.image_size)  # threads would wait for Python
         if progress is not None and ((i + 1) % CHUNK == 0 or i + 1 == len(names)):
             progress(i + 1, len(names))
-    levels = {
-        level: numbered(["/".join(name.split("/")[:depth]) for name in names])
-        for depth, level in enumerate(("alphabet", "character"), start=1)
-    }
-    labels = {level: numbers for level, (numbers, _) in levels.items()}
-    classes = {level: titles for level, (_, titles) in levels.items()}
+    labels, classes = path_levels(names, ("alphabet", "character"))
     items = Dataset("omniglot", in_memory(pixels, white=255, channels=config.channels), labels, classes, tuple(names))
     training = np.arange(len(names)) < len(sources[0])
     return Splits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import logging
 import re
@@ -77,15 +78,10 @@ def csv_form(path: Path) -> CsvForm:
 def _unmarked(path: Path) -> str:
     """UTF-8 if every byte of the file fits, else an encoding of one byte per letter that has all its bytes."""
     for encoding in ("utf-8", "cp1252"):
-        decoder = codecs.getincrementaldecoder(encoding)()
-        try:
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    decoder.decode(block)
-                decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            continue
-        return encoding
+        with contextlib.suppress(UnicodeDecodeError), path.open(encoding=encoding, newline="") as file:
+            while file.read(1 << 20):
+                pass
+            return encoding
     return "latin-1"
 
 
@@ -167,13 +163,9 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
         with path.open(encoding=form.encoding, newline="") as file:
             reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
             columns = list(reader.fieldnames or [])
-            if not is_guarded(columns):
-                return columns, [(reader.line_num, row) for row in reader]
+            meant = unguarded if is_guarded(columns) else str
             return columns, [
-                (
-                    reader.line_num,
-                    {name: unguarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()},
-                )
+                (reader.line_num, {name: meant(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
                 for row in reader
             ]
     except (ValueError, csv.Error) as error:
