@@ -25,8 +25,8 @@ from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
 Row = tuple[str, Cell]
 CARS_BIRDS = {"Cars": {"data": {"name": "cars196"}}, "CUB": {"data": {"name": "cub"}}}
 LEVEL = "unseen/class/{}"
-INTENT = "seen/intent/{}"  # of domains that are trained on; no intent is
-MEASURE = {"Cars": LEVEL, "CUB": LEVEL, "birds": LEVEL, "sentences": INTENT}
+DOMAIN, INTENT = "seen/domain/{}", "seen/intent/{}"  # domains are trained on; the intents, of these, are none
+MEASURE = {"Cars": LEVEL, "CUB": LEVEL, "birds": LEVEL, "sentences": DOMAIN, "intents": INTENT}
 
 BIRDS: Settings = merged(
     CUB,
@@ -131,8 +131,8 @@ def _rows(data: str, *more: Row) -> tuple[Row, ...]:
     return tuple((head, {"data": data, **factors}) for head, factors in (*ROWS, *more))
 
 
-def _table2(data: str, what: str, *more: Row) -> ResultTable:
-    return ResultTable(what, _rows(data, *more), _columns(data), TABLE2_PRINTED.get(data, {}))
+def _table2(data: str, what: str, *more: Row, level: str = "") -> ResultTable:
+    return ResultTable(what, _rows(data, *more), _columns(level or data), TABLE2_PRINTED.get(data, {}))
 
 
 def _margin_leads(data: str, of: SeedValue) -> dict[str, float]:
@@ -177,6 +177,19 @@ def _claims(data: str, items: str) -> tuple[Claim, ...]:
     )
 
 
+def _intents() -> tuple[Claim, ...]:
+    """Claims of table 3 on characters, of the finer classes of sentences, which are no label here: an addition."""
+    return tuple(
+        Claim(
+            f"sentences: with easy positives the {loss} loss retrieves intents that were never a label better.",
+            common.gain(INTENT.format("recall@1"), loss, data="sentences"),
+            "easy less usual positives, recall@1 of intents",
+            ours=True,
+        )
+        for loss in LOSSES
+    )
+
+
 def _absent(sentence: str, says: str) -> Claim:
     return Claim(sentence, lambda of: math.nan, says, not_comparable=NO_CARS)
 
@@ -197,7 +210,8 @@ PAPER_CHOSEN = (
 
 FAIR = (
     "Birds: the paper's task with a quarter of its classes; all but the last stage of the network keeps its weights "
-    "from ImageNet. Sentences: what views are within a model of cars, intents are within a domain, with names. Looked "
+    "from ImageNet. Sentences: what views are within a model of cars, intents are within a domain, with names; the "
+    "paper's classes are unseen, these domains are trained on, by other intents than are measured. Looked "
     "at before, with another seed and usual positives alone, on a quarter of the training classes or domains held out: "
     "of birds two rates at 50 and 150 steps, of which the best mean recall@1 of the three losses was taken (79.8 %, "
     "the others 79.2 to 79.5); of sentences two rates at 200 steps, of which the smaller changed next to nothing."
@@ -205,12 +219,12 @@ FAIR = (
 
 TABLE2 = Experiment(
     key="levi2021-table2",
-    title="Fine classes that are never trained on: seven losses",
+    title="Seven losses on classes of many modes, by the label of training",
     ran=TABLE2_RAN,
     here=Recipe(
         data="CUB for photographs: the first 50 kinds of birds, trained on 25 and measured on the others. CLINC150 for "
-        "classes of many modes: sentences of 10 domains, the label of training; measured on intents within them, none "
-        "of which is trained on.",
+        "classes of many modes: sentences of 10 domains, the label of training and of the measures; those measured are "
+        "of intents none of which is trained on.",
         setting="Birds: the last stage of a pretrained EfficientNet-Lite0, 1,280 features; 8 kinds with 8 images in a "
         "batch; Adam, rate 0.00003, 150 steps. Sentences: vectors of MiniLM and a residual head, 384 dimensions; 4 "
         "domains with 32 sentences; Adam, rate 0.001, 200 steps.",
@@ -218,14 +232,16 @@ TABLE2 = Experiment(
         seeds=5,
         claims=(
             *_claims("birds", "unseen kinds"),
-            *_claims("sentences", "intents that were never a label"),
+            *_claims("sentences", "domains, by sentences of unseen intents,"),
+            *_intents(),
             _absent(
                 "Cars: easy positives improve the retrieval of unseen models of cars.", "easy less usual positives"
             ),
         ),
         shows=(
-            _table2("birds", "Birds, unseen kinds", *[(h, f) for h, f in omniglot.BEFORE_ROWS]),
-            _table2("sentences", "Sentences, unseen intents", *[(h, f) for h, f in omniglot.BEFORE_ROWS]),
+            _table2("birds", "Birds, unseen kinds", *omniglot.BEFORE_ROWS),
+            _table2("sentences", "Sentences of unseen intents, by domain", *omniglot.BEFORE_ROWS),
+            _table2("sentences", "The same by intent, which is no label", *omniglot.BEFORE_ROWS, level="intents"),
         ),
         chosen="The multi-similarity loss has lambda = 0.5, as its authors' code. Boundaries of the margin loss are "
         "one per class and learn with 0.0005; baselines draw their positives at random.",
