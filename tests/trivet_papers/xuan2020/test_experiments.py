@@ -132,12 +132,18 @@ def course(arm: Arm, seed: int, step: int, *, falls: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("size", SIZES)
 def test_claims_on_the_course(size: Size) -> None:
     assert set(verdicts(KNOWN["fig6"], size, partial(course, falls=True)).values()) == {"holds"}
-    assert set(verdicts(KNOWN["fig6"], size, partial(course, falls=False)).values()) == {"does not hold"}
+    told = verdicts(KNOWN["fig6"], size, partial(course, falls=False))
+    assert {"recovers" in sentence: verdict for sentence, verdict in told.items()} == {
+        False: "does not hold",
+        True: "cannot tell",  # what has not risen cannot return
+    }
 
 
-@pytest.mark.parametrize(("highest", "end", "verdict"), [(0.3, 0.1, "holds"), (0.3, 0.2, "does not hold"),
-                                                          (-0.1, -0.3, "does not hold")])  # fmt: skip
-def test_recovery_is_to_rise_and_to_come_half_way_back(highest: float, end: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("highest", "end", "verdict"),
+    [(0.3, 0.1, "holds"), (0.3, 0.2, "does not hold"), (0.3, 0.15, "cannot tell"), (-0.1, -0.3, "cannot tell")],
+)
+def test_recovery_is_to_come_half_way_back_from_a_rise(highest: float, end: float, verdict: Verdict) -> None:
     def values(arm: Arm, seed: int, step: int) -> dict[str, Any]:
         rise = 0.0 if step == 0 else end if step == LAST[str(arm.factors["set"])] else highest
         return {"train/s_ap": 0.6 + rise, "train/s_an": 0.6 + rise}

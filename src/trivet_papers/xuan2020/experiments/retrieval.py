@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 
 from trivet_papers.experiment import Arm, Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue
@@ -279,15 +280,15 @@ FIG4 = Experiment(
         seeds=SEEDS,
         claims=(
             *falls(common.OMNIGLOT_HERE, 2),
-            *falls(common.OMNIGLOT_HERE, 4),
+            *(replace(claim, ours=True) for claim in falls(common.OMNIGLOT_HERE, 4)),
             *falls(common.CUB_HERE, 2),
             _stands(common.CUB_HERE, 4),
             *gaps(common.HERE),
         ),
         shows=(Drawing(lambda results: pictures.by_group(results, common.HERE)),),
         chosen=HERE_CHOSEN,
-        fair=f"{HERE_FAIR} In figure 4 Omniglot stands for Cars, where first order fails with n = 2 and 4, and CUB for "
-        "itself.",
+        fair=f"{HERE_FAIR} In figure 4 Omniglot stands for Cars, and CUB for itself. First order fails there with "
+        "n = 2, and with n = 4 on Cars alone: which n fails depends on the data, so the claims on 4 are ours.",
     ),
     paper=Recipe(
         data=PAPER_DATA,
