@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from trivet.commands.sweep.search_space import SweepConfig
-from trivet.config.base import arguments_help
+from trivet.config.base import arguments_help, descriptions_of
 from trivet.datasets import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.losses.engine import EmbeddingLoss
@@ -113,10 +113,11 @@ def default(field: FieldInfo) -> str:
 def table(model: type[BaseModel], without: Container[str] = ()) -> str:
     """A table of the settings of a section."""
     lines = ["| key | type | default | |", "|---|---|---|---|"]
+    descriptions = descriptions_of(model)
     for name, field in model.model_fields.items():
         if name in without:
             continue
-        text = " ".join((field.description or "").split()).replace("|", "\\|")
+        text = descriptions.get(name, "").replace("|", "\\|")
         lines.append(f"| `{name}` | {kind(field)} | {default(field)} | {text} |")
     return "\n".join(lines)
 
@@ -144,7 +145,7 @@ def settings() -> str:
 def losses() -> str:
     """The section of the losses: what they share once, then the rest of each."""
     models = {name: loss_settings(name) for name in LOSSES}
-    own = {"prefixes": str(StrategyConfig.model_fields["prefixes"].description)}
+    own = {"prefixes": descriptions_of(StrategyConfig)["prefixes"]}
     said = arguments_help(EmbeddingLoss) | RULES | own
     fields = {key: {name: model.model_fields.get(key) for name, model in models.items()} for key in SHARED}
     shared, differ = ["| key | type | default | |", "|---|---|---|---|"], []

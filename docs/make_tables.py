@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trivet.collapse import THRESHOLDS
+from trivet.config.base import descriptions_of
 from trivet.datasets import DATA_SETS, DataConfig
 from trivet.datasets.published import counts_text
 
@@ -19,9 +20,10 @@ def data_settings() -> Iterator[str]:
     """A row for each setting that is not one of every data set, with those that have it."""
     rows: dict[str, list[str]] = {}
     for name, entry in DATA_SETS.items():
+        descriptions = descriptions_of(entry.config)
         for key, field in entry.config.model_fields.items():
             if key not in DataConfig.model_fields:
-                row = f"`{key}` | {WORDS['kind'](field)} | {WORDS['default'](field)} | {field.description}"
+                row = f"`{key}` | {WORDS['kind'](field)} | {WORDS['default'](field)} | {descriptions[key]}"
                 rows.setdefault(row, []).append(f"`{name}`")
     yield from ("| key | type | default | | of |", "|---|---|---|---|---|")
     yield from (f"| {row} | {', '.join(names)} |" for row, names in rows.items())

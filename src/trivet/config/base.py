@@ -35,9 +35,17 @@ DEEPEST = 8  # sections within sections
 
 
 class Config(BaseModel):
-    """A frozen group of settings; an unknown key is an error, a derived value is a property."""
+    """A frozen group of settings; an unknown key is an error, a derived value is a property.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The sections "Args" of a class and its bases describe its keys.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        json_schema_extra=lambda schema, model: _describe(schema, model),
+    )
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
@@ -74,6 +82,19 @@ class Config(BaseModel):
 
 
 Settings = TypeVar("Settings", bound=Config)
+
+
+def descriptions_of(model: type[Config]) -> dict[str, str]:
+    """The sentences on each key."""
+    described = {key: field.description for key, field in model.model_fields.items() if field.description}
+    return {key: text for key, text in arguments_help(model).items() if key in model.model_fields} | described
+
+
+def _describe(schema: dict[str, Any], model: type[Any]) -> None:
+    """Add to a JSON schema what the class says of itself and of its keys."""
+    schema["description"] = inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0]
+    for key, text in descriptions_of(model).items():
+        schema["properties"][key]["description"] = text
 
 
 def read_settings(path: Path) -> dict[str, Any]:

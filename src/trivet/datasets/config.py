@@ -61,46 +61,29 @@ class DataConfig(NamedConfig):
     """Settings of a data set: which labelled items are trained on and evaluated, and how they are prepared.
 
     `DataConfig.parse` gives the settings of the data set that `name` names; each has a class of its own.
+
+    Args:
+        name: a data set of docs/data.md: "folder" or "table" for images of yours, "vectors" or "texts",
+            "python:FILE.py:NAME" for code.
+        level: the label level trained on, where it is not the coarsest or, of a published set, that of its papers.
+        augment: random cuts of training images, against learning them by heart; see docs/data.md for each.
+        jitter: brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.
+        erase: share of training images with a random rectangle of noise, where things are partly hidden.
+        folds: class-disjoint folds of the training classes, of which one is held out to choose and compare by.
+        fold: which fold is held out, from 0, to repeat a run on others.
+        noise: artificial label noise; a separate section, [data.noise].
+        decisions: a csv file of trivet audit with labels to change or items to drop, as trivet train --labels sets it.
     """
 
-    name: str = Field(
-        description='A data set of docs/data.md: "folder" or "table" for images of yours, "vectors" or "texts", '
-        '"python:FILE.py:NAME" for code.'
-    )
-    level: str | None = Field(
-        None,
-        description="The label level trained on, where it is not the coarsest or, of a published set, that of its "
-        "papers.",
-    )
-    augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = Field(
-        "none",
-        description="Random cuts of training images, against learning them by heart; see docs/data.md for each.",
-    )
-    jitter: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.",
-    )
-    erase: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="Share of training images with a random rectangle of noise, where things are partly hidden.",
-    )
-    folds: int | None = Field(
-        None,
-        ge=2,
-        le=10_000,
-        description="Class-disjoint folds of the training classes, of which one is held out to choose and compare by.",
-    )
-    fold: int = Field(0, ge=0, description="Which fold is held out, from 0, to repeat a run on others.")
-    noise: NoiseConfig | None = Field(None, description="Artificial label noise; a separate section, [data.noise].")
-    decisions: Path | None = Field(
-        None,
-        description="A csv file of trivet audit with labels to change or items to drop; trivet train --labels "
-        "FILE sets it.",
-    )
+    name: str
+    level: str | None = None
+    augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = "none"
+    jitter: float = Field(0.0, ge=0, lt=1)
+    erase: float = Field(0.0, ge=0, le=1)
+    folds: int | None = Field(None, ge=2, le=10_000)
+    fold: int = Field(0, ge=0)
+    noise: NoiseConfig | None = None
+    decisions: Path | None = None
 
     mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
 

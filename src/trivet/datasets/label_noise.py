@@ -20,25 +20,26 @@ CHUNK = 4096  # images flattened together
 
 
 class NoiseConfig(Config):
-    """Settings of label noise: which labels of the trained level are made wrong, in the training items only."""
+    """Settings of label noise: which labels of the trained level are made wrong, in the training items only.
 
-    kind: Literal["symmetric", "pair-flip", "within-superclass", "transition", "boundary"] = Field(
-        description="Wrong labels: any other class, the next, one of the same superclass, drawn from matrix, or "
-        "at boundaries as people err."
-    )
-    rate: float | None = Field(None, ge=0, lt=1, description="Share of wrong labels; with transition, matrix says it.")
-    exact: bool = Field(False, description="Exactly this share, instead of on average, to repeat a paper.")
-    seed: int = Field(0, ge=0, description="Decides which labels are wrong: another one repeats a study.")
-    matrix: tuple[tuple[float, ...], ...] | None = Field(
-        None,
-        description="For transition only: a row of label probabilities for each trained class, by name.",
-    )
-    superclass: str | None = Field(None, description="For within-superclass only: a label level above the trained one.")
-    topline: bool = Field(
-        False,
-        description="Train on a random share 1 - rate with true labels instead, to see what noise costs beside "
-        "fewer items.",
-    )
+    Args:
+        kind: wrong labels: any other class, the next, one of the same superclass, drawn from matrix, or at boundaries
+            as people err.
+        rate: share of wrong labels; with transition, matrix says it.
+        exact: exactly this share, instead of on average, to repeat a paper.
+        seed: decides which labels are wrong: another one repeats a study.
+        matrix: for transition only: a row of label probabilities for each trained class, by name.
+        superclass: for within-superclass only: a label level above the trained one.
+        topline: train on a random share 1 - rate with true labels instead, to see what noise costs beside fewer items.
+    """
+
+    kind: Literal["symmetric", "pair-flip", "within-superclass", "transition", "boundary"]
+    rate: float | None = Field(None, ge=0, lt=1)
+    exact: bool = False
+    seed: int = Field(0, ge=0)
+    matrix: tuple[tuple[float, ...], ...] | None = None
+    superclass: str | None = None
+    topline: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -36,33 +36,22 @@ class BackboneConfig(ModelConfig):
 
     Source:
         Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, for "gem".
+
+    Args:
+        weights: file of weights of yours to start from, safetensors or torch, matched by name.
+        head: last layer: linear, mlp, residual (a projection that stays and a learned change), or none.
+        pooling: how a feature map becomes a vector, avg, max or gem, where a search needs small details.
+        freeze: layers that stay as they are, stem, all or so many stages, to save time or where items are few.
+        batch_norm: "frozen" keeps the statistics it starts with, by default of pretrained weights, and suits small batches.
     """
 
     is_backbone = True
 
-    weights: Path | None = Field(
-        None,
-        description="File of weights of yours to start from, safetensors or torch, matched by name.",
-    )
-    head: HeadName = Field(
-        "linear",
-        description="Last layer: linear, mlp, residual (a projection that stays and a learned change), or none to "
-        "use the features.",
-    )
-    pooling: PoolingName | None = Field(
-        None,
-        description="How a feature map becomes a vector, avg, max or gem, where a search needs small details; by "
-        "default the network's.",
-    )
-    freeze: Literal["none", "stem", "all"] | Annotated[int, Field(ge=1, le=1000)] = Field(
-        "none",
-        description="Layers that stay as they are, stem, all or so many stages, to save time or where items are few.",
-    )
-    batch_norm: Literal["train", "frozen"] | None = Field(
-        None,
-        description="frozen keeps the statistics it starts with, as suits small batches and, by default, "
-        "pretrained weights.",
-    )
+    weights: Path | None = None
+    head: HeadName = "linear"
+    pooling: PoolingName | None = None
+    freeze: Literal["none", "stem", "all"] | Annotated[int, Field(ge=1, le=1000)] = "none"
+    batch_norm: Literal["train", "frozen"] | None = None
 
     @property
     def begins_trained(self) -> bool:

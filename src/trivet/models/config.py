@@ -23,27 +23,22 @@ class ModelConfig(NamedConfig):
 
     `ModelConfig.parse` gives the settings of the network that `name` names; a backbone has more of them, and one
     outside Trivet adds its own.
+
+    Args:
+        name: network: "conv2" to "conv4", "mlp", "linear" or "residual" from scratch, pretrained "timm:",
+            "torchvision:" or "text:NAME", "python:FILE.py:NAME".
+        embedding_dim: length of an embedding: longer where classes are many, shorter to save room.
+        normalize: scale each embedding to length 1; false for losses that use its length.
+        pretrained: start from published weights, downloaded once: nearly always better for photographs.
+        width: channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), or hidden units of mlp (256): more
+            to fit more.
     """
 
-    name: str = Field(
-        "conv4",
-        description='Network: "conv2" to "conv4", "mlp", "linear" or "residual" from scratch, pretrained "timm:", '
-        '"torchvision:" or "text:NAME", "python:FILE.py:NAME".',
-    )
-    embedding_dim: int = Field(
-        64, ge=1, le=65536, description="Length of an embedding: longer where classes are many, shorter to save room."
-    )
-    normalize: bool = Field(True, description="Scale each embedding to length 1; false for losses that use its length.")
-    pretrained: bool = Field(
-        False, description="Start from published weights, downloaded once: nearly always better for photographs."
-    )
-    width: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="Channels of the first layer of conv2 (32), conv3 (16) and conv4 (32), or hidden units of mlp "
-        "(256): more to fit more.",
-    )
+    name: str = "conv4"
+    embedding_dim: int = Field(64, ge=1, le=65536)
+    normalize: bool = True
+    pretrained: bool = False
+    width: int | None = Field(None, ge=1, le=4096)
 
     is_backbone: ClassVar[bool] = False
 

@@ -13,50 +13,29 @@ Pooling = Literal["mean", "cls", "max"]
 
 
 class TextNetworkConfig(ModelConfig):
-    """A pretrained transformer that is trained on texts: "text:" and a sentence-transformers or transformers model."""
+    """A pretrained transformer that is trained on texts: "text:" and a sentence-transformers or transformers model.
 
-    embedding_dim: int = Field(
-        0,
-        ge=0,
-        le=65536,
-        description="Length of an embedding, shorter to save room; 0 is that of the network, the only one with "
-        'head = "none".',
-    )
-    pooling: Pooling | None = Field(
-        None,
-        description="How vectors of tokens become one, where neither the folder's choice nor the mean suits the "
-        "network.",
-    )
-    max_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=65536,
-        description="Tokens after which texts are cut: fewer to save time; by default as the folder or tokenizer "
-        "says, at most 512.",
-    )
-    prefix: str | None = Field(
-        None,
-        max_length=1000,
-        description='Text before each, such as "query: ", where the network was trained with one that its folder '
-        "does not name.",
-    )
-    head: HeadName = Field(
-        "none",
-        description="Last layer: linear or residual start from the pooled vector, to shorten or adapt it; mlp "
-        "starts at random.",
-    )
-    freeze: Literal["none", "embeddings", "all"] | Annotated[int, Field(ge=1, le=1000)] = Field(
-        "none",
-        description="Layers that stay as they are, to save time and memory or where items are few.",
-    )
-    lora: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="Rank of low-rank changes trained in place of the network (extra lora), to save memory; 0 for "
-        "none.",
-    )
-    dropout: bool = Field(True, description="false trains without the network's dropout, where batches are few.")
+    Args:
+        embedding_dim: length of an embedding, shorter to save room; 0 is that of the network, the only one with head =
+            "none".
+        pooling: how vectors of tokens become one, where neither the folder's choice nor the mean suits the network.
+        max_tokens: tokens after which texts are cut: fewer to save time; by default as the folder says, at most 512.
+        prefix: text before each, such as "query: ", where the network was trained with one that its folder does not
+            name.
+        head: last layer: linear or residual start from the pooled vector, to shorten or adapt it; mlp at random.
+        freeze: layers that stay as they are, to save time and memory or where items are few.
+        lora: rank of low-rank changes trained in place of the network (extra lora), to save memory; 0 for none.
+        dropout: whether the network keeps its dropout in training; false where batches are few.
+    """
+
+    embedding_dim: int = Field(0, ge=0, le=65536)
+    pooling: Pooling | None = None
+    max_tokens: int | None = Field(None, ge=1, le=65536)
+    prefix: str | None = Field(None, max_length=1000)
+    head: HeadName = "none"
+    freeze: Literal["none", "embeddings", "all"] | Annotated[int, Field(ge=1, le=1000)] = "none"
+    lora: int = Field(0, ge=0, le=1024)
+    dropout: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> Self:

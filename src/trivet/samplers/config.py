@@ -12,36 +12,23 @@ from trivet.config.base import Config
 
 
 class BatchConfig(Config):
-    """A training batch: `samples_per_class` items of each of `num_classes` classes, or `size` items as they come."""
+    """A training batch: `samples_per_class` items of each of `num_classes` classes, or `size` items as they come.
 
-    num_classes: int = Field(
-        16, ge=2, description="Classes in a batch: more for more negatives, at most as many as are trained on."
-    )
-    samples_per_class: int = Field(
-        4,
-        ge=1,
-        description="Items of each class: several for easy positives, 1 for losses on proxies only.",
-    )
-    balance: str | None = Field(
-        None,
-        description="A coarser label level over whose classes those of a batch are spread evenly, where some have "
-        "far more than others.",
-    )
-    size: int | None = Field(
-        None,
-        ge=2,
-        description="Shuffled batches of so many items in place of classes, for losses on proxies or few classes.",
-    )
-    mined: Path | None = Field(
-        None,
-        description="A file of trivet mine whose anchors, positives and hard negatives fill the batches of size items.",
-    )
-    micro: int | None = Field(
-        None,
-        ge=1,
-        description="Items embedded at once, where a batch does not fit the memory: pieces give its gradient in "
-        "twice the forward time.",
-    )
+    Args:
+        num_classes: classes in a batch: more for more negatives, at most as many as are trained on.
+        samples_per_class: items of each class: several for easy positives, 1 for losses on proxies only.
+        balance: a coarser label level over whose classes those of a batch are spread evenly, where some have many more.
+        size: shuffled batches of so many items in place of classes, for losses on proxies or few classes.
+        mined: a file of trivet mine whose anchors, positives and hard negatives fill the batches of size items.
+        micro: items embedded at once, where a batch does not fit the memory: pieces give its gradient, in more time.
+    """
+
+    num_classes: int = Field(16, ge=2)
+    samples_per_class: int = Field(4, ge=1)
+    balance: str | None = None
+    size: int | None = Field(None, ge=2)
+    mined: Path | None = None
+    micro: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

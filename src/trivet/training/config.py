@@ -31,92 +31,55 @@ ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_step
 
 
 class TrainingConfig(Config):
-    """Learning of the weights."""
+    """Learning of the weights.
 
-    steps: int | None = Field(
-        None,
-        ge=1,
-        description="Optimiser steps, one batch each (800 if no epochs are given): more where the loss still falls.",
-    )
-    epochs: int | None = Field(
-        None,
-        ge=1,
-        description="In place of steps, where the length is to follow the number of training items: passes over them.",
-    )
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field(
-        "adam", description="As in torch.optim: adamw to fine-tune with weight decay, sgd or rmsprop to follow a paper."
-    )
-    learning_rate: float = Field(
-        1e-3,
-        gt=0,
-        description="Of the network: lower it when the loss jumps or collapse is reported, to about 1e-5 for "
-        "fine-tuning.",
-    )
-    backbone_learning_rate: float | None = Field(
-        None, gt=0, description="Of a pretrained backbone, lower than that of a new head; by default the same."
-    )
-    weight_decay: float = Field(
-        0.0,
-        ge=0,
-        description="Pulls weights of two dimensions or more to 0: raise it where training items are learned by heart.",
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, description="Of sgd and rmsprop only, usually 0.9.")
-    clip_norm: float | None = Field(
-        None,
-        gt=0,
-        description="Largest norm of the whole gradient, against single steps that throw the network off; by "
-        "default none.",
-    )
-    schedule: Schedule = Field(
-        "constant",
-        description="Fall of the learning rate, to settle at the end: linear or cosine to 0, step and multi-step "
-        "at steps of yours.",
-    )
-    warmup_steps: int = Field(
-        0,
-        ge=0,
-        description="Steps over which the rate rises from near 0, for a pretrained network or a loss that "
-        "collapses early.",
-    )
-    step_size: int | None = Field(None, ge=1, description="For the schedule step only: steps between two falls.")
-    milestones: tuple[PositiveInt, ...] | None = Field(
-        None, min_length=1, description="For the schedule multi-step only: the steps of the falls."
-    )
-    gamma: float = Field(
-        0.1, gt=0, le=1, description="For step and multi-step only: what the rate is multiplied by at each fall."
-    )
-    precision: PrecisionName = Field(
-        "32", description="bf16 or fp16 for mixed precision, which is faster on a GPU; the loss stays in float32."
-    )
-    ema: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="Decay of an average of the weights, such as 0.99, which is then the result, against noisy "
-        "steps; by default none.",
-    )
-    accelerator: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description="cpu or gpu to insist on one; auto uses a GPU if there is one."
-    )
-    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1,
-        description="Processes on this machine that share each batch, one a GPU, to train faster; auto for all GPUs.",
-    )
-    workers: int = Field(
-        0, ge=0, le=64, description="Processes that decode or change images, to raise where the GPU waits for files."
-    )
-    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.csv: fewer for a finer curve.")
-    checkpoint_every: int = Field(
-        200, ge=1, description="Steps between checkpoints, of which two stay: fewer to lose less where a run is killed."
-    )
-    loggers: tuple[LoggerName, ...] = Field(
-        (),
-        description='Where else to send what is measured, "tensorboard", "mlflow" or "wandb", to follow many runs.',
-    )
-    mlflow_uri: str | None = Field(
-        None,
-        description="Address of MLflow, where it is neither in MLFLOW_TRACKING_URI nor to be a file in the run folder.",
-    )
+    Args:
+        steps: optimiser steps, one batch each (800 if no epochs are given): more where the loss still falls.
+        epochs: in place of steps, where the length is to follow the number of training items: passes over them.
+        optimizer: as in torch.optim: adamw to fine-tune with weight decay, sgd or rmsprop to follow a paper.
+        learning_rate: of the network: lower it when the loss jumps or collapses, to 1e-5 for fine-tuning.
+        backbone_learning_rate: of a pretrained backbone, lower than that of a new head; by default the same.
+        weight_decay: pulls weights of two dimensions or more to 0: raise it where training items are learned by heart.
+        momentum: of sgd and rmsprop only, usually 0.9.
+        clip_norm: largest norm of the whole gradient, against single steps that throw the network off.
+        schedule: fall of the learning rate, to settle at the end: linear or cosine to 0, or in steps of yours.
+        warmup_steps: steps over which the rate rises from near 0, for pretrained networks and early collapse.
+        step_size: for the schedule step only: steps between two falls.
+        milestones: for the schedule multi-step only: the steps of the falls.
+        gamma: for step and multi-step only: what the rate is multiplied by at each fall.
+        precision: "bf16" or "fp16" for mixed precision, which is faster on a GPU; the loss stays in float32.
+        ema: decay of an average of the weights, such as 0.99, which is then the result, against noisy steps.
+        accelerator: "cpu" or "gpu" to insist on one; "auto" uses a GPU if there is one.
+        devices: processes on this machine that share each batch, one a GPU, to train faster; auto for all GPUs.
+        workers: processes that decode or change images, to raise where the GPU waits for files.
+        log_every: steps between rows of metrics.csv: fewer for a finer curve.
+        checkpoint_every: steps between checkpoints, of which two stay: fewer to lose less where a run is killed.
+        loggers: where else to send what is measured, "tensorboard", "mlflow" or "wandb", to follow many runs.
+        mlflow_uri: address of MLflow, where it is neither in MLFLOW_TRACKING_URI nor to be a file in the run folder.
+    """
+
+    steps: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0)
+    backbone_learning_rate: float | None = Field(None, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    clip_norm: float | None = Field(None, gt=0)
+    schedule: Schedule = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    step_size: int | None = Field(None, ge=1)
+    milestones: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
+    gamma: float = Field(0.1, gt=0, le=1)
+    precision: PrecisionName = "32"
+    ema: float | None = Field(None, gt=0, lt=1)
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
+    workers: int = Field(0, ge=0, le=64)
+    log_every: int = Field(10, ge=1)
+    checkpoint_every: int = Field(200, ge=1)
+    loggers: tuple[LoggerName, ...] = ()
+    mlflow_uri: str | None = None
 
     @property
     def num_steps(self) -> int:
@@ -182,39 +145,25 @@ def check_schedule(config: TrainingConfig) -> None:
 
 
 class EvaluationConfig(Config):
-    """Measures, on the evaluation splits only."""
+    """Measures, on the evaluation splits only.
 
-    k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field(
-        (1, 2, 4, 8),
-        min_length=1,
-        description="Values of K for recall@K, 1 among them: those of the paper to compare with.",
-    )
-    further: tuple[str, ...] = Field(
-        (),
-        description="Further measures for graded lists: found@K, precision@K, map@K, ndcg@K, ndcg.",
-    )
-    nmi_plus: PositiveInt | dict[str, PositiveInt] = Field(
-        10,
-        description="Clusters per class for NMI+, one number or one per label level: fewer where classes are many "
-        "and it takes long.",
-    )
-    distance: Literal["euclidean", "cosine"] = Field(
-        "euclidean", description="For neighbours and clusters: the one that searches will use later."
-    )
-    every: int = Field(
-        100,
-        ge=1,
-        description="Steps between two looks at held-out items: fewer for a finer curve and choice of the step, "
-        "more to save time.",
-    )
-    sample: int = Field(
-        2000,
-        ge=2,
-        description="Items at most of each look: more for a surer choice, fewer to save time.",
-    )
-    map_points: int = Field(
-        1000, ge=2, le=5000, description="Items in the map of the report: fewer for a smaller page."
-    )
+    Args:
+        k: values of K for recall@K, 1 among them: those of the paper to compare with.
+        further: further measures for graded lists: found@K, precision@K, map@K, ndcg@K, ndcg.
+        nmi_plus: clusters per class for NMI+, one number or one per label level: fewer to save time.
+        distance: for neighbours and clusters: the one that searches will use later.
+        every: steps between two looks at held-out items: fewer for a finer choice of the step, more to save time.
+        sample: items at most of each look: more for a surer choice, fewer to save time.
+        map_points: items in the map of the report: fewer for a smaller page.
+    """
+
+    k: tuple[Annotated[int, Field(ge=1, le=10**9)], ...] = Field((1, 2, 4, 8), min_length=1)
+    further: tuple[str, ...] = ()
+    nmi_plus: PositiveInt | dict[str, PositiveInt] = 10
+    distance: Literal["euclidean", "cosine"] = "euclidean"
+    every: int = Field(100, ge=1)
+    sample: int = Field(2000, ge=2)
+    map_points: int = Field(1000, ge=2, le=5000)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -231,24 +180,17 @@ class EvaluationConfig(Config):
 
 
 class GuardConfig(Config):
-    """Action when the monitor sees a collapse coming, or another event."""
+    """Action when the monitor sees a collapse coming, or another event.
 
-    action: GuardAction = Field(
-        "warn",
-        description="stop ends a run that collapses, and the best network that held-out items saw is the result; "
-        "warn only says so.",
-    )
-    probe: int | None = Field(
-        None,
-        ge=0,
-        description="Held-out items that decide whether a suspicion is right: 0 to leave none out, more to be surer.",
-    )
+    Args:
+        action: "stop" ends a run that collapses with the best network of its probe as the result; "warn" only says so.
+        probe: held-out items that decide whether a suspicion is right: 0 to leave none out, more to be surer.
+        forecast: make and throw away the first 5 % of the steps, to hear of a likely collapse before it costs time.
+    """
 
-    forecast: bool = Field(
-        False,
-        description="Make and throw away the first 5 % of the steps, to hear of a likely collapse before it costs "
-        "time.",
-    )
+    action: GuardAction = "warn"
+    probe: int | None = Field(None, ge=0)
+    forecast: bool = False
 
     @property
     def leaves_out(self) -> bool:
@@ -257,24 +199,19 @@ class GuardConfig(Config):
 
 
 class ChoosingConfig(Config):
-    """Choice of the step that is the result of a run, and of an early end."""
+    """Choice of the step that is the result of a run, and of an early end.
 
-    keep: Literal["last", "best"] = Field(
-        "last",
-        description="best makes the best step on validation the result, which helps where long training harms; "
-        "needs data.folds or val.",
-    )
-    measure: str = Field(
-        "map@r",
-        description="What is highest at the best step, the one your search is judged by: as in evaluation, "
-        "without clusters.",
-    )
-    level: str | None = Field(None, description="The label level of the measure, where it is not the one trained on.")
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="Looks without a higher measure after which training ends, to save time; by default it never does.",
-    )
+    Args:
+        keep: "best" makes the best step on validation the result, where long training harms; needs data.folds or val.
+        measure: what is highest at the best step, by which a search is judged: one of evaluation, not of clusters.
+        level: the label level of the measure, where it is not the one trained on.
+        patience: looks without a higher measure after which training ends, to save time; by default it never does.
+    """
+
+    keep: Literal["last", "best"] = "last"
+    measure: str = "map@r"
+    level: str | None = None
+    patience: int | None = Field(None, ge=1)
 
     @property
     def counted_measure(self) -> str | None:
@@ -283,15 +220,14 @@ class ChoosingConfig(Config):
 
 
 class RunConfig(Config):
-    """A whole run: everything its result depends on, but for the versions of the software."""
+    """A whole run: everything its result depends on, but for the versions of the software.
 
-    seed: int = Field(
-        0,
-        ge=0,
-        le=2**63 - 1,
-        description="Seed of the weights, the batches and every random choice: another one shows how much results "
-        "vary.",
-    )
+    Args:
+        seed: seed of the weights, the batches and every random choice: another one shows how much results vary.
+        cleaning: how to treat labels that look wrong during training; a separate section, [cleaning].
+    """
+
+    seed: int = Field(0, ge=0, le=2**63 - 1)
     data: SerializeAsAny[DataConfig]
     batch: BatchConfig = BatchConfig()
     model: SerializeAsAny[ModelConfig] = ModelConfig()
@@ -300,9 +236,7 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: GuardConfig = GuardConfig()
     choosing: ChoosingConfig = ChoosingConfig()
-    cleaning: CleaningConfig | None = Field(
-        None, description="How to treat labels that look wrong during training; a separate section, [cleaning]."
-    )
+    cleaning: CleaningConfig | None = None
 
     @classmethod
     def with_overrides(cls, values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -17,31 +17,21 @@ EPOCHS, LATEST = 2, 200  # when labels are first judged: after so many epochs, o
 
 
 class CleaningConfig(Config):
-    """Treatment of labels that are probably wrong while training, judged in the present embedding."""
+    """Treatment of labels that are probably wrong while training, judged in the present embedding.
 
-    action: Literal["drop", "relabel"] = Field(
-        description="drop trains without suspects; relabel trains on them with their most probable class, where "
-        "few items can be spared."
-    )
-    after: int | None = Field(
-        None,
-        ge=0,
-        description="Step of the first check: later for a better judge, earlier as labels are memorised; by "
-        "default two epochs, at most 200.",
-    )
-    every: int = Field(100, ge=1, description="Steps between checks, each of all labels as given: more to save time.")
-    until: int | None = Field(
-        None,
-        ge=1,
-        description="Step from which all labels count as given, for a warm-up on labels that look right; by "
-        "default never.",
-    )
-    above: float = Field(
-        0.5,
-        gt=0,
-        lt=1,
-        description="Probability of being wrong above which a label is treated: higher to touch fewer right ones.",
-    )
+    Args:
+        action: "drop" trains without suspects; "relabel" on them with their most probable class, where items are few.
+        after: step of the first check: later for a better judge, earlier as labels are memorised; by default two epochs.
+        every: steps between checks, each of all labels as given: more to save time.
+        until: step from which all labels count as given, for a warm-up on labels that look right; by default never.
+        above: probability of being wrong above which a label is treated: higher to touch fewer right ones.
+    """
+
+    action: Literal["drop", "relabel"]
+    after: int | None = Field(None, ge=0)
+    every: int = Field(100, ge=1)
+    until: int | None = Field(None, ge=1)
+    above: float = Field(0.5, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -23,17 +23,16 @@ class StrategyConfig(NamedConfig):
     """Settings that every loss has: whom it compares, and at which prefixes of an embedding.
 
     The rest are the arguments of its constructor.
+
+    Args:
+        prefixes: matryoshka: lengths such as [32, 64] that are trained and measured too, so that embeddings can be cut
+            to save room.
     """
 
     loss: ClassVar[type[EmbeddingLoss]]
     positives: Selector
     negatives: Selector
-    prefixes: tuple[PositiveInt, ...] | None = Field(
-        None,
-        min_length=1,
-        description="Matryoshka: lengths such as [32, 64] that are trained and measured too, so that embeddings "
-        "can be cut to save room.",
-    )
+    prefixes: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
 
     @classmethod
     def names(cls) -> Collection[str]:
@@ -130,10 +129,15 @@ class StrategyConfig(NamedConfig):
 
 
 class _WithoutRules(StrategyConfig):
-    """With the one value of rules that a constructor does not take."""
+    """With the one value of rules that a constructor does not take.
 
-    positives: Literal["all"] = Field("all", description="Not chosen by this loss.")
-    negatives: Literal["all"] = Field("all", description="Not chosen by this loss.")
+    Args:
+        positives: not chosen by this loss.
+        negatives: not chosen by this loss.
+    """
+
+    positives: Literal["all"] = "all"
+    negatives: Literal["all"] = "all"
 
 
 def loss_settings(name: str) -> type[StrategyConfig]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from trivet.commands.sweep.search_space import SweepConfig
-from trivet.config.base import NamedConfig
+from trivet.config.base import NamedConfig, descriptions_of
 from trivet.config.plugins import PLUGIN, PYTHON
 from trivet.datasets import DataConfig
 from trivet.mining import NEGATIVES, POSITIVES
@@ -163,7 +163,7 @@ def _rule(rules: Collection[str]) -> Schema:
 
 def _name_description(base: type[NamedConfig]) -> str:
     """Description of the key `name`."""
-    return base.model_fields["name"].description or f"One of {', '.join(base.names())}, or one of your own."
+    return descriptions_of(base).get("name") or f"One of {', '.join(base.names())}, or one of your own."
 
 
 def _paragraph(base: type[NamedConfig]) -> str:

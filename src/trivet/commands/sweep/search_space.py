@@ -85,57 +85,32 @@ Varied = Range | tuple[Value, ...]
 
 
 class SweepConfig(Config):
-    """Search over the settings of a run; see docs/sweeps.md."""
+    """Search over the settings of a run; see docs/sweeps.md.
 
-    vary: dict[str, SkipValidation[Varied]] = Field(
-        min_length=1,
-        description="What varies, in [sweep.vary]: loss.margin = [0.1, 0.2] for choices, training.learning_rate = "
-        "{low = 1e-4, high = 1e-2, log = true} for a range.",
-    )
-    trials: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="Settings that are tried, more where many vary; by default 20, of a grid all.",
-    )
-    seeds: int = Field(
-        1, ge=1, le=50, description="Runs of each trial with seed, seed + 1, ...: more where results vary by chance."
-    )
-    folds: int = Field(
-        1,
-        ge=1,
-        le=50,
-        description="How many of the data.folds folds each trial is validated on: more for a surer choice.",
-    )
-    measure: str | None = Field(
-        None,
-        description="What the best trial has most of on validation; by default choosing.measure.",
-    )
-    sampler: Literal["tpe", "random", "grid"] = Field(
-        "tpe", description="grid tries each combination, random any, tpe more often what is like the best so far."
-    )
-    pruning: bool = Field(
-        True,
-        description="End trials that collapse or fall below the median early; false to train each to its end.",
-    )
-    storage: str | None = Field(
-        None,
-        description='Where workers meet, "postgresql://USER@HOST/DATABASE" for several machines; by default '
-        "study.db in the folder.",
-    )
-    name: str | None = Field(
-        None,
-        min_length=1,
-        max_length=200,
-        description="Of the study, where a storage has several; by default the name of the folder.",
-    )
-    heartbeat: int = Field(
-        15,
-        ge=1,
-        le=3600,
-        description="Seconds between signs of life of a worker, dead after four missed ones: more where the "
-        "storage is slow.",
-    )
+    Args:
+        vary: what varies, in [sweep.vary]: loss.margin = [0.1, 0.2] for choices, training.learning_rate = {low = 1e-4,
+            high = 1e-2, log = true} for a range.
+        trials: settings that are tried, more where many vary; by default 20, of a grid all.
+        seeds: runs of each trial with seed, seed + 1, ...: more where results vary by chance.
+        folds: how many of the data.folds folds each trial is validated on: more for a surer choice.
+        measure: what the best trial has most of on validation; by default choosing.measure.
+        sampler: "grid" tries each combination, "random" any, "tpe" more often what is like the best so far.
+        pruning: end trials that collapse or fall below the median early; false to train each to its end.
+        storage: where workers meet, "postgresql://USER@HOST/DATABASE" for several machines; by default study.db.
+        name: of the study, where a storage has several; by default the name of the folder.
+        heartbeat: seconds between signs of life of a worker, dead after four missed ones: more for slow storage.
+    """
+
+    vary: dict[str, SkipValidation[Varied]] = Field(min_length=1)
+    trials: int | None = Field(None, ge=1, le=100_000)
+    seeds: int = Field(1, ge=1, le=50)
+    folds: int = Field(1, ge=1, le=50)
+    measure: str | None = None
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    pruning: bool = True
+    storage: str | None = None
+    name: str | None = Field(None, min_length=1, max_length=200)
+    heartbeat: int = Field(15, ge=1, le=3600)
 
     @field_validator("vary", mode="before")
     @classmethod
