@@ -42,7 +42,7 @@ class BackboneConfig(ModelConfig):
         head: last layer: linear, mlp, residual (a projection that stays and a learned change), or none.
         pooling: how a feature map becomes a vector, avg, max or gem, where a search needs small details.
         freeze: layers that stay as they are, stem, all or so many stages, to save time or where items are few.
-        batch_norm: "frozen" keeps the statistics it starts with, by default of pretrained weights, and suits small batches.
+        batch_norm: "frozen" keeps its first statistics, by default those of pretrained weights; it suits small batches.
     """
 
     is_backbone = True

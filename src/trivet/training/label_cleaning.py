@@ -21,7 +21,7 @@ class CleaningConfig(Config):
 
     Args:
         action: "drop" trains without suspects; "relabel" on them with their most probable class, where items are few.
-        after: step of the first check: later for a better judge, earlier as labels are memorised; by default two epochs.
+        after: step of the first check: later for a better judge, earlier as labels are memorised; else two epochs.
         every: steps between checks, each of all labels as given: more to save time.
         until: step from which all labels count as given, for a warm-up on labels that look right; by default never.
         above: probability of being wrong above which a label is treated: higher to touch fewer right ones.
