@@ -24,7 +24,7 @@ from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
 from trivet.io.embedding_table import ID, PROTOCOL_COLUMNS, SPLIT, class_labels, select_rows
 from trivet.io.formats import open_rows
 from trivet.io.image_file import Frame, Source
-from trivet.io.table import DataTable, listed
+from trivet.io.table import DataTable, is_text, listed
 from trivet.io.vector_columns import EMBEDDING
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
@@ -162,6 +162,11 @@ def _image_column(config: TableConfig, rows: DataTable) -> str:
     return there
 
 
+def holds_images(kind: pa.DataType) -> bool:
+    """Test whether a column of this type holds images, as Hugging Face keeps them."""
+    return pa.types.is_struct(kind) and {"bytes", "path"} <= {member.name for member in kind}
+
+
 def _default_levels(rows: DataTable) -> tuple[str, ...]:
     there = next((name for name in LABEL if name in rows.names), None)
     if there is None:
@@ -181,7 +186,7 @@ def _numbers(rows: np.ndarray) -> str:
 def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
     """The images, and their paths if they have any."""
     column = rows.column(image, "the images")
-    if pa.types.is_struct(column.type) and {"bytes", "path"} <= {field.name for field in column.type}:
+    if holds_images(column.type):
         empty = np.flatnonzero(pc.struct_field(column, "bytes").is_null().to_numpy(zero_copy_only=False))
         if len(empty):
             raise ValueError(
@@ -189,7 +194,7 @@ def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence
                 "with the images in it."
             )
         return _Lazy(len(column), partial(_Cell, column)), None
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not is_text(column.type):
         raise ValueError(
             f"the images must be a column of paths, or of images as Hugging Face keeps them: {image!r} of "
             f"{config.path} holds {column.type}; name another with data.image."

@@ -219,14 +219,14 @@ def _decoded(chunk: pa.DictionaryArray) -> float:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Test whether the values are texts already."""
-    return str(kind) in ("string", "large_string", "string_view")
+    """Test whether the values are texts already, also those that are stored as numbers of different texts."""
+    return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in ("string", "large_string", "string_view")
 
 
 def is_readable(kind: pa.DataType) -> bool:
     """Test whether the values have texts."""
     if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+        return is_readable(kind.value_type)
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     dated = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
     return bool(is_text(kind) or numeric or dated or pa.types.is_boolean(kind) or pa.types.is_null(kind))

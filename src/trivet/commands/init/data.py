@@ -15,13 +15,13 @@ import pyarrow as pa
 from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.table import IMAGE, TableConfig, list_table
+from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
 from trivet.io.embedding_table import CAMERA, ID, PROTOCOL_COLUMNS, SPLIT, plain_levels
 from trivet.io.formats import TABLES, open_rows, open_vectors
 from trivet.io.hf_dataset import is_saved
 from trivet.io.image_file import Frame, open_image
 from trivet.io.overwrite_guard import sharded
-from trivet.io.table import ColumnValues, DataTable, listed
+from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.vector_columns import holds_vectors
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
@@ -238,11 +238,10 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None) -> D
 def _image_column(rows: DataTable) -> str | None:
     """The column of images or of their paths, one with a usual name first."""
     for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
-        column = rows.column(name, "the images")
-        if pa.types.is_struct(column.type) and {"bytes", "path"} <= {member.name for member in column.type}:
+        if holds_images(rows.types[name]):
             return name
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            some = [value for value in column.slice(0, FIRST).to_pylist() if value]
+        if is_text(rows.types[name]):
+            some = [value for value in next(rows.batches([name])).column(0).slice(0, FIRST).to_pylist() if value]
             if some and sum(Path(value).suffix.lower() in SUFFIXES for value in some) >= NEARLY * len(some):
                 return name
     return None

@@ -69,7 +69,7 @@ class IndexFolder:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path / ITEMS} must hold the items of the index: {reason}; index them again.") from None
         schema = self._table.schema_arrow
-        texts = {field.name for field in schema if pa.types.is_dictionary(field.type) or is_text(field.type)}
+        texts = {field.name for field in schema if is_text(field.type)}
         if rows != len(self.index) or not columns <= texts:
             raise ValueError(
                 f"{path / ITEMS} must hold an item for each of the {len(self.index)} vectors of the index, with "
