@@ -130,7 +130,7 @@ def load_cifar(config: CifarConfig, data_root: Path, progress: Progress | None) 
         return all(map(tree.has, (*train, test))) or (config.name == "cifar10" and _has_folders(tree))
 
     files = [f"{folder}/ ({train[0]}, ..., {test})"]
-    tree = find_published(config.name, data_root, files, complete, root=config.root)
+    tree = find_published(config, data_root, files, complete)
     images = _binary(tree, config.name) if tree.has(test) else _folders(tree)
     level = choose_level(config.level, LEVELS[config.name])
     human = HUMAN_LEVELS[config.name].get(level)

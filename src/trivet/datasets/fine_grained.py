@@ -74,7 +74,7 @@ def load_cub(config: CubConfig, data_root: Path, progress: Progress | None) -> S
 
     Trained on: the first half of the classes by number, 1-100; "unseen": the others, 101-200.
     """
-    tree = find_published("cub", data_root, BIRD_LISTS, root=config.root)
+    tree = find_published(config, data_root, BIRD_LISTS)
     images = tree.rows(BIRD_LISTS[0], 2)
     ids = [id for id, _ in images]
 
@@ -135,9 +135,7 @@ def load_cars196(config: Cars196Config, data_root: Path, progress: Progress | No
     Trained on: the first half of the classes by their number, 1-98; "unseen": the others, 99-196.
     """
     files = (CARS_ALL, f"or {CARS_TRAIN}", CARS_TEST)
-    tree = find_published(
-        "cars196", data_root, files, lambda tree: tree.has(CARS_ALL) or _devkit(tree) is not None, root=config.root
-    )
+    tree = find_published(config, data_root, files, lambda tree: tree.has(CARS_ALL) or _devkit(tree) is not None)
     mats, folders, names = cars_annotations(tree)
     field = "relative_im_path" if mats[0].has_field("annotations.relative_im_path") else "fname"
     listed = [
@@ -207,7 +205,7 @@ def load_flowers102(config: Flowers102Config, data_root: Path, progress: Progres
     Trained on: the first half of the classes by number, 1-51; "unseen": the others, 52-102. With split = "published"
     10 images of every class; "seen": its test images; "val": its validation images.
     """
-    tree = find_published("flowers102", data_root, (FLOWERS, "jpg/"), lambda tree: tree.has(FLOWERS), root=config.root)
+    tree = find_published(config, data_root, (FLOWERS, "jpg/"), lambda tree: tree.has(FLOWERS))
     labels = Mat(tree, FLOWERS).integers("labels")
     classes = numbered([str(label) for label in labels.tolist()], [str(label) for label in np.unique(labels)])
     files = [f"jpg/image_{number:05d}.jpg" for number in range(1, len(labels) + 1)]
@@ -290,7 +288,7 @@ def load_inaturalist(config: INaturalistConfig, data_root: Path, progress: Progr
     supercategory > species, or species. Trained on: the training list; "seen": the validation list.
     """
     files = COMPETITIONS[config.version]
-    tree = find_published("inaturalist", data_root, files, root=config.root)
+    tree = find_published(config, data_root, files)
     paths, categories, counts = [], [], []
     taxa: list[Taxon] = []
     for file in files:

@@ -38,13 +38,7 @@ def load_market1501(config: Market1501Config, data_root: Path, progress: Progres
     own identity and camera. The identity 0000 are distractors, -1 is junk.
     """
     files = [f"{folder}/" for folder in FOLDERS]
-    tree = find_published(
-        "market1501",
-        data_root,
-        files,
-        lambda tree: all(tree.names(folder, IMAGES) for folder in FOLDERS),
-        root=config.root,
-    )
+    tree = find_published(config, data_root, files, lambda tree: all(tree.names(folder, IMAGES) for folder in FOLDERS))
     names = [tree.names(folder, IMAGES) for folder in FOLDERS]
     subset = np.repeat(np.arange(3), [len(listed) for listed in names])
     people, cameras = parse_names([name for listed in names for name in listed])
@@ -93,7 +87,7 @@ def load_cuhk03(config: Cuhk03Config, data_root: Path, progress: Progress | None
     gallery, but none of their own identity and camera.
     """
     file, folder = f"cuhk03_new_protocol_config_{config.people}.mat", f"images_{config.people}/"
-    tree = find_published("cuhk03", data_root, (file, folder), lambda tree: tree.has(file), root=config.root)
+    tree = find_published(config, data_root, (file, folder), lambda tree: tree.has(file))
     mat = Mat(tree, file)
     files, labels, cameras = mat.texts("filelist"), mat.integers("labels"), mat.integers("camId")
     if not files or not len(files) == len(labels) == len(cameras):

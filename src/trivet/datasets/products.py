@@ -47,7 +47,7 @@ def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> S
 
     Trained on: the training list; "unseen": the test list, which has other classes.
     """
-    tree = find_published("sop", data_root, PRODUCT_LISTS, root=config.root)
+    tree = find_published(config, data_root, PRODUCT_LISTS)
     rows, counts = [], []
     for file in PRODUCT_LISTS:  # image number, class, super class and path
         listed = [row for row in tree.rows(file, 4) if row[0] != "image_id"]
@@ -74,9 +74,7 @@ def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | Non
 
     Trained on: its part train; "unseen": its queries, which retrieve from its gallery.
     """
-    tree = find_published(
-        "in-shop", data_root, (PARTITION,), lambda tree: _file(tree, PARTITION) is not None, root=config.root
-    )
+    tree = find_published(config, data_root, (PARTITION,), lambda tree: _file(tree, PARTITION) is not None)
     rows = _rows(tree, PARTITION, 3)
     paths, status = [row[0] for row in rows], np.array([row[2] for row in rows], np.str_)
     unknown = sorted(set(status.tolist()) - {"train", "query", "gallery"})

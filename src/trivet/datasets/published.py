@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from trivet.datasets.archives import Tree, find_tree
-from trivet.datasets.config import DATA_SETS
+from trivet.datasets.config import DATA_SETS, DataConfig
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing
@@ -57,22 +57,17 @@ class QueryGalleryConfig(PublishedConfig):
 
 
 def find_published(
-    name: str,
-    data_root: Path,
-    files: Sequence[str],
-    matches: Callable[[Tree], object] | None = None,
-    *,
-    root: Path | None = None,
+    config: DataConfig, data_root: Path, files: Sequence[str], matches: Callable[[Tree], object] | None = None
 ) -> Tree:
-    """The folder or zip file of a published set.
+    """The folder or zip file of a published set: its root, if it is set, or in the folder of the data sets.
 
     Args:
         files: that it must hold; for errors alone where `matches` says what it must.
-        root: where it is; by default it is looked for in the folder of the data sets.
 
     Raises:
         ValueError: if there is none, in a sentence that says where the set comes from.
     """
+    name, root = config.name, getattr(config, "root", None)
     entry = DATA_SETS[name]
     bases = [data_root / folder for folder in entry.folders] if root is None else [root]
     tree = find_tree(bases, matches or (lambda tree: all(map(tree.has, files))))

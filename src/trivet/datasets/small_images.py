@@ -137,7 +137,7 @@ def load_mnist(config: IdxConfig, data_root: Path, progress: Progress | None) ->
     these; "unseen": test images of the others, of items of trained groups.
     """
     tree = find_published(
-        config.name,
+        config,
         data_root,
         [f"{file}.gz" for file in IDX_FILES],
         lambda tree: all(tree.has(f"{file}.gz") or tree.has(file) for file in IDX_FILES),
@@ -215,7 +215,7 @@ def load_omniglot(config: OmniglotConfig, data_root: Path, progress: Progress | 
     """
     sources = []
     for subset in ALPHABETS:
-        tree = find_published("omniglot", data_root, (f"{subset}.zip",), partial(_drawings, subset))
+        tree = find_published(config, data_root, (f"{subset}.zip",), partial(_drawings, subset))
         sources.append([(tree, subset, name) for name in _drawings(subset, tree)])
     names = [name for listed in sources for *_, name in listed]
     pixels = np.empty((len(names), 1, config.image_size, config.image_size), np.uint8)

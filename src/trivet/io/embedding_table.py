@@ -80,15 +80,11 @@ class Vectors:
         return f" (nearly every row has its own {listed(self.passed_over)})" if self.passed_over else ""
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Vectors:
-        """The rows of a slice, at the positions `(M,)`, or where a mask `(N,)` is true, in that order.
+        """The rows of a slice, at different positions `(M,)`, or where a mask `(N,)` is true, in that order.
 
         Rows that follow one another in the file are not copied.
-
-        Raises:
-            ValueError: if a mask is not of length N, or the positions are not different integers from 0 to N - 1.
         """
-        if not isinstance(rows, slice):
-            rows = _joined(_positions(rows, len(self)))
+        rows = _joined(np.arange(len(self))[rows])
         return replace(
             self,
             embeddings=self.embeddings[rows],
@@ -101,24 +97,6 @@ class Vectors:
             texts=None if self.texts is None else np.array(self.texts, object)[rows].tolist(),
             others={name: np.array(values, object)[rows].tolist() for name, values in self.others.items()},
         )
-
-
-def _positions(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    if rows.dtype.kind == "b":
-        if rows.shape != (count,):
-            raise ValueError(f"a mask must hold a truth value for each of the {count} rows: got shape {rows.shape}.")
-        return np.flatnonzero(rows)
-    if rows.dtype.kind not in "iu" or rows.ndim != 1:
-        raise ValueError(
-            f"rows must be a slice, a mask or positions of shape (M,): got {rows.dtype} of shape {rows.shape}."
-        )
-    if len(rows) and (rows.min() < 0 or rows.max() >= count):
-        raise ValueError(f"rows must lie in 0 to {count - 1}: got {rows.min()} to {rows.max()}.")
-    if len(rows) and np.bincount(rows.astype(np.int64)).max() > 1:
-        raise ValueError(
-            "rows must be distinct, because an item would otherwise retrieve itself: one occurs twice; remove it."
-        )
-    return rows
 
 
 def _joined(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
