@@ -19,7 +19,7 @@ from trivet.reports.diagnosis_record import DiagnosisSummary
 LABELS = np.repeat(np.arange(10), 40)
 
 
-def clusters(seed: int = 0, *, within: float = 0.5, d: int = 16, labels: np.ndarray = LABELS) -> np.ndarray:
+def clusters(seed: int = 0, within: float = 0.5, labels: np.ndarray = LABELS, *, d: int = 16) -> np.ndarray:
     random = np.random.default_rng(seed)
     return random.standard_normal((labels.max() + 1, d))[labels] + within * random.standard_normal((len(labels), d))
 

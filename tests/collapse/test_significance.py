@@ -9,19 +9,13 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 from scipy import stats
+from tests.collapse.test_diagnosis import LABELS, clusters
 
 from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.healthy import _points
 from trivet.collapse.significance import compare, recall_by_chance
 from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
-
-LABELS = np.repeat(np.arange(10), 40)
-
-
-def clusters(seed: int, within: float, labels: np.ndarray = LABELS) -> np.ndarray:
-    random = np.random.default_rng(seed)
-    return random.standard_normal((labels.max() + 1, 16))[labels] + within * random.standard_normal((len(labels), 16))
 
 
 def student(values: list[float], level: float) -> tuple[float, float]:

@@ -67,28 +67,6 @@ def cuhk03(kind: str) -> Lists:
     return Lists(ids[queries], cameras[queries], ids[gallery], cameras[gallery])
 
 
-@real
-def test_counts_of_market_1501() -> None:
-    lists = market()
-    assert len(lists.query_ids) == 3368
-    assert len(lists.ids) == 19732
-    assert (lists.ids == -1).sum() == 3819  # junk
-    assert (lists.ids == 0).sum() == 2798  # distractors; 2793 are often quoted
-    assert (lists.ids > 0).sum() == 13115
-    assert len(np.unique(lists.query_ids)) == len(np.unique(lists.ids[lists.ids > 0])) == 750
-    assert set(lists.query_cameras) == set(lists.cameras) == {1, 2, 3, 4, 5, 6}
-
-
-@real
-@pytest.mark.parametrize(("kind", "gallery"), [("detected", 5332), ("labeled", 5328)])
-def test_counts_of_cuhk03_new_protocol(kind: str, gallery: int) -> None:
-    lists = cuhk03(kind)
-    assert (len(lists.query_ids), len(lists.ids)) == (1400, gallery)
-    assert len(np.unique(lists.query_ids)) == 700
-    assert set(lists.ids) == set(lists.query_ids)
-    assert set(lists.query_cameras) == set(lists.cameras) == {1, 2}
-
-
 def reference(distances: np.ndarray, query: tuple[int, int], ids: np.ndarray, cameras: np.ndarray) -> list[float]:
     """CMC at 1, 5 and 10, average precision and reciprocal rank of one query."""
     found = []

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.metrics.test_positive_ranks import counts, force
+from tests.metrics.test_positive_ranks import NAMES, counts, force, of_order
 
 from trivet.metrics import points, positive_ranks, retrieve, retrieve_levels
 from trivet.metrics.points import Points
-
-NAMES = ("recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
 
 MEASURE = """
 import sys, threading
@@ -48,29 +46,17 @@ print(max(peaks) - before)
 
 
 def reference(points: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Recall at 1 and 8, precision at 10, R-precision, MAP@R, AP and reciprocal rank by sorting, in float64."""
+    """The measures by sorting, in float64."""
     exact = points.astype(np.float64)
     rows = []
     for query in queries.tolist():
         distances = np.sqrt(((exact - exact[query]) ** 2).sum(axis=1))
         distances[query] = np.inf
         order = distances.argsort(kind="stable")[:-1]
-        found = (labels[order] == labels[query]).astype(np.float64)
-        ranks, total = np.flatnonzero(found) + 1, int(found.sum())
-        ordered = distances[order][: ranks[-1] + 1]
+        found = labels[order] == labels[query]
+        ordered = distances[order][: np.flatnonzero(found)[-1] + 2]
         assert (np.diff(ordered) > 1e-12 * ordered[1:]).all()  # no ties that could matter
-        precisions = np.arange(1, total + 1) / ranks
-        rows.append(
-            [
-                found[0],
-                found[:8].max(),
-                found[:10].sum() / 10,
-                found[:total].mean(),
-                precisions[ranks <= total].sum() / total,
-                precisions.mean(),
-                1 / ranks[0],
-            ]
-        )
+        rows.append([float(value) for value in of_order(found.tolist())])
     return np.array(rows)
 
 
