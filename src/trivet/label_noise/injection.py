@@ -17,6 +17,7 @@ import torch
 from trivet.distances import Array, as_rows
 from trivet.distances.pairwise import Products
 from trivet.metrics.nearest import order_keys
+from trivet.metrics.points import spans
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -254,9 +255,7 @@ def _others_around(points: torch.Tensor, labels: Integers, k: int) -> tuple[Inte
     others = torch.empty(len(points), k, dtype=torch.int64)
     nearer = torch.empty(len(points), dtype=torch.int64)  # items of the own class
     last = torch.iinfo(torch.int64).max
-    rows = max(1, BLOCK_ENTRIES // len(points))
-    for start in range(0, len(points), rows):
-        stop = min(start + rows, len(points))
+    for start, stop in spans(len(points), max(1, BLOCK_ENTRIES // len(points))):
         order = order_keys(products.squared_distances(start, stop).float())
         order[torch.arange(stop - start), torch.arange(start, stop)] = last  # the item itself
         same = classes[start:stop, None] == classes

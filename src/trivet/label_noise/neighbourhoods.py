@@ -12,7 +12,7 @@ import torch
 from trivet.distances import Array, as_classes
 from trivet.distances.pairwise import Products
 from trivet.metrics.nearest import smallest
-from trivet.metrics.points import Metric, as_points
+from trivet.metrics.points import Metric, as_numpy, as_points, spans
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import report
 
@@ -43,7 +43,7 @@ class LabelledPoints:
     ) -> LabelledPoints:
         points = as_points(embeddings, distance=distance)
         classes = as_classes(labels, count=len(points)).numpy()
-        values = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+        values = as_numpy(labels)
         if len(points) == 0 or classes.max() == 0:
             raise ValueError(
                 f"labels must hold at least two classes: got {min(1, len(points))}; without a second class no label "
@@ -112,21 +112,17 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
         points = setting.points[torch.from_numpy(items)]
         single = (points - points.mean(dim=0)).float()
         classes, products = torch.from_numpy(setting.classes[items]), Products(single, single)
-        step = max(1, BLOCK_ENTRIES // len(items))
-        for start in range(0, len(items), step):
-            stop = min(start + step, len(items))
+        for start, stop in spans(len(items), max(1, BLOCK_ENTRIES // len(items))):
             squared = products.squared_distances(start, stop)
             squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
             nearest = smallest(squared, k)
-            few = max(1, BLOCK_ENTRIES // max(1, k * width))
-            for first in range(0, stop - start, few):
-                rows = items[start + first : min(start + first + few, stop)]
-                some = nearest[first : first + few]
-                differences = points[some] - points[start + first : start + first + len(some), None]
+            for first, end in spans(stop - start, max(1, BLOCK_ENTRIES // max(1, k * width))):
+                block = slice(start + first, start + end)
+                differences = points[nearest[first:end]] - points[block, None]
                 exact, order = torch.linalg.vector_norm(differences, dim=2).sort(dim=1, stable=True)
-                sorted_rows = some.gather(1, order)
-                indices[rows], distances[rows] = items[sorted_rows.numpy()], exact.numpy()
-                same = classes[sorted_rows] == classes[start + first : start + first + len(some), None]
+                near, rows = nearest[first:end].gather(1, order), items[block]
+                indices[rows], distances[rows] = items[near.numpy()], exact.numpy()
+                same = classes[near] == classes[block, None]
                 # Where it is not among the neighbours, it is looked for among all.
                 for to, wanted in ((positive, same), (negative, ~same)):
                     to[rows] = exact.masked_fill(~wanted, torch.inf).amin(dim=1).numpy()

@@ -16,6 +16,7 @@ from trivet.runtime.progress import report
 
 Over = Literal["queries", "classes"]
 Average = Literal["micro", "macro"]
+OVERS: tuple[Over, ...] = ("queries", "classes")
 
 COUNTS = 2**22  # of drawn units held at once: 32 MiB, and as much for the batch before
 
@@ -286,7 +287,7 @@ def _table(values: npt.NDArray[Any]) -> Floats:
 
 def check_options(over: str, average: str, resamples: int, level: float) -> None:
     """Check the options of `bootstrap`."""
-    if over not in ("queries", "classes"):
+    if over not in OVERS:
         raise ValueError(f"over must be 'queries' or 'classes': got {over!r}.")
     if average not in ("micro", "macro"):
         raise ValueError(f"average must be 'micro' or 'macro': got {average!r}.")

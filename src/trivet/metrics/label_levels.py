@@ -13,7 +13,7 @@ import torch
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.clustering import ITERATIONS, Clustering, Information, ami, cluster, nmi
-from trivet.metrics.intervals import Interval, Over, bootstrap, clipped
+from trivet.metrics.intervals import OVERS, Interval, Over, bootstrap, clipped
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
@@ -153,7 +153,6 @@ class LevelResult:
         Those of clustering, with the clusters held fixed, and of verification are over the items and their classes; see
         `Information` and `Verification`. They are computed when this is called.
         """
-        overs: tuple[Over, ...] = ("queries", "classes")
         all_intervals: dict[str, dict[str, Interval]] = {}
 
         def ends(values: Floats, classes: Integers, over: Over) -> list[Interval]:
@@ -161,14 +160,14 @@ class LevelResult:
 
         if self.retrieval is not None:
             of = self.retrieval
-            columns = zip(*(ends(of.values, of.classes, over) for over in overs), strict=True)
+            columns = zip(*(ends(of.values, of.classes, over) for over in OVERS), strict=True)
             all_intervals = {
-                name: dict(zip(overs, both, strict=True)) for name, both in zip(of.measures, columns, strict=True)
+                name: dict(zip(OVERS, both, strict=True)) for name, both in zip(of.measures, columns, strict=True)
             }
         for name, (values, classes) in self.agreement_values(average).items():
             # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
             low, high = -np.inf if name == "ami" else 0.0, 1.0 if average == "micro" else np.inf
-            all_intervals[name] = {over: clipped(ends(values, classes, over)[0], low, high) for over in overs}
+            all_intervals[name] = {over: clipped(ends(values, classes, over)[0], low, high) for over in OVERS}
         if self.verification is not None:
             all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
         return all_intervals

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.intervals import Average, Interval, Over, check_options, draws, middle
+from trivet.metrics.intervals import OVERS, Average, Interval, Over, check_options, draws, middle
 from trivet.metrics.nearest import along, nearest_allowed
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.protocols import row_numbers
@@ -56,8 +56,7 @@ class Rejection:
         """
         check_options("queries", average, resamples, level)
         names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
-        overs: tuple[Over, ...] = ("queries", "classes")
-        drawn = {over: self.scores.resampled(over, average, resamples, seed) for over in overs}
+        drawn = {over: self.scores.resampled(over, average, resamples, seed) for over in OVERS}
         return {
             name: {over: middle(values[:, column], level=level) for over, values in drawn.items()}
             for column, name in enumerate(names)

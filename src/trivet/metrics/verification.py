@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.intervals import Average, Interval, Over
+from trivet.metrics.intervals import OVERS, Average, Interval
 from trivet.metrics.points import Metric, as_numpy, as_points, distances_of_pairs
 from trivet.metrics.positive_ranks import TIE
 from trivet.metrics.roc import Roc
@@ -71,12 +71,11 @@ class Verification:
         """
         if self.pairs is None:
             return {}
-        overs: tuple[Over, ...] = ("queries", "classes")
         by_over = {
-            over: self.pairs.intervals(over, average, resamples=resamples, level=level, seed=seed) for over in overs
+            over: self.pairs.intervals(over, average, resamples=resamples, level=level, seed=seed) for over in OVERS
         }
         missing = Interval(math.nan, math.nan)
-        return {name: {over: by_over[over].get(name, missing) for over in overs} for name in self.measures()}
+        return {name: {over: by_over[over].get(name, missing) for over in OVERS} for name in self.measures()}
 
 
 def verify(
