@@ -224,6 +224,9 @@ def measure(
     reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
     known = next(iter(references.values()), None)
     retained = None if known is None else _retention(points, known, classes, seed)
+    recalls = np.full(len(shares), math.nan)  # a class that was not asked has none
+    for number, row in retrieved.per_class().items():
+        recalls[number] = row["recall@1"]
     return Measures(
         items=len(raw),
         dimension=raw.shape[1],
@@ -268,7 +271,7 @@ def measure(
             spread=spread.ratio,
             effective_rank=_ranks(points, classes),
             modes=modes.counts,
-            recall=_recall_of_classes(retrieved.values[:, 0], retrieved.labels[retrieved.classes], len(shares)),
+            recall=recalls,
             retention=None if retained is None else retained.values,
         ),
     )
@@ -514,10 +517,3 @@ def _median(values: Floats) -> float:
 def _ranks(points: Tensor, classes: Tensor) -> Floats:
     groups = (points[rows] for rows in class_members(classes.numpy()))
     return np.array([rank_of(by_products(centred(rows))) if len(rows) > 1 else math.nan for rows in groups])
-
-
-def _recall_of_classes(values: Floats, classes: Integers, count: int) -> Floats:
-    counts = np.bincount(classes, minlength=count)
-    with np.errstate(invalid="ignore"):  # a class that was not asked has none
-        recalls: Floats = np.bincount(classes, weights=values, minlength=count) / counts
-    return recalls
