@@ -394,10 +394,7 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
         assert "1000 x 6 numbers in float32" in broken(
             lambda folder, array=array: np.save(folder / module.VECTORS, array)
         )
-    for values, sentence in (
-        ({"items": 0}, "counts less than one"),
-        ({"key": 3}, "key must be a text"),
-    ):
+    for values, sentence in (({"items": 0}, "counts less than one"), ({"key": 3}, "key must be a text")):
         text = json.dumps(manifest | values)
         assert sentence in broken(lambda folder, text=text: (folder / "shards.json").write_text(text))
     copy = tmp_path / "copy"

@@ -102,17 +102,7 @@ def test_clustering_and_rejection_are_shown_with_their_intervals(files: tuple[Pa
 
 
 def test_several_files_are_compared_in_tables(files: tuple[Path, Path], run: Call) -> None:
-    arguments = (
-        *files,
-        "--measures",
-        "recall@1,map",
-        "--resamples",
-        50,
-        "--query",
-        "test",
-        "--gallery",
-        "train",
-    )
+    arguments = (*files, "--measures", "recall@1,map", "--resamples", 50, "--query", "test", "--gallery", "train")
     code, out, _ = run(*arguments)
     assert code == 0
     assert "good.npz, label: 5 classes, 30 items" in out

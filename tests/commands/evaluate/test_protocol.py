@@ -96,7 +96,7 @@ def test_a_run_is_measured_by_the_protocol_of_its_data(run: Path) -> None:
 def test_what_embed_writes_is_evaluated_by_the_same_protocol(run: Path, tmp_path: Path) -> None:
     result = embed_data(run, f"python:{run.parent / 'people.py'}:people", tmp_path / "all.parquet")
     assert result["columns"] == [
-        *("id", "person", "place", "is_query", "is_gallery", "is_junk", "camera", "split", "embedding"),
+        *("id", "person", "place", "is_query", "is_gallery", "is_junk", "camera", "split", "embedding")
     ]
     record = json.loads((run / "record.json").read_text())
     recorded = record["evaluation"]["unseen"][0]["levels"]["person"]

@@ -201,10 +201,7 @@ def test_what_the_run_kept_is_compared_not_what_its_model_gives_now(images: Path
 
 @pytest.mark.parametrize(
     "to",
-    [
-        *(pytest.param(graph, marks=pytest.mark.nightly) for graph in GRAPHS),
-        *("safetensors", "sentence-transformers"),
-    ],
+    [*(pytest.param(graph, marks=pytest.mark.nightly) for graph in GRAPHS), *("safetensors", "sentence-transformers")],
 )
 def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone(
     to: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -82,8 +82,7 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path, monkeypatch: pyte
         np.testing.assert_allclose(columns["embedding"], [known["0.png"], known["7.png"]], rtol=1e-5)
         decoded: list[Any] = []
         monkeypatch.setattr(
-            "trivet.datasets.inputs.decode_image",
-            lambda file, **how: decoded.append(file) or decode_image(file, **how),
+            "trivet.datasets.inputs.decode_image", lambda file, **how: decoded.append(file) or decode_image(file, **how)
         )
         said = embed_data(tmp_path / "run", str(again), tmp_path / "shards")
         assert sorted(file.name for file in decoded) == ["0.png", "5.png", "7.png"]  # each once

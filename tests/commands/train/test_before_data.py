@@ -49,10 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([], "an image was decoded"),  # no mistake: the check of the other cases
         (["model.name=conv2", "data.image_size=4"], "conv2 needs images of at least 6 x 6 pixels: got 4 x 4"),
         (["model.name=timm:resnet10t", "model.pretrained=true"], "timm:resnet10t could not be loaded"),
-        (
-            ["model.name=timm:resnet10t", "model.weights=gone.pth"],
-            "gone.pth, which does not exist; check the path",
-        ),
+        (["model.name=timm:resnet10t", "model.weights=gone.pth"], "gone.pth, which does not exist; check the path"),
         (["model.name=timm:resnet10t", "model.freeze=9"], "timm:resnet10t has 4 after its first layer, got 9"),
         (["model.name=torchvision:resnet81"], "torchvision has no model 'resnet81'; did you mean resnet18"),
         (["evaluation.nmi_plus={modle=3}"], "the level of evaluation.nmi_plus = 'modle' is not known"),

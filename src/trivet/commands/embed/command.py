@@ -37,7 +37,7 @@ def embed(
         Literal["last", "best"] | None,
         typer.Option(
             help="The model of the last step, or the best one, if the run had items to choose by. Default: the one "
-            "that its report measures.",
+            "that its report measures."
         ),
     ] = None,
     shard_rows: Annotated[

@@ -10,15 +10,7 @@ import numpy as np
 from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
 from trivet.commands.index.run import model_hash
 from trivet.config.plugins import absolute, is_reference
-from trivet.datasets import (
-    DATA_SETS,
-    Inputs,
-    in_memory,
-    load,
-    load_file,
-    load_images,
-    settings_for,
-)
+from trivet.datasets import DATA_SETS, Inputs, in_memory, load, load_file, load_images, settings_for
 from trivet.io.hf_dataset import is_saved
 from trivet.io.overwrite_guard import in_shards, sharded
 from trivet.io.parquet_files import write_embeddings

@@ -25,8 +25,7 @@ class IndexOptions:
     run: Annotated[
         Path | None,
         typer.Option(
-            help="For a file made by trivet embed RUN: that run, which then embeds image queries.",
-            callback=exists,
+            help="For a file made by trivet embed RUN: that run, which then embeds image queries.", callback=exists
         ),
     ] = None
     distance: Distance = None

@@ -13,8 +13,7 @@ from trivet.runtime.progress import show_progress
 
 def settings(
     section: Annotated[
-        str | None,
-        typer.Argument(help="Only this section of a settings file, such as training.", show_default=False),
+        str | None, typer.Argument(help="Only this section of a settings file, such as training.", show_default=False)
     ] = None,
     schema: Annotated[
         bool,

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trivet.commands.diagnose.page import (
-    SCRIPTS,
-    diagnosis_content,
-    history_content,
-    tone_down,
-    verdict,
-)
+from trivet.commands.diagnose.page import SCRIPTS, diagnosis_content, history_content, tone_down, verdict
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
 from trivet.commands.train.tolerance import SKEWS, cells, noise_curve, noise_lines

@@ -33,11 +33,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
             ("level", "network"),
             measures,
             [
-                (
-                    level,
-                    row.name,
-                    *(per_cent(row.levels[level].get(key)) for key in measures),
-                )
+                (level, row.name, *(per_cent(row.levels[level].get(key)) for key in measures))
                 for level in rows[0].levels
                 for row in rows
             ],

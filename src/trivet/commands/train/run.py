@@ -28,15 +28,7 @@ from trivet.training.distributed.launch import launch, processes_to_start, toget
 from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.distributed.worker_rank import follow_main
 from trivet.training.loggers import check_installed
-from trivet.training.run_folder import (
-    CLEANING,
-    DECISIONS,
-    MODEL,
-    MODEL_BEST,
-    MODEL_LAST,
-    REPORT,
-    RunFolder,
-)
+from trivet.training.run_folder import CLEANING, DECISIONS, MODEL, MODEL_BEST, MODEL_LAST, REPORT, RunFolder
 from trivet.training.trainer import Status, Trainer, Watch
 
 log = logging.getLogger("trivet")

@@ -29,10 +29,7 @@ TUNED, TUNED_CLASSES, TUNED_SAMPLES = 2e-5, 16, 4  # of a network of texts: lear
 
 
 def head_settings(
-    data: Mapping[str, Any],
-    overrides: Sequence[str] = (),
-    *,
-    data_root: Path | None = None,
+    data: Mapping[str, Any], overrides: Sequence[str] = (), *, data_root: Path | None = None
 ) -> tuple[RunConfig, str]:
     """Settings that suit the data, and what they are, in a sentence.
 
