@@ -127,7 +127,7 @@ def test_commands_on_files(
         found[width] = shown(width, capsys)
     assert sorted(numbers(found[80])) == sorted(numbers(found[60])) == sorted(numbers(found[200])) != []
     if "--approximate" in command:
-        assert "recall@8 100.0 %" in " ".join(found[200].split())
+        assert "100.0 % of the 8 nearest items" in " ".join(found[200].split())
 
 
 def test_words_are_broken_at_their_signs_and_a_further_table_names_the_rows_only(

@@ -173,6 +173,12 @@ def together(lists: Iterable[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(name for names in lists for name in names))
 
 
+def best_text(texts: Iterable[str]) -> str | None:
+    """The largest number as shown; None where all are equal, or there is one."""
+    numbers = {text for text in texts if text != MISSING}
+    return max(numbers, key=float) if len(numbers) > 1 else None
+
+
 def measure_key(name: str) -> str:
     """The key in `EVALUATION` of a measure of a record, which has a number for K, or a rate."""
     key = re.sub(r"@\d+$", "@K", re.sub(r"=[^_]*$", "", name))

@@ -107,7 +107,7 @@ def test_several_files_are_compared_in_tables(files: tuple[Path, Path], run: Cal
     assert code == 0
     assert "good.npz, label: 5 classes, 30 items" in out
     assert "label: difference from good.npz" in out
-    assert "queries against a gallery: 30 in 60, cosine distance" in out
+    assert "4 dimensions, compared by cosine distance. 30 queries against a gallery of 60 items." in out
 
 
 def test_outputs_are_written_and_named(files: tuple[Path, Path], tmp_path: Path, run: Call) -> None:

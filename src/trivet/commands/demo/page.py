@@ -15,12 +15,7 @@ _SPLITS = {"seen": "digits the network trained on", "unseen": "digits it never s
 
 
 def write_demo_report(record: DemoRecord, path: Path) -> None:
-    """Write the page of a demo; a part that the record lacks is left out.
-
-    Raises:
-        ValueError: if a map's points, digits, parities and images differ in number.
-        OSError: if the file cannot be written.
-    """
+    """Write the page of a demo; a part that the record lacks is left out."""
     maps, pictures = record.maps, Pictures()
     panels = [_panel(positives, maps[positives], pictures) for positives in _POSITIVES if positives in maps]
     context = {

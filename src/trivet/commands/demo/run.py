@@ -74,12 +74,7 @@ def train_parity(splits: Splits, model: ModelConfig, positives: Positives, seed:
 
 
 def demonstrate(folder: Path, *, force: bool = False, command: str = "", progress: bool = False) -> DemoRecord:
-    """Train both arms with three seeds, compare them, and write the page, the picture and the record to `folder`.
-
-    Raises:
-        ValueError: if the folder holds something and `force` is not set.
-        OSError: if it cannot be written.
-    """
+    """Train both arms with three seeds, compare them, and write the page, the picture and the record to `folder`."""
     threads = torch.get_num_threads()
     names = frozenset((PICTURE_FILE, RECORD, REPORT))
     try:

@@ -34,9 +34,6 @@ def embed_data(
 
     Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
     label levels; a folder has the levels its nesting gives, if any, and a file its columns.
-
-    Raises:
-        ValueError, OSError: if the run, the data or the output cannot be used.
     """
     into_folder = in_shards(output)
     if into_folder:

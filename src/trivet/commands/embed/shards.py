@@ -103,10 +103,6 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
     Returns:
         "items" (of all shards that are there), "skipped", "columns" and "shards": how many there are in all, "written"
         by this process, there before it or by others ("reused"), and "missing", which others are writing.
-
-    Raises:
-        ValueError: if the folder holds something else, or other embeddings, or an embedding is not finite.
-        OSError: if it cannot be written.
     """
     manifest = _manifest(job, rows_per_shard or ROWS_PER_SHARD)
 

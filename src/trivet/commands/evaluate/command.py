@@ -154,24 +154,11 @@ def _named_measures(values: Mapping[str, Any]) -> list[str]:
 
 def _notes(record: EvaluationRecord) -> list[str]:
     """Notes without which the tables cannot be understood."""
-    protocol, notes = record.protocol, []
-    kind = "each item against the others" if protocol.kind == "self-retrieval" else "queries against a gallery"
-    notes.append(f"{kind}: {protocol.queries} in {protocol.gallery}, {record.distance} distance")
+    from trivet.commands.evaluate.page import protocol_sentences  # here: it loads what draws
+
+    notes = [protocol_sentences(record).replace("\u00a0", " ")]
     for level, values in record.evaluation.items():
-        if alone := int(values.get("without_positive") or 0):
-            treated = "counts as a miss" if alone == 1 else "count as misses"
-            if protocol.without_positive != "miss":
-                treated = f"{'is' if alone == 1 else 'are'} excluded"
-            has = "has" if alone == 1 else "have"
-            notes.append(f"{level}: {counted(alone, 'query')} {has} no positive and {treated}")
         notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
-    if protocol.junk is not None:
-        notes.append(f"{counted(protocol.junk, 'junk item')} excluded from the gallery")
-    if index := protocol.approximate:
-        notes.append(
-            f"approximate search ({index.kind}): recall@{index.recall_at} {per_cent(index.recall)} % "
-            "relative to exact search"
-        )
     for level, measures in record.folds.items():
         for name, fold in measures.items():
             mean, interval = per_cent(fold.mean), per_cent(fold.interval)

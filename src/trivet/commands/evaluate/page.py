@@ -31,6 +31,7 @@ from trivet.reports.measures import (
     EVALUATION,
     OVERS,
     VERIFICATION,
+    best_text,
     between,
     by_chance,
     finite,
@@ -119,9 +120,8 @@ class LevelView:
         return [shares for shares in self.shares if name in shares.folds]
 
     def best(self, name: str) -> str | None:
-        """The largest share as shown; None where all are equal, or there is one."""
-        texts = {percent(value) for shares in self.shares if (value := shares.value(name)) is not None}
-        return max(texts, key=float) if len(texts) > 1 else None
+        """The largest share, see `best_text`."""
+        return best_text(percent(shares.value(name)) for shares in self.shares)
 
     def bars(self, name: str, *, named: bool) -> list[tuple[str, float]]:
         """The bars of a measure: of each embedding, and of chance."""
@@ -132,11 +132,7 @@ class LevelView:
 
 
 def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
-    """Write the page of evaluated embeddings; a part that the record lacks is left out.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write the page of evaluated embeddings; a part that the record lacks is left out."""
     results = record.results
     labels = _labels(results)
     labelled = list(zip(labels, results, strict=True))
@@ -149,7 +145,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "record": record,
         "labels": labels,
         "warnings": [(label, text) for label, result in labelled for text in result.warnings],
-        "protocols": [_protocol(result) for result in results],
+        "protocols": [_measured(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
@@ -173,7 +169,16 @@ def _labels(results: Sequence[EvaluationRecord]) -> list[str]:
     ]
 
 
-def _protocol(result: EvaluationRecord) -> str:
+def _measured(result: EvaluationRecord) -> str:
+    """The protocol, and when it was measured."""
+    if not result.created:
+        return protocol_sentences(result)
+    version = f" with Trivet {result.trivet}" if result.trivet else ""
+    took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
+    return f"{protocol_sentences(result)} Measured {moment(result.created)}{version}{took}."
+
+
+def protocol_sentences(result: EvaluationRecord) -> str:
     """The protocol in words: queries, gallery, and exclusions."""
     protocol, items = result.protocol, result.items
     queries, gallery = protocol.queries, protocol.gallery
@@ -207,10 +212,6 @@ def _protocol(result: EvaluationRecord) -> str:
             f"{percent(index.recall)}\u00a0% of the {index.recall_at} nearest items, measured on "
             f"{_many(index.recall_queries, 'query')}."
         )
-    version = f" with Trivet {result.trivet}" if result.trivet else ""
-    took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
-    if result.created:
-        sentences.append(f"Measured {moment(result.created)}{version}{took}.")
     return " ".join(sentences)
 
 

@@ -80,9 +80,6 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
 
     Args:
         rank, processes: of torchrun; a process of another rank than 0 only retrieves.
-
-    Raises:
-        ValueError: if a file cannot be used, an option does not fit it, or the files cannot be compared.
     """
     paths, prefixes = request.embeddings or [], request.lengths
     if (request.query is None) != (request.gallery is None):
@@ -122,11 +119,7 @@ def _distinct_names(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
 
 
 def per_class_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
-    """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write `embeddings,level,class,queries,MEASURE,...`, a row for each class of each level."""
     rows = [
         (evaluated.record.embeddings, level, row)
         for evaluated in evaluations
@@ -433,11 +426,7 @@ def meet_processes() -> Iterator[tuple[int, int]]:
 
 
 def write_report(evaluations: Sequence[Evaluation], differences: Differences, path: Path) -> None:
-    """Write the page of evaluated embeddings and their differences, with the classes one by one.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write the page of evaluated embeddings and their differences, with the classes one by one."""
     record = ComparisonRecord(
         results=[each.record for each in evaluations],
         differences=differences,

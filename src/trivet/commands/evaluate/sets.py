@@ -170,11 +170,7 @@ def sample_queries(sets: QueriesAndGallery, sample: int, seed: int) -> np.ndarra
 
 
 def check_same_items(first: tuple[str, Vectors], other: tuple[str, Vectors]) -> None:
-    """The items of two files, given with their names, must be the same, with the same labels.
-
-    Raises:
-        ValueError: if they are not, or share no label level.
-    """
+    """The items of two files, given with their names, must be the same, with the same labels."""
     (name, vectors), (its_name, others) = first, other
     if not vectors.labels.keys() & others.labels.keys():
         raise ValueError(

@@ -62,10 +62,6 @@ def make_index(request: IndexOptions) -> IndexResult:
 
     Writes `index.faiss`, `index.json` and `items.parquet` (row by row: id, split where there is one, a text column for
     each label level) into the output folder.
-
-    Raises:
-        ValueError: if the source or the output cannot be used, or an option does not fit the source.
-        OSError: if the folder cannot be written.
     """
     source, run, text_model = request.source, request.run, request.text_model
     splits: list[str] | None = None

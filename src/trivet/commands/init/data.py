@@ -112,9 +112,6 @@ def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = N
         path: a folder, or a file.
         labels: the columns that are label levels, coarse first; guessed, if not given.
         text: the column of texts.
-
-    Raises:
-        ValueError: if it is nothing that can be trained on.
     """
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
@@ -266,11 +263,7 @@ def _text_column(rows: DataTable) -> str | None:
 def _levels(
     source: DataTable, labels: Sequence[str] | None, leave: Sequence[str]
 ) -> tuple[dict[str, Integers], str, str]:
-    """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed.
-
-    Raises:
-        ValueError: if a named column is not there or lacks values, or no column can be a label.
-    """
+    """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed."""
     path = source.path
     if labels is not None:
         for name in labels:

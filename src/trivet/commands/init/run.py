@@ -89,9 +89,6 @@ def propose(
         text: the column of texts.
         encoder: of texts, a sentence-transformers model, by name or folder.
         data_root: see `trivet.datasets.load`.
-
-    Raises:
-        ValueError: if there is nothing that can be trained on, or an option does not fit.
     """
     detected = detect(path, labels, text)
     if encoder is not None and detected.kind != "texts":
@@ -132,9 +129,6 @@ def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | 
         path: the data, named in the first line.
         output: the file.
         schema: the JSON schema for editors, which the file then names.
-
-    Raises:
-        OSError: if it cannot be written.
     """
     text = as_text(proposal, path, output, schema)
     assert RunConfig.parse(parse_toml(text), source=str(output)), "a proposal can be trained"

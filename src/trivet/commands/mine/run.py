@@ -84,10 +84,6 @@ def mine_file(request: MineOptions) -> MiningResult:
 
     Anchors are mined for in chunks of 4,096, which stay beside the output, with the index, until it is whole. After
     a kill the same call goes on from them; a call with other data or options begins anew.
-
-    Raises:
-        ValueError: if a file, a column or an option cannot be used.
-        OSError: if the output cannot be written.
     """
     source, corpus, pairs, level = request.vectors, request.corpus, request.pairs, request.labels
     rules = MiningRules(**{field.name: getattr(request, field.name) for field in fields(MiningRules)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trivet.knn.index import IndexInfo
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -44,7 +45,7 @@ class SearchQuery(Record):
         return "right" if self.labels[level] == neighbour.labels[level] else "wrong"
 
 
-class SearchRecord(Record):
+class SearchRecord(StampedRecord):
     """Results of a search; neighbours are judged at `level`, and `pixels` says that pictures are shown unsmoothed."""
 
     index: str
@@ -54,6 +55,3 @@ class SearchRecord(Record):
     images: bool = False
     pixels: bool = False
     queries: list[SearchQuery] = []
-    command: str = ""
-    created: str = ""
-    trivet: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import trivet
 from trivet.commands.index.run import ITEMS, IndexAbout, model_hash
 from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
@@ -45,11 +43,7 @@ class IndexFolder:
     """
 
     def __init__(self, path: Path, *, recall: float | None = None) -> None:
-        """Open the folder that `make_index` made, for a recall as `Index.with_recall` takes it.
-
-        Raises:
-            ValueError: if it holds no index, or a broken one; or does not reach that recall.
-        """
+        """Open the folder that `make_index` made, for a recall as `Index.with_recall` takes it."""
         recover(path)
         self.path = path
         self.index = Index.load(path)
@@ -78,11 +72,7 @@ class IndexFolder:
 
     @property
     def run(self) -> RunFolder | None:
-        """The run that the index was made from; None for an index of a file.
-
-        Raises:
-            ValueError: if the run is gone.
-        """
+        """The run that the index was made from; None for an index of a file."""
         path = self.about.run
         if path is not None and not (Path(path) / CONFIG).is_file():
             raise ValueError(
@@ -160,11 +150,7 @@ class IndexFolder:
         return self._answers(queries, self.index.search(vectors, k))
 
     def search(self, query: str, k: int) -> list[SearchQuery]:
-        """Search for the id of an item, an image file, or a file of vectors, whichever `query` is.
-
-        Raises:
-            ValueError: if it is none of these or two of them, or cannot be used.
-        """
+        """Search for the id of an item, an image file, or a file of vectors, whichever `query` is."""
         path = Path(query)
         is_file, is_id = path.is_file() or sharded(path), self.row_of(query) is not None
         if is_file and is_id:
@@ -242,12 +228,7 @@ class IndexFolder:
     def sheet(
         self, queries: list[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
     ) -> None:
-        """Write a page of the queries and their neighbours, with pictures if the index is of a run.
-
-        Raises:
-            ValueError: if the run or its data are gone.
-            OSError: if the page cannot be written.
-        """
+        """Write a page of the queries and their neighbours, with pictures if the index is of a run."""
         # Of a file only the run that made it is known, not where its images lie.
         pictures = None if self.about.data is None or self.run is None else _Pictures(self, self.run, data_root)
         if pictures is not None:
@@ -263,11 +244,8 @@ class IndexFolder:
             images=pictures is not None,
             pixels=pictures is not None and pictures.side <= SHARP_PIXELS,
             queries=queries,
-            command=command,
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            trivet=trivet.__version__,
         )
-        write_page("sheet.html", path, {"record": record})
+        write_page("sheet.html", path, {"record": record.stamped(command)})
 
 
 class _Pictures:
@@ -309,12 +287,7 @@ class _Pictures:
 
 
 def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any]:
-    """Search an index folder; the JSON of `trivet search`.
-
-    Raises:
-        ValueError: if the query, the index or `k` cannot be used.
-        OSError: if the sheet cannot be written.
-    """
+    """Search an index folder; the JSON of `trivet search`."""
     k, sheet = check_count(request.k, name="--k"), request.sheet
     folder = IndexFolder(request.index, recall=request.recall)
     if request.id is not None:

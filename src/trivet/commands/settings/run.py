@@ -49,11 +49,7 @@ class SettingRow(NamedTuple):
 
 
 def list_settings(section: str | None = None) -> list[SettingRow]:
-    """The settings of all sections, or of one; of data, model and loss those that all names share.
-
-    Raises:
-        ValueError: if there is no such section.
-    """
+    """The settings of all sections, or of one; of data, model and loss those that all names share."""
     schema = settings_schema()
     sections: dict[str, list[SettingRow]] = {"": []}
     for key, entry in schema["properties"].items():

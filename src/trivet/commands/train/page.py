@@ -24,9 +24,9 @@ from trivet.reports.items import (
     triplet_dots,
     unseen_first,
 )
-from trivet.reports.measures import EVALUATION, named, short_name
+from trivet.reports.measures import EVALUATION, best_text, named, short_name
 from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord, Series
-from trivet.reports.page import MISSING, Pictures, number, percent, write_page
+from trivet.reports.page import Pictures, number, percent, write_page
 from trivet.reports.run_record import Evaluated, RunRecord, Validation
 
 _MOST_SKIPPED = 200
@@ -34,12 +34,7 @@ _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
 
 
 def write_run_report(record: RunRecord, path: Path) -> None:
-    """Write the page of a run; a part that the record lacks is left out.
-
-    Raises:
-        ValueError: if series of the record that belong together differ in length.
-        OSError: if the file cannot be written.
-    """
+    """Write the page of a run; a part that the record lacks is left out."""
     pictures, diagnosed = Pictures(), record.diagnosis
     diagnosis, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
     previews = {split: (content.level, {"random": content.queries}) for split, content in record.neighbours.items()}
@@ -132,7 +127,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
         cells = {
             name: [percent(share_of(levels, level, column)) for column in columns] for name, levels in measured.items()
         }
-        best = [_best(column) for column in zip(*cells.values(), strict=True)]
+        best = [best_text(column) for column in zip(*cells.values(), strict=True)]
         tables.append(
             MeasuresTable(
                 level=level,
@@ -147,12 +142,6 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
             )
         )
     return tables
-
-
-def _best(column: Sequence[str]) -> str | None:
-    """The largest as shown; None where all are equal."""
-    texts = {text for text in column if text != MISSING}
-    return max(texts, key=float) if len(texts) > 1 else None
 
 
 def _curves(record: RunRecord) -> list[Curve]:

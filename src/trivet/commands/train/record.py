@@ -41,9 +41,11 @@ class RunSummary(Record):
         """The summary of the run in a folder."""
         splits = {split: {row.name: row.levels for row in rows} for split, rows in record.evaluation.items()}
         first = next(iter(splits), None)
+        same = ("status", "comparisons", "chosen_comparisons", "prefixes", "collapse", "guard", "choosing",
+                "label_noise", "seconds", "warnings")  # fmt: skip
         return cls(
+            **{name: getattr(record, name) for name in same},
             run=str(folder),
-            status=record.status,
             split=first,
             evaluation=splits[first]["trained"] if first else {},
             splits={split: rows["trained"] for split, rows in splits.items()},
@@ -51,18 +53,9 @@ class RunSummary(Record):
                 split: {name: levels for name, levels in rows.items() if name != "trained"}
                 for split, rows in splits.items()
             },
-            comparisons=record.comparisons,
-            chosen_comparisons=record.chosen_comparisons,
-            prefixes=record.prefixes,
             verdicts={split: section.verdicts for split, section in record.diagnosis.items()},
             intervals={} if first is None else record.intervals.get(first, {}),
-            collapse=record.collapse,
             events=record.monitor.events,
-            guard=record.guard,
-            choosing=record.choosing,
-            label_noise=record.label_noise,
-            seconds=record.seconds,
-            warnings=record.warnings,
             report=str(folder / "report.html"),
         )
 

@@ -46,9 +46,6 @@ def head_settings(
         data: the settings of the data set.
         overrides: "section.key=value", which come last.
         data_root: see `trivet.datasets.load`.
-
-    Raises:
-        ValueError: if a setting or the data cannot be used.
     """
     requested = overridden({"data": dict(data)}, overrides)
     config = DataConfig.parse(requested["data"], source=SOURCE)
