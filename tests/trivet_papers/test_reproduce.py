@@ -15,6 +15,7 @@ from trivet.reports.figure import Figure
 from trivet_papers import catalogue
 from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, Results, ResultTable, arms
 from trivet_papers.reproduce import run as reproduce
+from trivet_papers.reproduce.page import VERDICTS, verdict_counts
 from trivet_papers.run_record import Hardware
 from trivet_papers.runs import Runner, planned, store_of
 
@@ -197,9 +198,27 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     assert [row["key"] for row in few] == [f"xu2024-{letter}" for letter in "ABCDE"]
 
 
+ROOT = Path(__file__).parents[2]
+AUTHORS = {"levi2021": "Levi, Xiao", "xuan2020": "Xuan", "le2018": "Le, Odobez", "xu2024": "Xu et"}
+
+
+@pytest.mark.parametrize("paper", catalogue.PAPERS)
+def test_the_counts_of_the_docs_are_those_of_the_lines(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "Drawing", type(None))  # no picture
+    folder = ROOT / "studies" / "results" / "reproduce"
+    record = reproduce.record_of(paper, "here", folder, wanted=())
+    (row,) = (
+        line
+        for line in (ROOT / "docs" / "reproduce.md").read_text().splitlines()
+        if line.startswith(f"| {AUTHORS[paper]}")
+    )
+    counts = verdict_counts(record.experiments)
+    assert [int(cell) for cell in row.split("|")[2:-1]] == [counts[verdict] for verdict in VERDICTS[:4]]
+
+
 @pytest.mark.parametrize("paper", catalogue.PAPERS)
 def test_all_runs_of_the_repository_are_still_found_by_their_settings(paper: str) -> None:
-    folder = Path(__file__).parents[2] / "studies" / "results" / "reproduce"
+    folder = ROOT / "studies" / "results" / "reproduce"
     every = catalogue.experiments(paper)
     known = store_of(folder, every[0], "here").rows()
     missing = {one.key: sum(run.key not in known for run in planned(one, "here", None)) for one in every}

@@ -100,7 +100,7 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
 
 def _row(record: ReproductionRecord) -> str:
     """The row of a paper: the number of claims with each verdict."""
-    counts = _verdict_counts(record.experiments)
+    counts = verdict_counts(record.experiments)
     link = f"[{record.title.partition(':')[0]}](#{record.paper})"
     return f"| {link} | " + " | ".join(str(counts[verdict]) for verdict in VERDICTS) + " |"
 
@@ -114,7 +114,7 @@ def _sentence(every: Sequence[ExperimentRecord]) -> str:
     return f"{rest} of {counted(len(every), 'experiment')}: {', '.join(_counts(every))}." + more * bool(ours + shared)
 
 
-def _verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
+def verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
     """Counts of the paper's claims, those that share their number once."""
     claims = [claim for experiment in experiments for claim in experiment.claims]
     return Counter(claim.verdict for claim in claims if not (claim.ours or claim.same_as))
@@ -122,7 +122,7 @@ def _verdict_counts(experiments: Sequence[ExperimentRecord]) -> Counter[str]:
 
 def _counts(experiments: Sequence[ExperimentRecord]) -> list[str]:
     """The number of claims with each verdict, in words."""
-    counter = _verdict_counts(experiments)
+    counter = verdict_counts(experiments)
     return [
         f"{counter[verdict]} {_OF_SEVERAL.get(verdict, verdict) if counter[verdict] > 1 else verdict}"
         for verdict in VERDICTS
