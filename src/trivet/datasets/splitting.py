@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Dataset, Splits, choose_level
+from trivet.runtime.text import abbreviated
 
 Split = Literal["auto", "class-disjoint", "in-class"]
 
@@ -136,14 +137,16 @@ def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarra
     if TRAIN not in values or len(values) < 2:
         raise ValueError(
             f"the column split must say train of some rows and test or val of others: {path} has "
-            f"{_abbreviated(values)}; rename them, or remove the column."
+            f"{abbreviated(values, LISTED)}; rename them, or remove the column."
         )
     if wrong := [name for name in values if not name.strip() or Path(name).name != name]:  # each becomes a file
         raise ValueError(f"the names in the column split must be names that a file can have: got {wrong[0]!r}.")
     order = sorted(range(len(values)), key=lambda i: (values[i] != TRAIN, values[i] in VALIDATION, values[i] != TEST))
     subsets = {VAL if values[i] in VALIDATION else values[i]: np.flatnonzero(numbers == i) for i in order}
     if len(subsets) < len(values):
-        raise ValueError(f"the column split must name one part for validation: {path} has {_abbreviated(values)}.")
+        raise ValueError(
+            f"the column split must name one part for validation: {path} has {abbreviated(values, LISTED)}."
+        )
     return subsets
 
 
@@ -193,7 +196,3 @@ def _share_of_every_class(dataset: Dataset, holdout: float, seed: int, location:
     if not holdout_mask.any():
         raise ValueError(f'split = "in-class" needs classes of at least four items: {location} has none; add some.')
     return {TRAIN: np.flatnonzero(~holdout_mask), TEST: np.flatnonzero(holdout_mask)}
-
-
-def _abbreviated(names: list[str]) -> str:
-    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")

@@ -16,6 +16,7 @@ from trivet.models.tokens import Tokenizer
 from trivet.models.weights import reach_hub
 from trivet.runtime.extras import load
 from trivet.runtime.safe_read import read_json
+from trivet.runtime.text import abbreviated
 
 REASON_LENGTH = 200  # characters of what a library says of an error
 LONGEST = 512  # tokens of a text, where nothing says how many
@@ -188,10 +189,9 @@ def read_network(folder: TextFolder, config: Any) -> nn.Module:
     random = sorted(key for key in loading["missing_keys"] if "pooler." not in key)
     random += [str(entry[0] if isinstance(entry, tuple | list) else entry) for entry in loading["mismatched_keys"]]
     if random:
-        names = ", ".join(random[:4]) + (f" and {len(random) - 4} more" if len(random) > 4 else "")
         raise ValueError(
-            f"the weights of {folder.name} must be those of the network in its config.json: {names} are missing or of "
-            "another shape; use a complete model."
+            f"the weights of {folder.name} must be those of the network in its config.json: {abbreviated(random, 4)} "
+            "are missing or of another shape; use a complete model."
         )
     return without_pooler(network.float())
 

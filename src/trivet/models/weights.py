@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from trivet.runtime.text import abbreviated
+
 WRAPPED = ("state_dict", "model_state_dict", "model")  # entries of a torch file that hold the weights
 LISTED = 4  # names in a sentence
 
@@ -79,7 +81,7 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> s
         (misfits, f"{len(misfits)} are of another shape"),
         (broken, f"{len(broken)} hold NaN or infinity"),
     )
-    texts = [f"{what} ({_listed(names)})" for names, what in problems if names]
+    texts = [f"{what} ({abbreviated(names, LISTED)})" for names, what in problems if names]
     if texts:
         raise ValueError(
             f"the weights of {source} must fit the backbone: {', '.join(texts)}; give the weights of this very "
@@ -89,7 +91,7 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> s
     rest = [name for name in tensors if name.removeprefix(prefix) not in matched or not name.startswith(prefix)]
     if not rest:
         return None
-    return f"{len(rest)} tensors of {source} are not of the backbone and were left out: {_listed(rest)}."
+    return f"{len(rest)} tensors of {source} are not of the backbone and were left out: {abbreviated(rest, LISTED)}."
 
 
 def _prefix(names: list[str], stored: list[str], source: str) -> str:
@@ -105,10 +107,6 @@ def _prefix(names: list[str], stored: list[str], source: str) -> str:
             "one you want alone."
         )
     return best
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
 
 
 def reach_hub(repository: str) -> None:

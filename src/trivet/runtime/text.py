@@ -28,6 +28,16 @@ def counted(count: object, singular: str) -> str:
     return f"{count} {noun(count, singular)}"
 
 
+def abbreviated(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    Example:
+        >>> abbreviated(["a", "b", "c"], 2)
+        'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def rows_hold(rows: Sequence[int], what: str) -> str:
     """Say which rows hold something; of many, the first eight.
 

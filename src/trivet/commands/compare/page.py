@@ -26,6 +26,7 @@ from trivet.reports.measures import EVALUATION, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.record import Number, Record
+from trivet.runtime.text import abbreviated
 
 JUDGED = "recall@1"
 _MOST_STEPS = 500  # of a curve: there is one for each run
@@ -250,8 +251,7 @@ def _marks(record: CompareRecord) -> dict[str, ComparedMark]:
 
 def _values(values: Sequence[str]) -> str:
     """The values of a setting on one side."""
-    texts = [text or "not set" for text in values]
-    return ", ".join(texts[:_MOST_VALUES]) + (f" and {len(texts) - _MOST_VALUES} more" if texts[_MOST_VALUES:] else "")
+    return abbreviated([text or "not set" for text in values], _MOST_VALUES)
 
 
 def _facts(diagnosis: RunDiagnosis) -> str:
