@@ -49,17 +49,16 @@ def with_vectors(table: DataTable) -> DataTable:
         return table
     form, names = _form(table)
     dtypes = [_dtype(form.numbers(table.types[name])) for name in names]
-    shape = (table.count, len(names) if len(names) > 1 else 0)
-    vectors: npt.NDArray[Any] = np.empty(shape, np.result_type(*dtypes))
     for dtype in dtypes:
-        check_embeddings(table.path, (table.count, len(names)) if table.count else shape, dtype)
+        check_embeddings(table.path, (1, 1), dtype)
+    vectors: npt.NDArray[Any] = np.empty((0, 0), np.result_type(*dtypes))
     start = 0
     for rows in vector_blocks(table):
         if start == 0:
-            check_embeddings(table.path, (table.count, rows.shape[1]), vectors.dtype)
             vectors = np.empty((table.count, rows.shape[1]), vectors.dtype)
         vectors[start : start + len(rows)] = rows
         start += len(rows)
+    check_embeddings(table.path, vectors.shape, vectors.dtype)
     return replace(table.without(names), vectors=vectors)
 
 
