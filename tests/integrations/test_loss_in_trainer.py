@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from tests.ended import every_moment
 from tests.integrations.trainers import trainer_of
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from trivet.collapse.monitor import CollapseMonitor
 from trivet.integrations.transformers import LossTrainerCallback, MonitorTrainerCallback
 
 STEPS, HALF = 12, 6
+SAVED = {"save_strategy": "steps", "save_steps": HALF}
 RATE, BETA_RATE = 1e-3, 0.02
 pytestmark = pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
 
@@ -64,12 +64,18 @@ def trainer_with(folder: Path, loss: trivet.EmbeddingLoss, *others: TrainerCallb
     return trainer
 
 
+def trained(folder: Path, loss: Any, resume: str | None = None, **options: Any) -> Outside:
+    """A trainer that has trained a loss, too."""
+    trainer = trainer_with(folder, loss, **options)
+    LossTrainerCallback(loss).add_to(trainer)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
 def test_beta_is_trained_at_its_own_rate_and_follows_the_schedule(tmp_path: Path) -> None:
     loss = margin_loss()
     before = loss.beta.detach().clone()
-    trainer = trainer_with(tmp_path, loss, lr_scheduler_type="linear")
-    LossTrainerCallback(loss).add_to(trainer)
-    trainer.train()
+    trainer = trained(tmp_path, loss, lr_scheduler_type="linear")
     assert (loss.beta - before).abs().max() > 1e-3
     [group] = [group for group in trainer.optimizer.param_groups if any(one is loss.beta for one in group["params"])]
     assert group["initial_lr"] == BETA_RATE
@@ -77,52 +83,37 @@ def test_beta_is_trained_at_its_own_rate_and_follows_the_schedule(tmp_path: Path
     assert group["lr"] == 0  # at the end of the schedule
 
 
-def test_a_resumed_training_has_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
-    save = {"save_strategy": "steps", "save_steps": HALF}
-    whole = margin_loss()
-    trainer = trainer_with(tmp_path, whole, **save)
-    LossTrainerCallback(whole).add_to(trainer)
-    trainer.train()
-    kept = load_file(tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors")
-    assert kept["beta"].item() != whole.beta.item()
-
-    second = margin_loss()
-    resumed = trainer_with(tmp_path, second, **save)
-    LossTrainerCallback(second).add_to(resumed)
-    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
-    torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(resumed.model.weight, trainer.model.weight, rtol=1e-5, atol=1e-6)
-
-
 def test_two_losses_have_their_own_files(tmp_path: Path) -> None:
     """Of equal shapes, so that nothing else would tell one from the other; and their monitors too."""
-    save = {"save_strategy": "steps", "save_steps": HALF}
 
     class Two(Outside):
         def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *_: Any, **__: Any) -> Any:
             points = model(inputs["points"])
             return sum(loss(points, inputs["labels"]) for loss in pair)
 
-    trained: list[list[trivet.MarginLoss]] = []
+    pairs: list[list[trivet.MarginLoss]] = []
+    weights: list[Tensor] = []
     monitors: list[list[CollapseMonitor]] = []
     for resumed in (None, str(tmp_path / f"checkpoint-{HALF}")):
         pair = [margin_loss(), margin_loss()]
         watched = [CollapseMonitor(every=1), CollapseMonitor(every=1)]
         with torch.no_grad():
             pair[1].beta.fill_(0.5)
-        trainer = trainer_with(tmp_path, pair[0], **save)
+        trainer = trainer_with(tmp_path, pair[0], **SAVED)
         trainer.__class__ = Two
         for monitor, loss in zip(watched, pair, strict=True):
             MonitorTrainerCallback(monitor, loss).add_to(trainer)
             LossTrainerCallback(loss).add_to(trainer)
         trainer.train(resume_from_checkpoint=resumed)
-        trained.append(pair)
+        pairs.append(pair)
+        weights.append(trainer.model.weight)
         monitors.append(watched)
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
     for place in (0, 1):
-        torch.testing.assert_close(trained[1][place].beta, trained[0][place].beta, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(pairs[1][place].beta, pairs[0][place].beta, rtol=1e-5, atol=1e-6)
         norms = [one[place].series["norm"] for one in monitors]
         assert norms[0] == pytest.approx(norms[1], rel=1e-5)
-    assert trained[0][0].beta.item() != pytest.approx(trained[0][1].beta.item(), abs=0.1)
+    assert pairs[0][0].beta.item() != pytest.approx(pairs[0][1].beta.item(), abs=0.1)
     kept = sorted(path.name for path in (tmp_path / f"checkpoint-{HALF}").glob("*-0.*"))
     assert kept == [
         "collapse_monitor-0.json", "collapse_monitor2-0.json", "loss-0.safetensors", "loss2-0.safetensors",
@@ -133,24 +124,15 @@ def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
     loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
     # that `longest` is a margin loss, and that a trainer takes it, is known here alone
     before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
-    trainer = trainer_with(tmp_path, loss)
-    LossTrainerCallback(loss).add_to(trainer)
-    trainer.train()
+    trained(tmp_path, loss)
     assert (loss.longest.beta - before).abs().max() > 1e-3  # type: ignore[operator]
 
 
 def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
-    save = {"save_strategy": "steps", "save_steps": HALF}
-    loss = margin_loss()
-    trainer = trainer_with(tmp_path, loss, **save)
-    LossTrainerCallback(loss).add_to(trainer)
-    trainer.train()
+    trained(tmp_path, margin_loss(), **SAVED)
     (tmp_path / f"checkpoint-{HALF}" / "loss-0.safetensors").unlink()
-    loss = margin_loss()
-    resumed = trainer_with(tmp_path, loss, **save)
-    LossTrainerCallback(loss).add_to(resumed)
     with pytest.warns(UserWarning, match="the loss keeps the parameters it has"):
-        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{HALF}"))
+        trained(tmp_path, margin_loss(), str(tmp_path / f"checkpoint-{HALF}"), **SAVED)
 
 
 def at_half(folder: Path) -> Any:

@@ -195,19 +195,15 @@ class CheckpointSelection:
         if not finite:
             embeddings = np.zeros_like(embeddings)
             known = None if known is None else np.zeros_like(known)
-        measures = list(dict.fromkeys((self.config.measure, RECALL)))
+        measures = list(dict.fromkeys((self.config.measure if self.active else RECALL, RECALL)))
         queries = self.items.evaluation_arguments(embeddings)
         if known is None:
-            retrieval = retrieve_levels(
-                **queries, measures=measures if self.active else (RECALL,), distance=self._distance
-            )
-            selected, recall = retrieval[self.level], retrieval
+            recall = retrieve_levels(**queries, measures=measures, distance=self._distance)
+            selected = recall[self.level]
         else:
             selected = self._retrieved(embeddings, known, measures)
             recall = retrieve_levels(**queries, measures=(RECALL,), distance=self._distance)
-        values = selected.values[:, [selected.measures.index(name) for name in (measures if self.active else [RECALL])]]
-        if values.shape[1] == 1:  # the measure is recall@1, or nothing is chosen
-            values = np.repeat(values, 2, axis=1)
+        values = selected.values[:, [selected.measures.index(name) for name in (measures[0], RECALL)]]
         if not finite:
             return Scores(np.zeros_like(values), selected.classes, {})
         return Scores(values, selected.classes, {level: result.mean()[RECALL] for level, result in recall.items()})

@@ -24,6 +24,7 @@ from trivet.training.precision import PrecisionName
 LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 Schedule = Literal["constant", "linear", "cosine", "step", "multi-step"]
 TO_THE_END = ("linear", "cosine")  # their rates depend on the number of steps, from the first step on
+SCHEDULED = {"step_size": ("step",), "milestones": ("multi-step",), "gamma": ("step", "multi-step")}  # what for which
 GuardAction = Literal["warn", "stop"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
@@ -107,41 +108,31 @@ class TrainingConfig(Config):
     def _check(self) -> Self:
         if self.mlflow_uri is not None and "mlflow" not in self.loggers:
             raise ValueError('mlflow_uri is for the logger mlflow: add "mlflow" to loggers, or remove it.')
-        check_schedule(self)
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
             raise ValueError(f"momentum is for sgd and rmsprop only: remove it for {self.optimizer}.")
+        self._check_schedule()
         return self
 
-
-def check_schedule(config: TrainingConfig) -> None:
-    """Raises ValueError if the schedule lacks a setting, has one that it does not use, or reaches past the end."""
-    schedule = config.schedule
-    if schedule == "step" and config.step_size is None:
-        raise ValueError("the schedule step needs step_size, the steps between two falls of the learning rate; add it.")
-    if schedule == "multi-step" and config.milestones is None:
-        raise ValueError("the schedule multi-step needs milestones, the steps at which the rate falls; add them.")
-    if config.step_size is not None and schedule != "step":
-        raise ValueError(f"step_size is for the schedule step only: remove it for {schedule}.")
-    if config.milestones is not None and schedule != "multi-step":
-        raise ValueError(f"milestones are for the schedule multi-step only: remove them for {schedule}.")
-    if config.gamma != type(config).model_fields["gamma"].default and schedule not in ("step", "multi-step"):
-        raise ValueError(f"gamma is for the schedules step and multi-step only: remove it for {schedule}.")
-    milestones = list(config.milestones or ())
-    if milestones != sorted(set(milestones)):
-        raise ValueError(f"milestones must ascend, each once: got {milestones}; sort them.")
-    if config.steps is None:  # epochs: it is checked again once they are counted in steps
-        return
-    last = {
-        "warmup_steps": config.warmup_steps,
-        "step_size": config.step_size or 0,
-        "milestones": max([0, *milestones]),
-    }
-    for name, step in last.items():
-        if step >= config.steps:
-            raise ValueError(
-                f"{name} must lie before the end of the training, {config.steps} steps: got {step}; lower it, or train "
-                "longer."
-            )
+    def _check_schedule(self) -> None:
+        schedule = self.schedule
+        for name, schedules in SCHEDULED.items():
+            default = type(self).model_fields[name].default
+            if getattr(self, name) != default and schedule not in schedules:
+                raise ValueError(f"{name} has no effect with the schedule {schedule}: remove it.")
+            if getattr(self, name) is None and schedule in schedules:
+                raise ValueError(f"the schedule {schedule} needs {name}; add it.")
+        milestones = list(self.milestones or ())
+        if milestones != sorted(set(milestones)):
+            raise ValueError(f"milestones must ascend, each once: got {milestones}; sort them.")
+        if self.steps is None:  # epochs: it is checked again once they are counted in steps
+            return
+        last = {"step_size": self.step_size or 0, "milestones": max([0, *milestones])}
+        for name, step in {"warmup_steps": self.warmup_steps, **last}.items():
+            if step >= self.steps:
+                raise ValueError(
+                    f"{name} must lie before the end of the training, {self.steps} steps: got {step}; lower it, or "
+                    "train longer."
+                )
 
 
 class EvaluationConfig(Config):

@@ -11,7 +11,7 @@ import urllib.request
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -232,11 +232,18 @@ class Loggers:
         before = _noted(self._folder / SENT) if resumed else {}
         for name in dict.fromkeys(names):
             id, sent = before.get(name, (None, {}))
-            with _opening(name):
-                logger = OPENERS[name](self._folder.resolve(), folder.resolve().name, id, tracking_uri)
-                self._open.append(_Open(name, logger, sent))
-                if name not in before:
-                    logger.begin(settings)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    logger = OPENERS[name](self._folder.resolve(), folder.resolve().name, id, tracking_uri)
+                    self._open.append(_Open(name, logger, sent))
+                    if name not in before:
+                        logger.begin(settings)
+            except Exception as error:  # whatever it is, it is of the logger
+                raise ValueError(
+                    f"the logger {name} must be one that can be reached: {_short(error)}; check its address, log in, "
+                    "or remove it from training.loggers."
+                ) from None
         self._note()
 
     def __enter__(self) -> Self:
@@ -313,20 +320,6 @@ def _noted(path: Path) -> dict[str, tuple[str | None, dict[str, int]]]:
             for name, entry in noted.items()
         }
     return {}
-
-
-@contextmanager
-def _opening(name: str) -> Iterator[None]:
-    """ValueError for whatever goes wrong in the block."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except Exception as error:
-        raise ValueError(
-            f"the logger {name} must be one that can be reached: {_short(error)}; check its address, log in, or remove "
-            "it from training.loggers."
-        ) from None
 
 
 def _check_answers(uri: str | None) -> None:

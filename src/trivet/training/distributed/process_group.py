@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -31,28 +31,15 @@ from trivet.runtime.arrays import Floats
 from trivet.runtime.signals import LostError, ProcessRank
 from trivet.training.embed_dataset import embed
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store  # torch.distributed has it, but does not export it to type checkers
+
 BEAT = 1.0  # seconds between two signs of life
 PATIENCE = 20.0  # seconds without one after which a process is lost
 GRACE = 5.0  # seconds in which a process that has lost another may end by itself
 MEETING = timedelta(minutes=5)  # until all processes must have met
 ENDLESS = timedelta(days=7)  # what the main process does alone, others wait for: only signs of life tell of an end
 OF_A_PEER = re.compile("gloo|nccl|connection|peer|socket|broken pipe|store", re.IGNORECASE)
-
-
-class NoteStore(Protocol):
-    """The methods of a store of torch.distributed that are used."""
-
-    def set(self, key: str, value: str, /) -> None:
-        """Note a value."""
-
-    def get(self, key: str, /) -> bytes:
-        """A value, once it is there."""
-
-    def check(self, keys: list[str], /) -> bool:
-        """True if there are values of all keys."""
-
-    def add(self, key: str, amount: int, /) -> int:
-        """Count on; returns the new count."""
 
 
 class ProcessGroup:
@@ -64,7 +51,7 @@ class ProcessGroup:
         store: where they leave notes.
     """
 
-    def __init__(self, rank: int, size: int, store: NoteStore) -> None:
+    def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size
         self._store = store
         self.watch: PeerWatch | None = None
@@ -80,9 +67,8 @@ class ProcessGroup:
         In float32, where they are in half precision.
 
         The loss is computed from all of them by every process. So the gradient of `local` is that of one process with
-        the
-        whole batch, and those of the parameters add up to its gradient: they are multiplied by the number of processes
-        here, as DistributedDataParallel takes their mean.
+        the whole batch, and those of the parameters add up to its gradient: they are multiplied by the number of
+        processes here, as DistributedDataParallel takes their mean.
         """
         chunks = process_slices(count, self.size)
         local = local if local.dtype == torch.float64 else local.float()
@@ -232,7 +218,7 @@ class PeerWatch:
         act: called with a sentence where another is lost and this process has not ended by itself.
     """
 
-    def __init__(self, rank: int, size: int, store: NoteStore, act: Callable[[str], None]) -> None:
+    def __init__(self, rank: int, size: int, store: Store, act: Callable[[str], None]) -> None:
         self._rank, self._store, self._act = rank, store, act
         self._others = [other for other in range(size) if other != rank]
         self._heartbeats: dict[int, tuple[bytes, float]] = {}
