@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
 from trivet.metrics.verification import Verification, verify
+from trivet.metrics.verification_pairs import rate_name
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import work
 from trivet.runtime.text import counted
@@ -230,8 +231,8 @@ def evaluate(
         restarts: of k-means; by default 10, fewer where ten would take more than 2e13 operations.
         seed: of the k-means starts and of the pairs that are verified.
         distance: of the neighbours; with "cosine" k-means too runs on unit rows.
-        gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, without_positive, distributed, progress:
-            as in `retrieve`, and for retrieval alone.
+        gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, without_positive, distributed,
+            progress: as in `retrieve`, and for retrieval alone.
 
     Raises:
         ValueError: as `retrieve` and `cluster`; or if there is no level, a measure is not known, or a multiple is below
@@ -265,20 +266,25 @@ def evaluate(
             distributed=distributed,
             progress=progress,
         )
-    clusters = _Clusters(embeddings, distance, restarts, seed)
+
+    @cache
+    def clustered(k: int) -> tuple[Clustering, int]:
+        """K-means, once for each number of clusters, and how many restarts it had."""
+        points = as_points(embeddings, distance=distance)
+        starts = restarts or _restarts(len(points), points.shape[1], k)
+        return cluster(points, k, seed=seed, restarts=starts), starts
+
     results = {}
     for level, classes in levels.items():
         missing: dict[str, str] = {}
         count = int(classes.max()) + 1
-        plain = [name for name in ("nmi", "nmi-geometric", "ami") if name in names]
+        plain, plus = ([name for name in kind if name in names] for kind in (CLUSTERING[:3], CLUSTERING[3:]))
         results[level] = LevelResult(
             items=len(classes),
             classes=count,
             retrieval=retrieved[level],
-            clustering=clusters.agreement(classes, count, plain, missing),
-            clustering_plus=clusters.agreement(classes, multiples[level] * count, ["nmi+"], missing)
-            if "nmi+" in names
-            else None,
+            clustering=_agreement(clustered, classes, count, plain, missing),
+            clustering_plus=_agreement(clustered, classes, multiples[level] * count, plus, missing),
             verification=_verified(embeddings, classes, distance, seed, missing)
             if any(name in names for name in VERIFICATION)
             else None,
@@ -288,28 +294,21 @@ def evaluate(
     return results
 
 
-class _Clusters:
-    """K-means of one set of embeddings, once for each number of clusters."""
-
-    def __init__(self, embeddings: Array, distance: Metric, restarts: int | None, seed: int) -> None:
-        self._embeddings, self._distance, self._restarts, self._seed = embeddings, distance, restarts, seed
-        self._clusterings: dict[int, tuple[Clustering, int]] = {}
-
-    def agreement(
-        self, classes: torch.Tensor, k: int, names: Sequence[str], missing: dict[str, str]
-    ) -> Agreement | None:
-        if not names:
-            return None
-        if k > len(classes):
-            missing |= dict.fromkeys(names, f"{k} clusters need as many items: there are {len(classes)}.")
-            return None
-        if k not in self._clusterings:
-            points = as_points(self._embeddings, distance=self._distance)
-            restarts = self._restarts or _restarts(len(points), points.shape[1], k)
-            self._clusterings[k] = cluster(points, k, seed=self._seed, restarts=restarts), restarts
-        clustering, restarts = self._clusterings[k]
-        values = {name: AGREEMENTS[name](classes, clustering.assignment) for name in names}
-        return Agreement(values, clustering, k, restarts, classes.numpy())
+def _agreement(
+    clustered: Callable[[int], tuple[Clustering, int]],
+    classes: torch.Tensor,
+    k: int,
+    names: Sequence[str],
+    missing: dict[str, str],
+) -> Agreement | None:
+    if not names:
+        return None
+    if k > len(classes):
+        missing |= dict.fromkeys(names, f"{k} clusters need as many items: there are {len(classes)}.")
+        return None
+    clustering, restarts = clustered(k)
+    values = {name: AGREEMENTS[name](classes, clustering.assignment) for name in names}
+    return Agreement(values, clustering, k, restarts, classes.numpy())
 
 
 def _verified(
@@ -325,7 +324,7 @@ def _verified(
         missing["verification-accuracy"] = "too few classes to choose a threshold on half of them."
     for far, share in verified.tar_at_far.items():
         if share is None:
-            missing[f"tar@far={far:g}"] = f"{verified.negative_pairs} different-class pairs cannot resolve it."
+            missing[rate_name(far)] = f"{verified.negative_pairs} different-class pairs cannot resolve it."
     return verified
 
 
