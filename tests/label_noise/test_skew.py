@@ -156,6 +156,13 @@ def batch(seed: int = 0, *, count: int = 24) -> tuple[torch.Tensor, torch.Tensor
     return rows, labels, labels.roll(2)
 
 
+def picked(loss: trivet.EmbeddingLoss, truth: torch.Tensor | None = None) -> PickCounts:
+    """The picks of a loss in the batch."""
+    rows, labels, _ = batch()
+    loss(rows, labels)
+    return loss_picks(loss, rows, labels, true_labels=truth)
+
+
 @pytest.mark.parametrize("positives", ["easy", "hard", "random", "all"])
 @pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "violating", "semihard-hardest"])
 def test_a_loss_picks_what_it_was_evaluated_on(positives: Any, negatives: Any) -> None:
@@ -185,21 +192,17 @@ def same(found: PickCounts, expected: PickCounts) -> None:
 
 def test_of_all_negatives_the_open_hinges_are_picked() -> None:
     rows, labels, truth = batch()
-    loss = trivet.TripletLoss(positives="all", negatives="all", margin=0.3)
-    loss(rows, labels)
+    found = picked(trivet.TripletLoss(positives="all", negatives="all", margin=0.3), truth)
     picks = mine(rows, labels, positives="all", negatives="all")
     far, near = ((rows[picks.anchor] - rows[other]).square().sum(dim=1) for other in (picks.positive, picks.negative))
     used = far - near + 0.3 > 0
     assert 0 < used.sum() < len(used)
     expected = count_picks(rows, labels, tuple(column[used] for column in picks), true_labels=truth)
-    same(loss_picks(loss, rows, labels, true_labels=truth), expected)
+    same(found, expected)
 
 
 def test_an_unhinged_loss_picks_all_alike() -> None:
-    rows, labels, _ = batch()
-    loss = trivet.UnhingedTripletLoss()
-    loss(rows, labels)
-    found = estimate_skew([loss_picks(loss, rows, labels)])
+    found = estimate_skew([picked(trivet.UnhingedTripletLoss())])
     assert found.picks == 24 * 3 * 20
     assert found.relative == pytest.approx([1] * RANK_BINS)
 
@@ -208,10 +211,8 @@ def test_an_unhinged_loss_picks_all_alike() -> None:
 def test_the_margin_loss_is_counted_by_distance(positives: Any, negatives: Any) -> None:
     rows, labels, _ = batch()
     options = {"positives": positives, "negatives": negatives, "margin": 0.2}
-    loss = trivet.MarginLoss(beta=1.1, generator=torch.Generator().manual_seed(2), **options)
-    loss(rows, labels)
+    found = picked(trivet.MarginLoss(beta=1.1, generator=torch.Generator().manual_seed(2), **options)).distances
     picks = mine(rows, labels, distance="euclidean", generator=torch.Generator().manual_seed(2), **options)
-    found = loss_picks(loss, rows, labels).distances
     assert found is not None
     pairs, others = (list(zip(picks.anchor.tolist(), x.tolist(), strict=True)) for x in picks[1:])
     if negatives == "all":  # each pair once
@@ -228,23 +229,16 @@ def histogram(distances: list[float]) -> Array:
 
 
 def test_what_trimming_or_the_maximum_leaves_out_is_no_pick() -> None:
-    rows, labels, _ = batch()
     options: dict[str, Any] = {"positives": "all", "negatives": "hard", "margin": 0.3}
-    trimmed = trivet.TripletLoss(trim=0.25, **options)
-    hardest = trivet.TripletLoss(reduction="max", **options)
-    counts = []
-    for loss in (trimmed, hardest):
-        loss(rows, labels)
-        counts.append(estimate_skew([loss_picks(loss, rows, labels)]).picks)
-    assert counts == [54, 1]
+    losses = trivet.TripletLoss(trim=0.25, **options), trivet.TripletLoss(reduction="max", **options)
+    assert [estimate_skew([picked(loss)]).picks for loss in losses] == [54, 1]
 
 
 def test_disjoint_triplets_are_picked_once() -> None:
-    rows, labels, _ = batch()
     loss = trivet.TripletLoss(positives="easy", negatives="hard", disjoint=True)
-    loss(rows, labels)
+    found = estimate_skew([picked(loss)])
     assert loss.last is not None
-    assert estimate_skew([loss_picks(loss, rows, labels)]).picks == loss.last.terms
+    assert found.picks == loss.last.terms
 
 
 @pytest.mark.parametrize(
