@@ -27,16 +27,12 @@ Each difference of definition is a test below:
 
 from __future__ import annotations
 
-import os
-import zipfile
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN, FaissKNN
@@ -64,7 +60,6 @@ from trivet.metrics import cluster, clustering, retrieve
 from trivet.metrics.clustering import ami, nmi
 from trivet.metrics.retrieval import Average
 
-REAL = Path(os.environ.get("TRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 NAMES = ("recall@1", "recall@5", "precision@1", "precision@5", "r-precision", "map@r", "map", "mrr")
 PML = {
     "precision_at_1": "precision@1",
@@ -77,34 +72,10 @@ PML = {
 Data = tuple[np.ndarray, np.ndarray]
 
 
-def digits() -> Data:
-    found = load_digits()
-    return found.data[:700], found.target[:700]
-
-
-def omniglot() -> Data:
-    """Two alphabets, one class for each of their 46 characters, by half of the drawers, in 20 x 20 pixels."""
-    file = REAL / "omniglot" / "images_evaluation.zip"
-    if not file.exists():
-        pytest.skip("needs the images that TRIVET_DATA names")
-    rows, names = [], []
-    with zipfile.ZipFile(file) as archive:
-        for name in sorted(archive.namelist()):
-            _, alphabet, *rest = name.split("/")
-            if alphabet in ("Angelic", "Atemayar_Qelisayer") and name.endswith(
-                ("1.png", "3.png", "5.png", "7.png", "9.png")
-            ):
-                with archive.open(name) as image:
-                    small = Image.open(image).convert("L").resize((20, 20), Image.Resampling.BOX)
-                rows.append(np.asarray(small, np.float64).ravel())
-                names.append(f"{alphabet}/{rest[0]}")
-    return np.array(rows), np.unique(names, return_inverse=True)[1]
-
-
-@pytest.fixture(scope="module", params=[digits, omniglot])
-def data(request: pytest.FixtureRequest) -> Data:
+@pytest.fixture(scope="module")
+def data() -> Data:
     """Images in random order, with so much noise that no two distances tie, as float32."""
-    pixels, labels = request.param()
+    pixels, labels = (column[:700] for column in load_digits(return_X_y=True))
     generator = np.random.default_rng(0)
     order = generator.permutation(len(pixels))
     return (pixels + generator.uniform(0, 1e-2, pixels.shape)).astype(np.float32)[order], labels[order]
