@@ -7,7 +7,6 @@ import json
 import os
 import pkgutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ import pytest
 from PIL import Image
 from tests.commands.conftest import Call
 
-from trivet.commands.main import main
 from trivet.commands.train.record import CrossValidation
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -50,15 +48,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TRIVET_DATA", raising=False)
     (tmp_path / "small.toml").write_text(SETTINGS)
     return tmp_path / "small.toml"
-
-
-def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["trivet", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
 
 
 def clusters(measured: dict[str, float]) -> float:
@@ -106,14 +95,6 @@ def test_train_evaluate_embed(settings: Path, run_command: Call) -> None:
     code, _, err = run_command(*embed)
     assert (code, err.count("\n")) == (2, 1)
     assert "all.parquet exists" in err
-
-
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["forecast"], ["embed"], ["demo"], ["data", "list"]])
-def test_help(command: list[str], run_command: Call) -> None:
-    code, out, _ = run_command(*command, "--help")
-    assert code == 0
-    assert "Usage: trivet" in out
-    assert "--json" in out or not command
 
 
 def images(root: Path, classes: dict[str, int]) -> None:

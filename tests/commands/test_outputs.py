@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
+from tests.commands.conftest import Call
 
 from trivet.commands.group import app
-from trivet.commands.main import main
 from trivet.io.overwrite_guard import (
     INIT_START,
     PER_CLASS,
@@ -99,14 +98,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a refused command says."""
-    monkeypatch.setattr(sys, "argv", ["trivet", *line.split()])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code, out, err.count("\n")) == (2, "", 1), (line, err)
-    return err
+@pytest.fixture
+def refused(run_command: Call) -> Callable[[str], str]:
+    """Runs a command that is refused: what it says."""
+
+    def said(line: str) -> str:
+        code, out, err = run_command(*line.split())
+        assert (code, out, err.count("\n")) == (2, "", 1), (line, err)
+        return err
+
+    return said
 
 
 def arguments(command: str, option: str) -> tuple[str, str | None]:
@@ -123,9 +124,7 @@ def arguments(command: str, option: str) -> tuple[str, str | None]:
         if one.split()[0] in ("audit", "embed", "init", "mine") and one != "audit --output"
     ],
 )
-def test_a_file_that_is_not_its_own_stays(
-    one: str, force: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_its_own_stays(one: str, force: str, folder: Path, refused: Callable[[str], str]) -> None:
     command, option = one.split()
     line, read = arguments(command, option)
     end = ".npz" if "--apply" in line else ".x"
@@ -133,44 +132,44 @@ def test_a_file_that_is_not_its_own_stays(
     mine.write_bytes(b"my own")
     link.symlink_to("nowhere")
     os.mkfifo(pipe)
-    said = {str(file): call(f"{line} {option} {file}{force}", capsys, monkeypatch) for file in (mine, link, pipe)}
+    said = {str(file): refused(f"{line} {option} {file}{force}") for file in (mine, link, pipe)}
     assert all(file in sentence for file, sentence in said.items())
     assert (mine.read_bytes(), os.readlink(link), pipe.is_fifo()) == (b"my own", "nowhere", True)
     assert read is not None
     if Path(read).is_dir():
-        sentence = call(f"{line} {option} {read}/new.x{force}", capsys, monkeypatch)
+        sentence = refused(f"{line} {option} {read}/new.x{force}")
         assert "must lie outside of what is read" in sentence
         assert not Path(read, "new.x").exists()
         return
     before = Path(read).read_bytes()
     os.link(read, twin)
     for name in (read, f"../{folder.name}/{read}", twin):
-        sentence = call(f"{line} {option} {name}{force}", capsys, monkeypatch)
+        sentence = refused(f"{line} {option} {name}{force}")
         assert "must not name what is read" in sentence or "must be a .npz file" in sentence
     assert Path(read).read_bytes() == twin.read_bytes() == before
 
 
 @pytest.mark.parametrize(("command", "option"), [one for one in OUTPUTS if one[0].split()[0] in FOLDERS])
 def test_a_folder_with_other_files_stays(
-    command: str, option: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, option: str, folder: Path, refused: Callable[[str], str]
 ) -> None:
     line, read = arguments(command, option)
     for inside in ("figures", "model"):
         (folder / "old" / inside).mkdir(parents=True)
         (folder / "old" / inside / "thesis.tex").write_text("my own")
     force = "" if command in ("sweep", "reproduce") else " --force"  # which have none: they go on in their folder
-    assert "old" in call(f"{line} {option} old{force}", capsys, monkeypatch)
+    assert "old" in refused(f"{line} {option} old{force}")
     assert [file.read_text() for file in folder.rglob("thesis.tex")] == ["my own"] * 2
     if read is not None:
         reads = list(Path(read).iterdir()) if Path(read).is_dir() else [Path(read)]
         before = [file.read_bytes() for file in reads]
-        assert "what is read" in (said := call(f"{line} {option} {folder}{force}", capsys, monkeypatch)) or read in said
+        assert "what is read" in (said := refused(f"{line} {option} {folder}{force}")) or read in said
         assert [file.read_bytes() for file in reads] == before
 
 
 @pytest.mark.parametrize("one", OWN)
 def test_a_file_of_its_own_is_known_by_its_beginning(
-    one: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    one: str, refused: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, option = one.split()
     asked: list[Output] = []
@@ -181,7 +180,7 @@ def test_a_file_of_its_own_is_known_by_its_beginning(
 
     monkeypatch.setattr("trivet.commands.shared_options.check_outputs", stop)
     monkeypatch.setattr("trivet.commands.audit.run.check_outputs", stop)
-    call(f"{arguments(command, option)[0]} {option} new", capsys, monkeypatch)
+    refused(f"{arguments(command, option)[0]} {option} new")
     for other, start in OWN.items():
         Path("new").write_bytes(start + b"more")
         assert asked[0].recognised is not None

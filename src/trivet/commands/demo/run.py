@@ -182,6 +182,8 @@ def picture(record: DemoRecord, dataset: Dataset) -> bytes:
         for digit in present
     }
     order = np.random.default_rng(0).permutation(len(digits))
+    dot: dict[str, Any] = {"linestyle": "none", "markersize": 5, "markeredgewidth": 0.5, "markeredgecolor": "white"}
+    dot["alpha"] = 0.8
     with style():
         drawn, axes = panels(1, len(ARMS), height=4.5)
         drawn.suptitle("Held-out digits, trained on odd or even", fontweight="bold")
@@ -189,21 +191,8 @@ def picture(record: DemoRecord, dataset: Dataset) -> bytes:
             points = np.array(record.maps[arm].points)
             for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
                 for number, digit in enumerate(present):
-                    chosen = points[rows[digits[rows] == digit]]
-                    marker_style = {
-                        "marker": "o^"[digit % 2],
-                        "color": COLOURS[number],
-                        "alpha": 0.8,
-                        "markeredgecolor": "white",
-                    }
-                    ax.plot(
-                        *chosen.T,
-                        linestyle="none",
-                        markersize=5,
-                        markeredgewidth=0.5,
-                        label=names[digit],
-                        **marker_style,
-                    )
+                    chosen, marker = points[rows[digits[rows] == digit]], "o^"[digit % 2]
+                    ax.plot(*chosen.T, marker=marker, color=COLOURS[number], label=names[digit], **dot)
             index = f"fine/coarse index {record.maps[arm].index:.2f}"
             ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
             ax.spines[:].set(visible=True, color="#cccccc")

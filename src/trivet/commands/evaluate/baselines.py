@@ -7,12 +7,12 @@ so it is never out of date, and several processes may write it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
+import itertools
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
 from trivet.models import Embedder
+from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
 from trivet.training.embed_dataset import embed, raw_inputs
 
@@ -34,6 +35,7 @@ FOLDER = "baselines"  # among what is cached
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
 MOST = 2**28  # bytes of all that is kept: 256 MiB; what was used last stays
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
+ARRAYS = ("values", "classes", "labels", "positives")  # of a `Retrieval`
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a damaged file leads to
 
 
@@ -82,35 +84,19 @@ def baseline_retrieval(
 
 def _fingerprint(arguments: Mapping[str, Any], measures: Sequence[str], distance: str) -> str:
     """Digest of the arguments and of the code that measures."""
-    versions = {"trivet": trivet.__version__, "torch": torch.__version__, "numpy": np.__version__}
-    digest = hashlib.sha256(json.dumps([list(measures), distance, versions]).encode())
-    for code in sorted(Path(str(metrics.__file__)).parent.glob("*.py")):
-        digest.update(code.read_bytes())
-    for name, values in _arrays(arguments):
-        digest.update(f"{name} {values.dtype} {values.shape}".encode())
-        digest.update(np.ascontiguousarray(values).data)
-    return digest.hexdigest()[:32]
-
-
-def _arrays(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    code = [file.read_bytes() for file in sorted(Path(str(metrics.__file__)).parent.glob("*.py"))]
+    values: list[Any] = [list(measures), distance, trivet.__version__, torch.__version__, np.__version__, *code]
     for name, value in arguments.items():
-        if isinstance(value, Mapping):
-            yield from _arrays(value, f"{before}{name}/")
-        else:
-            yield before + name, value
+        values += [name, *itertools.chain(*value.items())] if isinstance(value, Mapping) else [name, value]
+    return fingerprint(values)[:32]
 
 
 def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     for number, result in enumerate(retrieved.values()):
         known = {"measures": result.measures, "gallery": result.gallery, "chance": result.chance}
-        arrays |= {
-            f"{number} values": result.values,
-            f"{number} classes": result.classes,
-            f"{number} labels": result.labels,
-            f"{number} positives": result.positives,
-            f"{number} known": np.frombuffer(json.dumps(known).encode(), np.uint8),
-        }
+        arrays |= {f"{number} {name}": getattr(result, name) for name in ARRAYS}
+        arrays[f"{number} known"] = np.frombuffer(json.dumps(known).encode(), np.uint8)
     sink = io.BytesIO()
     np.savez(sink, **arrays, allow_pickle=False)
     return sink.getvalue()
@@ -122,15 +108,8 @@ def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
     with file.open("rb") as source, np.load(source, allow_pickle=False) as arrays:
         for number, level in enumerate(levels):
             known = json.loads(arrays[f"{number} known"].tobytes())
-            retrieved[level] = Retrieval(
-                measures=tuple(known["measures"]),
-                values=arrays[f"{number} values"],
-                classes=arrays[f"{number} classes"],
-                labels=arrays[f"{number} labels"],
-                positives=arrays[f"{number} positives"],
-                gallery=known["gallery"],
-                chance=known["chance"],
-            )
+            stored = {name: arrays[f"{number} {name}"] for name in ARRAYS}
+            retrieved[level] = Retrieval(**stored, **known | {"measures": tuple(known["measures"])})
     return retrieved
 
 

@@ -89,15 +89,15 @@ def make_index(request: IndexOptions) -> IndexResult:
         levels=list(sets[0].labels),
     )
     if maker is not None:
-        about = about.model_copy(update={"run": str(maker.path.resolve()), "model": model_hash(maker)})
+        about.run, about.model = str(maker.path.resolve()), model_hash(maker)
     if maker is not None and splits is not None:
         record, data = maker.record(), maker.config().data
-        level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
-        about = about.model_copy(update={"data": data.name, "splits": splits, "level": level})
+        about.data, about.splits = data.name, splits
+        about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
     else:
         if text_model is not None and Path(text_model).is_dir():
             text_model = str(Path(text_model).resolve())
-        about = about.model_copy(update={"text_model": text_model})
+        about.text_model = text_model
     items = _items(splits, sets)
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
