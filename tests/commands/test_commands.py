@@ -156,6 +156,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_corrupt_images_are_listed_or_stop_the_run(settings: Path, run_command: Call) -> None:
     images(Path("photos"), {"a": 30, "b": 30, "c": 30, "d": 30})
     Path("photos/b/7.png").write_bytes(Path("photos/b/7.png").read_bytes()[:40])

@@ -42,16 +42,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_run_keeps_them_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, data = tmp_path / "home", tmp_path / "data"
     monkeypatch.setenv("HOME", str(home))
-    config = RunConfig.parse(
-        {
-            "data": {"name": "digits"},
-            "model": {"name": "linear"},
-            "loss": {"name": "triplet"},
-            "batch": {"num_classes": 2, "samples_per_class": 2},
-            "training": {"steps": 1, "accelerator": "cpu"},
-        },
-        source="test",
-    )
+    values = {"data": {"name": "digits"}, "model": {"name": "linear"}, "loss": {"name": "triplet"}}
+    values |= {"batch": {"num_classes": 2, "samples_per_class": 2}, "training": {"steps": 1, "accelerator": "cpu"}}
+    values |= {"evaluation": {"map_points": 10, "nmi_plus": 1}}
+    config = RunConfig.parse(values, source="test")
     train(config, tmp_path / "run", data_root=data)
     assert list((home / ".cache" / "trivet" / "baselines").glob("*.npz"))
     assert not data.exists()

@@ -62,6 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "batch": {"num_classes": 4, "samples_per_class": 4},
         "loss": {"name": "triplet"},
         "training": {"steps": 4, "accelerator": "cpu"},
+        "evaluation": {"nmi_plus": 2},
     }
     train(RunConfig.parse(settings, source="test"), folder / "run")
     return folder / "run"

@@ -28,6 +28,7 @@ def run(folder: Path, data: dict[str, Any]) -> RunRecord:
         "model": {"name": "mlp", "embedding_dim": 4},
         "loss": {"name": "triplet"},
         "training": {"steps": 2},
+        "evaluation": {"nmi_plus": 1, "map_points": 10},
     }
     record = train(RunConfig.parse(settings, source="settings"), folder / "run", data_root=folder)
     assert record.status == "finished"
