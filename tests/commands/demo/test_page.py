@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pages import write_demo_report
+from tests.pages import page_words, write_demo_report
 
 
 def over_seeds(mean: float) -> dict[str, Any]:
@@ -28,8 +28,7 @@ def demo(raw: float) -> dict[str, Any]:
 
 def page_text(record: dict[str, Any], folder: Path) -> str:
     write_demo_report(record, folder / "demo.html")
-    text = (folder / "demo.html").read_text(encoding="utf-8")
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text[text.index("<main>") : text.index("</main>")]))
+    return page_words(folder / "demo.html")
 
 
 def test_it_shows_means_spreads_gains_and_the_index(tmp_path: Path) -> None:
