@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.every_loss import EVERY_LOSS, make
 
-from trivet import CollapseMonitor, EmbeddingLoss
+from trivet import CollapseMonitor, EmbeddingLoss, MarginLoss
 from trivet.integrations.watch import LossWatch
 from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
@@ -102,3 +102,15 @@ def test_what_a_callback_holds_during_training_can_be_copied(way: str) -> None:
     called(loss)
     assert WAYS[way](watch).checks() == watch.checks() != []
     watch.end(warn=False)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_classes": 3}, {"learn_beta": False}])
+def test_a_beta_in_another_type_is_the_one_given_until_it_is_learned(options: dict[str, Any]) -> None:
+    loss = MarginLoss(beta=1.2, **options)
+    assert loss.beta.flatten()[0].item() == torch.tensor(1.2).item() != 1.2
+    assert loss.double().beta.unique().item() == 1.2
+    assert loss.float().beta.unique().item() == torch.tensor(1.2).item()
+    with torch.no_grad():
+        loss.beta.add_(0.25)
+    learned = loss.beta.double().tolist()
+    assert loss.double().beta.tolist() == learned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -115,11 +116,21 @@ class MarginLoss(EmbeddingLoss):
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
         self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
         self.learn_beta = learn_beta
-        start = torch.full(() if number is None else (number,), float(beta))
+        self._start = float(beta)
+        start = torch.full(() if number is None else (number,), self._start)
         if learn_beta:
             self.beta = nn.Parameter(start)
         else:
             self.register_buffer("beta", start)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MarginLoss:
+        """Convert, such as `.double()`; a beta that has not changed becomes the one given, not its float32 rounding."""
+        unchanged = not self.beta.is_meta and bool((self.beta == self._start).all())
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # of torch, without types
+        if unchanged and not self.beta.is_meta:
+            with torch.no_grad():
+                self.beta.fill_(self._start)
+        return self
 
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless every anchor's label or id has a beta."""
