@@ -25,13 +25,9 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "data.md"
 CODE, IN_PYTHON = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 (SETTINGS,) = re.findall(r"```toml\n(# stripes.toml.*?)```", DOCUMENT.read_text(), re.DOTALL)
 FEW = [
-    "training.steps=4",
-    "training.accelerator=cpu",
-    "evaluation.map_points=10",
-    "evaluation.nmi_plus=2",
-    "data.each=6",
-    "batch.samples_per_class=3",
-]
+    "training.steps=4", "training.accelerator=cpu", "evaluation.map_points=10", "evaluation.nmi_plus=2",
+    "data.each=6", "batch.samples_per_class=3",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

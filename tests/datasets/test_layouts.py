@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,19 +69,9 @@ def test_cub_in_a_zip_file_and_its_hierarchy(tmp_path: Path) -> None:
     assert read("cub", Path("elsewhere"), root=archive).train.ids == splits.train.ids
     with pytest.raises(ValueError, match=r"data\.hierarchy needs cub_flat\.parent-child\.txt .*: not found in"):
         read("cub", tmp_path, hierarchy=True)
-    nodes = {
-        1: "a",
-        2: "b",
-        3: "c",
-        4: "d",
-        10: "Larus",
-        11: "Sterna",
-        12: "Laridae",
-        13: "Alcidae",
-        14: "Gulls",
-        15: "Aves",
-    }
-    miniatures.lines(tmp_path / "cub" / "hierarchy" / "classes_flat.txt", nodes.items())
+    taxa = ["Larus", "Sterna", "Laridae", "Alcidae", "Gulls", "Aves"]
+    nodes = [*enumerate("abcd", 1), *enumerate(taxa, 10)]
+    miniatures.lines(tmp_path / "cub" / "hierarchy" / "classes_flat.txt", nodes)
     parents = [(10, 1), (10, 2), (11, 3), (13, 4), (12, 10), (12, 11), (14, 12), (14, 13), (15, 14)]
     miniatures.lines(tmp_path / "cub" / "hierarchy" / "cub_flat.parent-child.txt", parents)
     deep = read("cub", tmp_path, hierarchy=True)
@@ -228,46 +219,31 @@ def test_a_list_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
         read("cub", tmp_path)
 
 
-def _without_images(root: Path) -> None:
-    for path in sorted((root / "images").rglob("*.jpg")):
-        path.unlink()
+TWICE = "1 001.Bird_A/Bird_0.jpg\n2 001.Bird_A/Bird_0.jpg\n"
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("file", "content", "message"),
     [
-        (
-            lambda root: (root / "images.txt").unlink(),
-            r"cub needs images\.txt and .* not found in .*vision\.caltech\.edu",
-        ),
-        (_without_images, r"of 12, such as .*Bird_0\.jpg, none was found; get the images too from https://www\.vision"),
-        (
-            lambda root: (root / "image_class_labels.txt").write_text("1 1\n2 1\n"),
-            r"a line for each image: that of image 3",
-        ),
-        (lambda root: (root / "image_class_labels.txt").write_text("1\n"), r"must hold 2 values: line 1 has 1, '1'"),
-        (
-            lambda root: (root / "images.txt").write_text(
-                (root / "images.txt").read_text().replace("A/Bird_1", "A/Bird_0")
-            ),
-            r"'001\.Bird_A/Bird_0\.jpg' is listed twice, as items 0 and 1",
-        ),
-        (lambda root: (root / "images.txt").write_bytes(b"1 \xff\n"), r"images\.txt must be a text in UTF-8"),
-        (lambda root: (root / "bounding_boxes.txt").write_text("1 a b c d\n" * 12), r"bounding_boxes\.txt must"),
-        (
-            lambda root: (root / "bounding_boxes.txt").unlink(),
-            r"bounding_boxes\.txt must be a file .*: it is not there",
-        ),
-        (
-            lambda root: (root / "images" / "002.Bird_B" / "Bird_1.jpg").write_bytes(b""),
-            r"1 of 12 in .*002\.Bird_B/Bird_1",
-        ),
+        ("images.txt", None, r"cub needs images\.txt and .* not found in .*vision\.caltech\.edu"),
+        ("images", None, r"of 12, such as .*Bird_0\.jpg, none was found; get the images too from https://www\.vision"),
+        ("image_class_labels.txt", b"1 1\n2 1\n", r"a line for each image: that of image 3"),
+        ("image_class_labels.txt", b"1\n", r"must hold 2 values: line 1 has 1, '1'"),
+        ("images.txt", TWICE.encode(), r"'001\.Bird_A/Bird_0\.jpg' is listed twice, as items 0 and 1"),
+        ("images.txt", b"1 \xff\n", r"images\.txt must be a text in UTF-8"),
+        ("bounding_boxes.txt", b"1 a b c d\n" * 12, r"bounding_boxes\.txt must"),
+        ("bounding_boxes.txt", None, r"bounding_boxes\.txt must be a file .*: it is not there"),
+        ("images/002.Bird_B/Bird_1.jpg", b"", r"1 of 12 in .*002\.Bird_B/Bird_1"),
     ],
 )
 def test_what_is_missing_or_broken_is_said_in_a_sentence(
-    damage: Callable[[Path], object], message: str, tmp_path: Path
+    file: str, content: bytes | None, message: str, tmp_path: Path
 ) -> None:
-    damage(miniatures.cub(tmp_path / "cub"))
+    path = miniatures.cub(tmp_path / "cub") / file
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(ValueError, match=message):
         read("cub", tmp_path, boxes=True)
 

@@ -19,21 +19,9 @@ from trivet.io.read_embeddings import read_texts, read_vectors
 
 BEGINNINGS = "=+-@\t\r\n＝＋－＠"
 NAMES = [
-    "=cmd|'/c calc'!A0",
-    "+1-800",
-    "-x",
-    "@SUM(A1)",
-    "\tx",
-    "\rx",
-    "'=x",
-    "''-x",
-    "'tis",
-    "-7",
-    "+1e-3",
-    "cat",
-    "'",
-    "-",
-]
+    "=cmd|'/c calc'!A0", "+1-800", "-x", "@SUM(A1)", "\tx", "\rx", "'=x", "''-x", "'tis", "-7", "+1e-3", "cat",
+    "'", "-",
+]  # fmt: skip
 
 
 @given(st.text(st.sampled_from("'=+-@\t\r\n＝ 1.eExé"), max_size=6) | st.text())

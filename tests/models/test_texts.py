@@ -14,14 +14,9 @@ import pytest
 from trivet.models import encoder_vectors, ngram_vectors
 
 TEXTS = [
-    "my card is lost",
-    "where is my card?",
-    "Card lost",
-    "top up failed",
-    "the top-up has failed",
-    "a",
+    "my card is lost", "where is my card?", "Card lost", "top up failed", "the top-up has failed", "a",
     "naïve café",
-]
+]  # fmt: skip
 
 
 def runs(text: str) -> list[str]:
