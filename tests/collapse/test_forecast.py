@@ -57,12 +57,6 @@ def test_a_missing_measure_gives_no_forecast() -> None:
     assert forecast(unlabelled) is None
 
 
-def test_one_missing_look_is_passed_over() -> None:
-    whole = series([0.5, 0.4, 0.3, 0.2])
-    whole["hard"][-1] = math.nan
-    assert forecast(whole) is not None
-
-
 def test_probability_and_interval_equal_the_logistic_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     covariance = [[0.0] * 6 for _ in range(6)]
     covariance[0][0], covariance[1][1], covariance[0][1], covariance[1][0] = 0.5, 0.2, 0.1, 0.1

@@ -133,16 +133,6 @@ def test_an_end_of_the_interval_is_not_said_to_be_minus_zero() -> None:
     assert [_points(one) for one in (-0.075, -0.0004, 0.0004, 0.0)] == ["-7.5", "-0.04", "+0.04", "+0.0"]
 
 
-def test_equal_twins_are_not_accused() -> None:
-    """Embeddings with noise of their own on the same items, as good as each other."""
-    accused = 0
-    for seed in range(10):
-        random, base = np.random.default_rng(seed), clusters(seed, 1.0)
-        one, other = (base + random.standard_normal(base.shape) for _ in range(2))
-        accused += any(verdict.kind == "worse-than-reference" for verdict in diagnose(one, LABELS, other).verdicts)
-    assert accused == 0
-
-
 def test_what_is_open_is_not_called_healthy() -> None:
     few = LABELS[::20]
     good, worse = clusters(0, 0.4)[::20], clusters(0, 1.2)[::20]

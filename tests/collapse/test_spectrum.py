@@ -13,12 +13,6 @@ from trivet.collapse.spectrum import effective_rank, singular_values
 RANDOM = np.random.default_rng(0)
 
 
-def test_k_equal_directions_have_rank_k() -> None:
-    for k in (1, 2, 5):
-        axes = np.eye(7)[:k]
-        assert effective_rank(3 + np.concatenate([axes, -axes])) == pytest.approx(k, abs=1e-9)
-
-
 def test_it_is_the_entropy_of_the_spectrum() -> None:
     points = RANDOM.standard_normal((40, 6)) * [5, 3, 1, 0.3, 0.1, 0.01]
     centred = points - points.mean(axis=0)

@@ -226,14 +226,6 @@ def test_random_vectors_judge_no_label(classes: int, items: int) -> None:
         assert "pretrained encoder" in found.reason
 
 
-def test_many_small_classes() -> None:
-    points, truth = clusters(60, 15, apart=30)
-    noisy = symmetric(truth, 0.2, generator=0, exact=True)
-    found = estimate_noise(points, noisy.labels)
-    assert found.rate == pytest.approx(0.2, abs=0.03)
-    assert found.accuses
-
-
 def test_over_a_thousand_classes_no_transition_is_counted() -> None:
     points, truth = clusters(1001, 4, apart=300)
     found = estimate_noise(points, symmetric(truth, 0.1, generator=0, exact=True).labels, distance="euclidean")

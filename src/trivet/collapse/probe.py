@@ -32,7 +32,8 @@ SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among th
 CHOOSING = 0.95  # confidence of the intervals by which two results are compared where nothing is accused
 SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
 TWICE = 0.99  # confidence of the intervals by which two results in a row accuse
-LEVELS = ITEM, FINER = "the labels", "the finer classes"  # in a sentence
+LEVELS = "the labels", "the finer classes"  # in a sentence
+FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
 
 
