@@ -20,7 +20,6 @@ from trivet.datasets.dataset import Dataset, Splits, TrainingNoise, choose_level
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.published import (
     IMAGES,
-    LEVEL,
     SPLIT,
     Levels,
     PublishedConfig,
@@ -104,7 +103,7 @@ class Cifar100Config(CifarConfig):
     """CIFAR-100."""
 
     name: Literal["cifar100"] = "cifar100"
-    level: str | None = Field("fine", description=LEVEL)
+    level: str | None = "fine"
 
 
 class _Images(NamedTuple):

@@ -19,7 +19,6 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import numbered
 from trivet.datasets.mat import Mat
 from trivet.datasets.published import (
-    LEVEL,
     SPLIT,
     BoxedConfig,
     Levels,
@@ -54,15 +53,16 @@ TAXONOMY = "categories.json"  # of 2018, whose lists name no ranks
 
 
 class CubConfig(BoxedConfig):
-    """CUB-200-2011."""
+    """CUB-200-2011.
+
+    Args:
+        hierarchy: add the levels order and family, from cub_flat.parent-child.txt and classes_flat.txt of cvjena's
+            semantic-embeddings (MIT) in its folder.
+    """
 
     name: Literal["cub"] = "cub"
     split: OrPublished = Field("auto", description=f"{SPLIT} published: train_test_split.txt.")
-    hierarchy: bool = Field(
-        False,
-        description="Add the levels order and family, from cub_flat.parent-child.txt and classes_flat.txt of "
-        "https://github.com/cvjena/semantic-embeddings (MIT), in the folder of the set or in hierarchy/ below it.",
-    )
+    hierarchy: bool = False
 
     @property
     def label_levels(self) -> tuple[str, ...]:
@@ -222,14 +222,16 @@ def flower_subsets(tree: Tree, count: int) -> dict[str, np.ndarray]:
 
 
 class INaturalistConfig(PublishedConfig):
-    """iNaturalist."""
+    """iNaturalist.
+
+    Args:
+        version: year of the competition; "mini" is the smaller training set of 2021.
+    """
 
     name: Literal["inaturalist"] = "inaturalist"
     split: Split = Field("auto", description=SPLIT)
-    level: str | None = Field("species", description=LEVEL)
-    version: Literal["2017", "2018", "2019", "2021", "2021-mini"] = Field(
-        "2018", description="The year of the competition; mini is the smaller training set of 2021."
-    )
+    level: str | None = "species"
+    version: Literal["2017", "2018", "2019", "2021", "2021-mini"] = "2018"
 
     @property
     def label_levels(self) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Splits
@@ -22,19 +21,19 @@ SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", 
 
 
 class FolderConfig(LevelsConfig, ImageFilesConfig):
-    """Your own images."""
+    """Your own images.
+
+    Args:
+        root: the folder of images, relative to the current folder.
+        levels: names of the nested folder levels, coarse first, such as ["make", "model"].
+        split: "class-disjoint" trains on half of the classes, "in-class" on a share of each; "auto" takes given
+            folders first.
+    """
 
     name: Literal["folder"] = "folder"
-    root: Path = Field(description="The folder of images, relative to the current folder.")
-    levels: tuple[str, ...] | None = Field(
-        None, description='Names of the nested folder levels, coarse first, such as ["make", "model"].'
-    )
-    split: Split = Field(
-        "auto",
-        description="class-disjoint: the first half of the classes in sorted order is trained on, the rest is unseen. "
-        "in-class: a share of every class is held out. auto: train/ and test/ (or val/) folders as given, otherwise "
-        "class-disjoint.",
-    )
+    root: Path
+    levels: tuple[str, ...] | None = None
+    split: Split = "auto"
 
     def path_of(self, id: str) -> Path:
         """The file of an image."""

@@ -20,24 +20,20 @@ from trivet.io.query_gallery import QueryGallery
 
 
 class ImageFilesConfig(SplitConfig, ImagesConfig):
-    """Settings of a data set of image files with labels."""
+    """Settings of a data set of image files with labels.
 
-    image_size: Side | tuple[Side, Side] = Field(  # type: ignore[assignment]  # a square, or height and width
-        64, description="Side of the images in pixels, or [height, width]."
-    )
-    resize: Side | None = Field(
-        None,
-        description="Resize images so that their shorter side has so many pixels before they are cut to image_size, as "
-        "256 before 224: evaluation takes the centre, and augment other places. By default nothing more is cut off "
-        "than the shape asks for.",
-    )
+    Args:
+        image_size: side of the images in pixels, or [height, width]: larger where details matter.
+        resize: shorter side before the cut to image_size, such as 256 before 224; by default only the shape is cut.
+        allow_corrupt: share of unreadable images, which are skipped, above which the run stops.
+        memory_gb: decoded images kept in memory, beyond which files are read again: less where memory is short.
+    """
+
+    image_size: Side | tuple[Side, Side] = 64  # type: ignore[assignment]  # a square, or height and width
+    resize: Side | None = None
     channels: Channels = 3
-    allow_corrupt: float = Field(
-        0.01, ge=0, le=1, description="Unreadable images are skipped; above this share the run stops."
-    )
-    memory_gb: float = Field(
-        4, ge=0, description="Decoded images are kept in memory up to this size; beyond it, files are read again."
-    )
+    allow_corrupt: float = Field(0.01, ge=0, le=1)
+    memory_gb: float = Field(4, ge=0)
 
     mirrored = True
 

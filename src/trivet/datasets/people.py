@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import numbered
 from trivet.datasets.mat import Mat
-from trivet.datasets.published import IMAGES, LEVEL, QueryGalleryConfig, find_published, halves, load_published
+from trivet.datasets.published import IMAGES, QueryGalleryConfig, find_published, halves, load_published
 from trivet.io.query_gallery import QueryGallery
 
 FOLDERS = ("bounding_box_train", "query", "bounding_box_test")  # of Market-1501: trained on, queries, gallery
@@ -28,7 +27,7 @@ class Market1501Config(QueryGalleryConfig):
     """Market-1501."""
 
     name: Literal["market1501"] = "market1501"
-    level: str | None = Field("identity", description=LEVEL)
+    level: str | None = "identity"
 
 
 def load_market1501(config: Market1501Config, data_root: Path, progress: Progress | None) -> Splits:
@@ -69,11 +68,15 @@ def parse_names(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 class Cuhk03Config(QueryGalleryConfig):
-    """CUHK03 in its new protocol."""
+    """CUHK03 in its new protocol.
+
+    Args:
+        people: boxes found by a detector, or by hand.
+    """
 
     name: Literal["cuhk03"] = "cuhk03"
-    level: str | None = Field("identity", description=LEVEL)
-    people: Literal["detected", "labeled"] = Field("detected", description="Boxes found by a detector, or by hand.")
+    level: str | None = "identity"
+    people: Literal["detected", "labeled"] = "detected"
 
     @property
     def published_version(self) -> str:

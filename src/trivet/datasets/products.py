@@ -14,7 +14,6 @@ from trivet.datasets.dataset import Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import numbered
 from trivet.datasets.published import (
-    LEVEL,
     SPLIT,
     PublishedConfig,
     QueryGalleryConfig,
@@ -62,11 +61,15 @@ def load_sop(config: SopConfig, data_root: Path, progress: Progress | None) -> S
 
 
 class InShopConfig(QueryGalleryConfig):
-    """In-shop clothes retrieval."""
+    """In-shop clothes retrieval.
+
+    Args:
+        boxes: cut each image to its published box.
+    """
 
     name: Literal["in-shop"] = "in-shop"
-    level: str | None = Field("item", description=LEVEL)
-    boxes: bool = Field(False, description="Cut each image to its published box.")
+    level: str | None = "item"
+    boxes: bool = False
 
 
 def load_in_shop(config: InShopConfig, data_root: Path, progress: Progress | None) -> Splits:

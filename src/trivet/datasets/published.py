@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from trivet.datasets.archives import Tree, find_tree
 from trivet.datasets.config import DATA_SETS, DataConfig
@@ -20,23 +19,19 @@ from trivet.io.query_gallery import QueryGallery
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp")
 OrPublished = Literal["auto", "published", "class-disjoint", "in-class"]
-LEVEL = "The label level trained on; by default the one of the papers."
-SPLIT = (
-    "auto: the split of the papers, see the table. class-disjoint: the first half of the classes in the published "
-    "order is trained on, the rest is unseen. in-class: a share of every class is held out."
-)
+SPLIT = '"auto" takes the split of the papers, "class-disjoint" half of the classes, "in-class" a share of each.'
 Levels = Mapping[str, tuple[np.ndarray, tuple[str, ...]]]  # level -> labels `(N,)` and class names, coarse first
 
 
 class PublishedConfig(ImageFilesConfig):
-    """Settings of a published data set, read as it was downloaded."""
+    """Settings of a published data set, read as it was downloaded.
 
-    level: str | None = Field("class", description=LEVEL)
-    root: Path | None = Field(
-        None,
-        description="The folder or zip file of the published files; by default it is looked for in the folder of the "
-        "data sets.",
-    )
+    Args:
+        root: the folder or zip file of the published files, where it is not in the folder of the data sets.
+    """
+
+    level: str | None = "class"
+    root: Path | None = None
 
     @property
     def published_version(self) -> str:
@@ -45,15 +40,23 @@ class PublishedConfig(ImageFilesConfig):
 
 
 class BoxedConfig(PublishedConfig):
-    """Settings of a published data set with a box in each image."""
+    """Settings of a published data set with a box in each image.
 
-    boxes: bool = Field(False, description="Cut each image to its published box.")
+    Args:
+        boxes: cut each image to its published box.
+    """
+
+    boxes: bool = False
 
 
 class QueryGalleryConfig(PublishedConfig):
-    """Settings of a data set that is published with queries and a gallery, its only split."""
+    """Settings of a data set that is published with queries and a gallery, its only split.
 
-    split: Literal["auto"] = Field("auto", description="The published one; data.folds validates within its classes.")
+    Args:
+        split: the published one; data.folds validates within its classes.
+    """
+
+    split: Literal["auto"] = "auto"
 
 
 def find_published(

@@ -22,11 +22,16 @@ LISTED = 3  # names that a message lists
 
 
 class SplitConfig(DataConfig):
-    """Settings of labelled items that are split as their source says, else as these settings say."""
+    """Settings of labelled items that are split as their source says, else as these settings say.
+
+    Args:
+        holdout: share of every class held out by split = "in-class": more for surer measures.
+        seed: decides which items split = "in-class" holds out.
+    """
 
     split: str = "auto"  # narrowed to what each data set offers
-    holdout: float = Field(0.2, gt=0, lt=1, description='The share of every class held out by split = "in-class".')
-    seed: int = Field(0, ge=0, description='Decides which items split = "in-class" holds out.')
+    holdout: float = Field(0.2, gt=0, lt=1)
+    seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _check_holdout(self) -> Self:
@@ -62,20 +67,18 @@ class LevelsConfig(SplitConfig):
 
 
 class ListedConfig(LevelsConfig):
-    """Settings of vectors or texts that one file lists."""
+    """Settings of vectors or texts that one file lists.
+
+    Args:
+        levels: columns that are label levels, coarse first; by default texts and integers that repeat, of fewest
+            classes first.
+        split: "auto" follows the column split, else "class-disjoint", half of the classes, or "in-class", a share of
+            each.
+    """
 
     path: Path
-    levels: tuple[str, ...] | None = Field(
-        None,
-        description="The columns that are label levels, coarse first. Default: those that hold texts or integers, the "
-        "one of fewest classes first, but none in which nearly every row has a value of its own.",
-    )
-    split: Split = Field(
-        "auto",
-        description="auto: as the column split says, which has train beside test, val or other names; without that "
-        "column class-disjoint. class-disjoint: the first half of the classes in sorted order is trained on, the rest "
-        "is unseen. in-class: a share of every class is held out. With a column split these two only check it.",
-    )
+    levels: tuple[str, ...] | None = None
+    split: Split = "auto"
 
 
 def make_splits(

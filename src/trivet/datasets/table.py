@@ -33,34 +33,30 @@ LISTED = 8
 
 
 class TableConfig(LevelsConfig, ImageFilesConfig):
-    """A table of images."""
+    """A table of images.
+
+    Args:
+        path: a csv, tsv or parquet file, or the folder of a saved Hugging Face data set.
+        root: the folder that the paths start from, where it is not that of the table.
+        levels: columns that are label levels, coarse first; by default label, or class.
+        split: "auto" follows the column split, else "class-disjoint", half of the classes, or "in-class", a share of
+            each.
+        box: four columns of a box in pixels that each image is cut to, in the order of box_form.
+        box_form: the order: "corners" left, upper, right, lower; "size" left, upper, width, height.
+    """
 
     name: Literal["table"] = "table"
-    path: Path = Field(
-        description="A csv, tsv or parquet file, or the folder of a Hugging Face data set saved on disk, relative to "
-        "the current folder."
-    )
+    path: Path
     image: str | None = Field(
         None,
         description="The column of paths; in parquet and Hugging Face data it may hold the images themselves. Default: "
         f"the first of {', '.join(IMAGE)} that is there.",
     )
-    root: Path | None = Field(None, description="The folder that the paths start from; by default that of the table.")
-    levels: tuple[str, ...] | None = Field(
-        None, description="The columns that are label levels, coarse first. Default: label, or class."
-    )
-    split: Split = Field(
-        "auto",
-        description="auto: as the column split says (train, test, val), otherwise class-disjoint. class-disjoint: the "
-        "first half of the classes in sorted order is trained on, the rest is unseen. in-class: a share of every class "
-        "is held out. With a column split these two only check it.",
-    )
-    box: tuple[str, str, str, str] | None = Field(
-        None, description="Four columns of a box in pixels that each image is cut to, in the order of box_form."
-    )
-    box_form: Literal["corners", "size"] = Field(
-        "corners", description="corners: left, upper, right, lower. size: left, upper, width, height."
-    )
+    root: Path | None = None
+    levels: tuple[str, ...] | None = None
+    split: Split = "auto"
+    box: tuple[str, str, str, str] | None = None
+    box_form: Literal["corners", "size"] = "corners"
 
     reserved = (*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
@@ -28,20 +27,19 @@ ENCODED = "encoded"  # the folder of encoded texts, among what is cached
 
 
 class TextsConfig(ListedConfig):
-    """Texts with labels."""
+    """Texts with labels.
+
+    Args:
+        path: texts and labels: a .csv, .tsv, .parquet or .jsonl, or the folder of a saved Hugging Face data set.
+        text: the column of the texts.
+        encoder: sentence-transformers model, by name or folder (extra text), to know meaning; by default character
+            n-grams.
+    """
 
     name: Literal["texts"] = "texts"
-    path: Path = Field(
-        description="The texts and their labels: a .csv, .tsv, .parquet or .jsonl (JSON lines), or the folder of a "
-        "Hugging Face data set saved on disk, relative to the current folder."
-    )
-    text: str = Field(TEXT, description="The column of the texts.")
-    encoder: str | None = Field(
-        None,
-        description="The sentence-transformers model that makes vectors of the texts, by name or folder (extra text). "
-        "Default: character n-grams of 2 to 5 characters, fitted on the texts of the training part, which need no "
-        "model and know no meaning.",
-    )
+    path: Path
+    text: str = TEXT
+    encoder: str | None = None
 
     @property
     def text_column(self) -> str:

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
@@ -25,20 +24,18 @@ CHUNK = 2**24  # of the numbers that are checked at once
 
 
 class VectorsConfig(ListedConfig):
-    """Vectors made elsewhere."""
+    """Vectors made elsewhere.
+
+    Args:
+        path: vectors: an .npz, a .parquet, an .npy with a csv of its rows, or shards; the last two may exceed memory.
+        table: the csv file of the rows of an .npy, where it is not beside it with the same stem.
+        text: column that pages show of each item; by default "text", else the id.
+    """
 
     name: Literal["vectors"] = "vectors"
-    path: Path = Field(
-        description="The vectors: an .npz, a .parquet, an .npy with a csv file of its rows beside it, or a folder of "
-        "shards that trivet embed wrote, relative to the current folder. Only an .npy and shards are read as they are "
-        "needed; the others are held in memory."
-    )
-    table: Path | None = Field(
-        None, description="The csv file of the rows of an .npy. Default: the one beside it with the same stem."
-    )
-    text: str | None = Field(
-        None, description='The column that pages show of each item. Default: "text" if it is there, else the id.'
-    )
+    path: Path
+    table: Path | None = None
+    text: str | None = None
 
     @property
     def text_column(self) -> str:
