@@ -61,7 +61,7 @@ class CubConfig(BoxedConfig):
     """
 
     name: Literal["cub"] = "cub"
-    split: OrPublished = Field("auto", description=f"{SPLIT} published: train_test_split.txt.")
+    split: OrPublished = Field("auto", description=f'{SPLIT} "published": train_test_split.txt.')
     hierarchy: bool = False
 
     @property
@@ -126,7 +126,7 @@ class Cars196Config(BoxedConfig):
     """Cars196."""
 
     name: Literal["cars196"] = "cars196"
-    split: OrPublished = Field("auto", description=f"{SPLIT} published: cars_train and cars_test.")
+    split: OrPublished = Field("auto", description=f'{SPLIT} "published": cars_train and cars_test.')
 
 
 def load_cars196(config: Cars196Config, data_root: Path, progress: Progress | None) -> Splits:
@@ -195,7 +195,7 @@ class Flowers102Config(PublishedConfig):
 
     name: Literal["flowers102"] = "flowers102"
     split: OrPublished = Field(
-        "auto", description=f"{SPLIT} published: setid.mat, in which all classes are trained on."
+        "auto", description=f'{SPLIT} "published": setid.mat, in which all classes are trained on.'
     )
 
 
