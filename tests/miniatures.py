@@ -243,9 +243,9 @@ def cifar100(root: Path) -> None:
 
 
 def mnist(folder: Path, part: str, labels: list[int], *, compress: bool = True) -> None:
-    """Images whose pixels all equal 10 x label + position."""
+    """Images whose pixels all equal 10 x label + position, modulo 256."""
     folder.mkdir(parents=True, exist_ok=True)
-    pixels = b"".join(bytes([10 * label + i]) * 784 for i, label in enumerate(labels))
+    pixels = b"".join(bytes([(10 * label + i) % 256]) * 784 for i, label in enumerate(labels))
     files = {
         f"{part}-images-idx3-ubyte": struct.pack(">4B3I", 0, 0, 8, 3, len(labels), 28, 28) + pixels,
         f"{part}-labels-idx1-ubyte": struct.pack(">4BI", 0, 0, 8, 1, len(labels)) + bytes(labels),

@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/model/model.json": lambda path: load_model(path.parent),
     "run/model/model.safetensors": lambda path: load_model(path.parent),
     CHECKPOINT: read_checkpoint,
-    "mnist/t10k-labels-idx1-ubyte": lambda path: read_idx(Tree(path.parent), path.name),
+    "mnist/train-labels-idx1-ubyte": lambda path: read_idx(Tree(path.parent), path.name),
     "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(Tree(path.parent), path.stem),
 }
 

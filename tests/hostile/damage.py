@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import gzip
 import importlib
 import json
 import os
@@ -23,7 +22,6 @@ import random
 import resource
 import shutil
 import signal
-import struct
 import sys
 import tempfile
 import time
@@ -214,14 +212,6 @@ def prepare(folder: Path) -> None:
     for name in ("a/0.png", "a/1.jpg", "b/0.gif", "b/1.tif", "b/2.webp", "b/3.bmp"):
         Path("pictures", name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(drawn.integers(0, 255, (12, 12, 3), dtype=np.uint8)).save(Path("pictures", name))
-    Path("mnist").mkdir()
-    for part, count in (("train", 300), ("t10k", 100)):
-        pixels = drawn.integers(0, 255, (count, 28, 28), dtype=np.uint8).tobytes()
-        labels = (np.arange(count) % 10).astype(np.uint8).tobytes()
-        with gzip.open(f"mnist/{part}-images-idx3-ubyte.gz", "wb", compresslevel=1) as file:
-            file.write(bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 28, 28) + pixels)
-        Path(f"mnist/{part}-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1)) + struct.pack(">I", count) + labels)
-
     prepare_others(drawn)
 
 
@@ -230,6 +220,8 @@ def prepare_others(drawn: Any) -> None:
     import numpy as np
     from tests import miniatures
 
+    for subset in ("train", "t10k"):
+        miniatures.mnist(Path("mnist"), subset, [row % 10 for row in range(100)], compress=subset == "t10k")
     for name, (make, more) in LAYOUTS.items():
         made = make(miniatures, Path(name))
         if name == "cifar10":
