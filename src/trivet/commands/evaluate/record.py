@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from trivet.metrics.intervals import Over
+from trivet.metrics.intervals import Over, across_folds, interval_json
 from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, VERIFICATION, finite, interval, measure_key
 from trivet.reports.shared_records import Ends, Intervals, Levels
 from trivet.runtime.record import Number, Record
@@ -51,6 +52,12 @@ class FoldsRecord(Record):
     mean: Number | None = None
     interval: Ends | None = None
     values: list[Number] = []
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """The mean of some values, with its interval."""
+        mean, ends = across_folds(values)
+        return cls(mean=mean, interval=interval_json(ends), values=list(values))
 
 
 class RejectionRecord(Record):

@@ -51,7 +51,7 @@ from trivet.io.overwrite_guard import PER_CLASS
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import Difference, Over, across_folds, interval_json, intervals_json, paired_difference
+from trivet.metrics.intervals import Difference, Over, interval_json, intervals_json, paired_difference
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Average, Retrieval
@@ -329,12 +329,7 @@ def _folds(
         )[level]
         assert result.retrieval is not None
         values.append(result.retrieval.mean())
-    records = {}
-    for name in measures:
-        shares = [value[name] for value in values]
-        mean, interval = across_folds(shares)
-        records[name] = FoldsRecord(mean=mean, interval=interval_json(interval), values=shares)
-    return records
+    return {name: FoldsRecord.of([value[name] for value in values]) for name in measures}
 
 
 def compare(evaluations: Sequence[Evaluation], request: EvaluateOptions) -> Differences:

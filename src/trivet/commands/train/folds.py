@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trivet.commands.evaluate.record import FoldsRecord
 from trivet.commands.train.outcome import share_of
-from trivet.commands.train.record import CrossValidation, OverFolds
+from trivet.commands.train.record import CrossValidation
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
-from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.shared_records import Levels
 from trivet.training.components import check_before_data
 from trivet.training.config import RunConfig, resolved
@@ -114,7 +114,7 @@ def _train_all(path: Path, *, data_root: Path | None, command: str, progress: bo
     for level in by_fold[0]:
         measured = {name: [share_of(levels, level, name) for levels in by_fold] for name in config.evaluation.measures}
         evaluation[level] = {
-            name: _over_folds(known)
+            name: FoldsRecord.of(known)
             for name, values in measured.items()
             if len(known := [value for value in values if value is not None]) == len(by_fold)
         }
@@ -142,8 +142,3 @@ def _config(path: Path) -> RunConfig:
 def _with_data(config: RunConfig, **changes: Any) -> RunConfig:
     data = DataConfig.parse(config.data.model_dump(exclude_unset=True) | changes, source="data")
     return config.model_copy(update={"data": data})
-
-
-def _over_folds(values: list[float]) -> OverFolds:
-    mean, interval = across_folds(values)
-    return OverFolds(mean=mean, interval=interval_json(interval), values=list(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
+from trivet.commands.evaluate.record import FoldsRecord
 from trivet.reports.diagnosis_record import RecallComparison, VerdictRecord
 from trivet.reports.label_noise_record import LabelNoise
 from trivet.reports.monitor_record import EventRecord, GuardRecord
@@ -60,14 +61,6 @@ class RunSummary(Record):
         )
 
 
-class OverFolds(Record):
-    """A measure over the folds: its mean with the Student-t interval at 95 %, and its value on each."""
-
-    mean: Number
-    interval: list[Number] | None
-    values: list[Number]
-
-
 class CrossValidation(Record):
     """Runs of a cross-validation, and level -> measure -> what they say together, where all have finished.
 
@@ -78,4 +71,4 @@ class CrossValidation(Record):
     runs: list[str]
     status: Literal["finished", "interrupted", "stopped"]
     stopped_by: str = ""
-    evaluation: dict[str, dict[str, OverFolds]] = {}
+    evaluation: dict[str, dict[str, FoldsRecord]] = {}
