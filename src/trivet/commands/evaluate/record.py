@@ -8,7 +8,7 @@ from typing import Self
 
 from trivet.metrics.intervals import Over, across_folds, interval_json
 from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, VERIFICATION, finite, interval, measure_key
-from trivet.reports.shared_records import Ends, Intervals, Levels
+from trivet.reports.shared_records import Ends, Intervals, Levels, StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -125,23 +125,12 @@ Differences = dict[str, dict[str, list[DifferenceRecord]]]
 """Label level -> measure -> a row for each embedding but the first."""
 
 
-class ComparisonRecord(Record):
+class ComparisonRecord(StampedRecord):
     """One embedding, or several side by side."""
 
     results: list[EvaluationRecord] = []
     differences: Differences = {}
     per_class: list[dict[str, list[ClassRow]]] = []
-    command: str = ""
-
-    @property
-    def trivet(self) -> str:
-        """The version that measured."""
-        return self.results[0].trivet if self.results else ""
-
-    @property
-    def created(self) -> str:
-        """Time at which the first embedding was measured."""
-        return self.results[0].created if self.results else ""
 
 
 class Shares:

@@ -426,6 +426,5 @@ def write_report(evaluations: Sequence[Evaluation], differences: Differences, pa
         results=[each.record for each in evaluations],
         differences=differences,
         per_class=[{level: class_rows(each, level) for level in each.levels} for each in evaluations],
-        command=command_line(),
     )
-    write_evaluation_report(record, path)
+    write_evaluation_report(record.stamped(command_line()), path)

@@ -109,8 +109,7 @@ def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = N
     """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
 
     Args:
-        path: a folder, or a file.
-        labels: the columns that are label levels, coarse first; guessed, if not given.
+        labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
         text: the column of texts.
     """
     if path.is_dir() and not sharded(path) and not is_saved(path):

@@ -84,11 +84,8 @@ def propose(
     """Settings that suit the data at a path, checked as far as can be without training.
 
     Args:
-        path: a folder of images, a table of images or texts, or vectors.
-        labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
-        text: the column of texts.
+        path, labels, text: see `detect`.
         encoder: of texts, a sentence-transformers model, by name or folder.
-        data_root: see `trivet.datasets.load`.
     """
     detected = detect(path, labels, text)
     if encoder is not None and detected.kind != "texts":
@@ -123,13 +120,7 @@ def propose(
 
 
 def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | None) -> None:
-    """Write a proposal as a settings file with its reasons as comments.
-
-    Args:
-        path: the data, named in the first line.
-        output: the file.
-        schema: the JSON schema for editors, which the file then names.
-    """
+    """Write a proposal as a settings file with its reasons as comments; it names the data and the JSON schema."""
     text = as_text(proposal, path, output, schema)
     assert RunConfig.parse(parse_toml(text), source=str(output)), "a proposal can be trained"
     write_atomic(output, text.encode())

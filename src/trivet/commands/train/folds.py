@@ -40,10 +40,6 @@ def cross_validate(
     The runs are `path/fold-0`, ..., the settings of all `path/folds.toml`; what they say together is returned and
     written to `path/folds.json`. A run that is stopped, or killed, is gone on with by `resume_folds`.
 
-    Args:
-        folds: at least 2.
-        data_root, force, command, progress: as in `train`.
-
     Raises:
         ValueError, OSError: as `train`.
 
