@@ -131,15 +131,28 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
             raise ValueError(
                 f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
             )
-    labels = items.labels[level]
+    labels, batched, rows = items.labels[level], items, np.arange(len(items))
     if config.needs_positives:
         _check_positives(items, level)
-    if not isinstance(config.data, TextsConfig):
-        return _plan(config, items, level)
-    rows = distinct_texts(items, level).rows
-    if config.needs_positives:
-        rows = with_positive(rows, labels)
-    plan = _plan(config, items.subset(rows), level)
+    if isinstance(config.data, TextsConfig):
+        rows = distinct_texts(items, level).rows
+        rows = with_positive(rows, labels) if config.needs_positives else rows
+        batched = items.subset(rows)
+    plan: BatchPlan
+    if batch.mined is not None:
+        assert batch.size is not None
+        plan = mined_batches(batch.mined, batched, level, size=batch.size, seed=config.seed)
+    elif batch.size is not None:
+        plan = ShuffledBatches(len(batched), size=batch.size, seed=config.seed)
+    else:
+        plan = PKBatches(
+            batched.labels[level],
+            num_classes=batch.num_classes,
+            samples_per_class=batch.samples_per_class,
+            seed=config.seed,
+            groups=None if batch.balance is None else batched.labels[batch.balance],
+            positives=config.needs_positives,
+        )
     return plan if len(rows) == len(items) else SubsetBatches(plan, rows, labels)
 
 
@@ -155,23 +168,6 @@ def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
             rows = with_positive(rows, labels)
     sizes: list[int] = np.unique(labels[rows], return_counts=True)[1].tolist()
     return sizes
-
-
-def _plan(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
-    batch = config.batch
-    if batch.mined is not None:
-        assert batch.size is not None
-        return mined_batches(batch.mined, items, level, size=batch.size, seed=config.seed)
-    if batch.size is not None:
-        return ShuffledBatches(len(items), size=batch.size, seed=config.seed)
-    return PKBatches(
-        items.labels[level],
-        num_classes=batch.num_classes,
-        samples_per_class=batch.samples_per_class,
-        seed=config.seed,
-        groups=None if batch.balance is None else items.labels[batch.balance],
-        positives=config.needs_positives,
-    )
 
 
 def _check_positives(items: Dataset, level: str) -> None:
