@@ -101,6 +101,11 @@ def test_quick_statements_of_the_paper_check_out(few: dict[point_sets.PointSet, 
     assert all(row.id.startswith("xu2024-") and row.statement.endswith(".") for row in rows)
 
 
+def one_way(f: np.ndarray, g: np.ndarray, labels: np.ndarray) -> float:
+    """The Hausdorff distance from the images of f to those of g alone, of one class."""
+    return float(np.linalg.norm(f[:, None] - g, axis=2).min(axis=1).max())
+
+
 @pytest.mark.parametrize(
     ("name", "broken", "part", "failed"),
     [
@@ -118,9 +123,11 @@ def test_quick_statements_of_the_paper_check_out(few: dict[point_sets.PointSet, 
             sizes.definition_checks,
             {"zero-loss", "collapse-is-optimal-without-margin"},
         ),
+        ("class_hausdorff_distance", one_way, sizes.definition_checks, {"hausdorff-both-ways"}),
         ("thickness", lambda points: 1.0, theorems.proof_checks, {"thickness-zero"}),
         ("displacement", lambda f, g: 0.5, theorems.proof_checks, {"lemma-not-linear"}),
         ("diameter_bound", lambda d, loss: d, collapse.forecast_checks, {"equation-17-nearest"}),
+        ("diameter_bound", lambda d, loss: d - loss, collapse.forecast_checks, {"equation-17-factor"}),
     ],
 )
 def test_a_broken_function_fails_its_check(
@@ -153,9 +160,11 @@ def test_a_case_out_of_range_fails_its_check(few: dict[point_sets.PointSet, list
         ("hausdorff", 1.5, "xu2024-theorem-3.2-lower"),
         ("hausdorff", 0.9, "xu2024-theorem-3.2-lower"),
         ("hausdorff", 1.1, "xu2024-loss-four-hausdorff"),
+        ("isometric", 2.5, "xu2024-theorem-3.3-upper"),
+        ("hausdorff", 1.6, "xu2024-forecast-factor"),
     ],
 )
-def test_wrong_distances_fail_the_lower_bounds(
+def test_wrong_distances_fail_the_bounds(
     few: dict[point_sets.PointSet, list[point_sets.Case]],
     monkeypatch: pytest.MonkeyPatch,
     measure: str,

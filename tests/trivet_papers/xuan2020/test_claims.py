@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from trivet.losses import SecondOrderTripletLoss
 from trivet_papers.checks import Check
 from trivet_papers.xuan2020 import claims, digits, dynamics
 from trivet_papers.xuan2020.claims import diagram, equations, real_steps
@@ -99,6 +101,37 @@ def test_wrong_triplets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         dynamics, "triplet_scatter", lambda rows, labels: triplet_scatter(rows, labels, positives="hard")
     )
     assert not named(diagram.group_size_checks())["xuan2020-group-size"]
+
+
+def test_a_loss_without_its_constant_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutHalf(SecondOrderTripletLoss):
+        def forward(self, *given: Any, **options: Any) -> torch.Tensor:
+            return torch.log1p(torch.expm1(super().forward(*given, **options)) * math.exp(0.5))  # of a mean: near it
+
+    monkeypatch.setattr(equations, "SecondOrderTripletLoss", WithoutHalf)
+    holds = named(equations.loss_checks())
+    assert [name for name, value in holds.items() if not value] == ["xuan2020-eq16-class"]
+
+
+def test_a_top_left_that_is_counted_as_bottom_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = dynamics.directions
+    monkeypatch.setattr(dynamics, "directions", lambda *given, **options: np.minimum(right(*given, **options), 2))
+    holds = named(diagram.top_left_checks())
+    assert (holds["xuan2020-no-top-left"], holds["xuan2020-top-left-beyond"]) == (True, False)
+
+
+def test_shifted_rows_and_a_positive_that_is_the_anchor_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(rows: Any, labels: Any, **options: Any) -> dynamics.TripletScatter:
+        found = triplet_scatter(rows + 1.0, labels, **options)
+        if options.get("positives", "easy") == "easy":
+            found.triplets[:, 1] = found.triplets[:, 0]
+        return found
+
+    monkeypatch.setattr(dynamics, "triplet_scatter", wrong)
+    holds = named(diagram.mining_checks())
+    assert not holds["xuan2020-whole-set"]
+    assert not holds["xuan2020-two-per-class"]
+    assert holds["xuan2020-omega-s"]
 
 
 def test_a_step_of_the_stand_in() -> None:

@@ -46,6 +46,12 @@ def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Che
     end_loss, end_diameter = isometry.batch_hard_loss(end.points, classes), isometry.diameter(end.points)
     near = nearest_separated.distance_to_separation(SHRINKING, classes).value
     far = isometry.class_hausdorff_distance(SHRINKING, end.points, classes)
+    crossed, pairs = np.array([[0.0], [2.0], [1.0], [3.0]]), np.array([0, 0, 1, 1])
+    image = np.array([[0.75], [1.25], [1.75], [2.25]])
+    is_nearest = isometry.triplet_separation(image, pairs).separated and isometry.displacement(crossed, image) == 0.75
+    is_nearest &= abs(nearest_separated.distance_on_a_line(crossed, pairs) - 0.75) < 1e-9
+    crossed_loss, before, after = isometry.batch_hard_loss(crossed, pairs), *map(isometry.diameter, (crossed, image))
+    crossed_bound = isometry.diameter_bound(before, crossed_loss)
     outlier = np.concatenate([gaussian(0, 200, 4), np.full((1, 4), 20.0)])
     by_diameter = isometry.diameter(outlier) / isometry.diameter(outlier[:-1])
     by_mean = float(pdist(outlier).mean() / pdist(outlier[:-1]).mean())
@@ -62,6 +68,14 @@ def forecast_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[Che
         "bound minus diameter <= 0",
         f"{len(below)} cases, largest {max(below):.4f}",
         max(below) <= 1e-9,
+    )
+    yield check(
+        "equation-17-factor",
+        "A factor of 1 is too small: a nearest separated embedding of 0, 2 | 1, 3 loses 1.5 times the loss in "
+        "diameter.",
+        "nearest, at 0.75; its diameter below the one before less the loss, not below the bound of equation (17)",
+        f"{'nearest' if is_nearest else 'not nearest'}; {after:g}, {before - crossed_loss:g} and {crossed_bound:g}",
+        is_nearest and crossed_bound <= after < before - crossed_loss,
     )
     yield check(
         "equation-16-any",

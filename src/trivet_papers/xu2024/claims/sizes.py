@@ -32,6 +32,9 @@ def definition_checks() -> Iterator[Check]:
     swapped = np.array([[0.0], [1.0]])
     d_haus = isometry.class_hausdorff_distance(swapped, swapped[::-1].copy(), np.zeros(2, int))
     d_disp = isometry.displacement(swapped, swapped[::-1].copy())
+    merged = np.zeros((2, 1))
+    pair = np.zeros(2, int)
+    both_ways = [isometry.class_hausdorff_distance(f, g, pair) for f, g in ((swapped, merged), (merged, swapped))]
     lemma = [_lemma(seed) for seed in range(20)]
     alone = isometry.triplet_separation(PLANE, np.zeros(5, int), margin=3.0)
     constant = isometry.triplet_separation(np.array([[0.0, 1.0], [0.1, 1.0]])[PLANE_CLASSES], PLANE_CLASSES)
@@ -99,6 +102,13 @@ def definition_checks() -> Iterator[Check]:
         "distance 0 at displacement 1",
         f"distance {d_haus:g} at displacement {d_disp:g}",
         d_haus == 0 and d_disp == 1,
+    )
+    yield check(
+        "hausdorff-both-ways",
+        "The Hausdorff-like distance is the larger one of both ways: from 0, 1 to 0, 0 it is 1, and so it is back.",
+        "1 and 1",
+        as_text(both_ways),
+        both_ways == [1, 1],
     )
     yield check(
         "displacement-lemma",

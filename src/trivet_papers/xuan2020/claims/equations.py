@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from trivet.losses import SecondOrderTripletLoss
 from trivet.runtime.arrays import Floats
 from trivet_papers.checks import Check, Checker
 from trivet_papers.xuan2020 import dynamics
@@ -228,6 +229,12 @@ def loss_checks() -> Iterator[Check]:
             return dynamics.loss_value(ap, an, loss="second-order")
         return np.logaddexp(0, ((1 - ap) ** 2 + an**2) / 2 + constant)
 
+    rows, classes = np.random.default_rng(5).normal(size=(24, 6)), torch.arange(24) % 6
+    placed = dynamics.triplet_scatter(rows, classes)
+    of_class = SecondOrderTripletLoss(positives="easy", negatives="hard")(torch.from_numpy(rows), classes)
+    by_equation = dynamics.loss_value(placed.s_ap, placed.s_an, loss="second-order").mean()
+    class_gap = abs(float(of_class) - float(by_equation))
+
     inner = weight[1:-1, 1:-1]
     gaps = {
         constant: max(
@@ -272,6 +279,13 @@ def loss_checks() -> Iterator[Check]:
         "slopes by differences equal the printed ones within 1e-8 on 399 x 399 points",
         f"{gaps[-0.5]:.1e}",
         gaps[-0.5] <= 1e-8,
+    )
+    yield check(
+        "eq16-class",
+        "The loss that is trained with, SecondOrderTripletLoss, is equation 16 on the triplets that it chooses.",
+        f"difference of the means over 24 triplets of easy positives and hard negatives <= {EXACT:g}",
+        f"{class_gap:.1e}",
+        class_gap <= EXACT,
     )
     yield check(
         "eq16-constant",
