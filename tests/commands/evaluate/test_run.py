@@ -259,7 +259,7 @@ def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
     found = [evaluate_one(path, **QUICK) for path in (a, b, a)]
     result = summary(found, QUICK)
     rows = result["differences"]["label"]["map@r"]
-    values = [one.record.as_json(unset=False)["evaluation"]["label"]["map@r"] for one in found]
+    values = [one.record.evaluation["label"]["map@r"] for one in found]
     assert [row["difference"] for row in rows] == pytest.approx([values[1] - values[0], 0], abs=1e-12)
     assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
     assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
@@ -279,8 +279,8 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     found = [evaluate_one(path, **request) for path in (a, b, c)]
     result = summary(found, request)
     differences = result["differences"]["label"]
-    values = [one.record.as_json(unset=False)["evaluation"]["label"] for one in found]
-    single = found[0].record.as_json(unset=False)["intervals"]["label"]
+    values = [one.record.evaluation["label"] for one in found]
+    single = found[0].record.intervals["label"]
     assert differences.keys() == {
         "nmi",
         "ami",
@@ -314,8 +314,8 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     whole = sum(float(row["nmi"]) * int(row["queries"]) for row in rows[:6]) / 120
     assert whole == pytest.approx(values[0]["nmi"], abs=1e-9)
     macro = [float(row["roc-auc"]) for row in rows[:6]]
-    assert found[0].record.as_json(unset=False)["macro"]["label"]["roc-auc"] == pytest.approx(np.mean(macro))
-    low, high = found[0].record.as_json(unset=False)["macro_intervals"]["label"]["roc-auc"]["classes"]
+    assert found[0].record.macro["label"]["roc-auc"] == pytest.approx(np.mean(macro))
+    low, high = found[0].record.macro_intervals["label"]["roc-auc"]["classes"]
     assert low < np.mean(macro) < high
 
 
@@ -370,7 +370,7 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
     np.savez(gallery, embeddings=points, person=np.arange(30), path=[f"{i}.png" for i in range(30)])
     found = evaluations([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert list(found.levels) == ["person"]
-    assert found.record.as_json(unset=False)["evaluation"]["person"]["recall@1"] == 1.0
+    assert found.record.evaluation["person"]["recall@1"] == 1.0
     with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
         evaluations([], query=str(gallery), gallery=str(gallery), **QUICK)[0]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
 from trivet.commands.diagnose.page import RESULTS
 from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
@@ -15,17 +16,12 @@ from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, Selecti
 from trivet.reports.shared_records import Levels
 from trivet.runtime.text import BELOW, counted
 
-_REFERENCES = {
-    "untrained network": "the untrained network",
-    "zero-shot backbone": "the zero-shot backbone",
-    "raw inputs": "the raw inputs",
-}
-_BEGUN_AS = ("untrained network", "zero-shot backbone")
+RECALL = "recall@1"
+_BEGUN_AS = (UNTRAINED, ZERO_SHOT)
 _HELPED, _NO_DIFFERENCE = "Training helped", "Training made no clear difference"
 _WORSE, _PERHAPS_WORSE = "Training made it worse", "Training may have made it worse"
 _RAW_BETTER = "The raw inputs do better"
 _OF_TRAINING = (_HELPED, _NO_DIFFERENCE, _WORSE, _PERHAPS_WORSE, _RAW_BETTER)  # these hold by a measure
-RECALL = "recall@1"
 Compared = TypeVar("Compared", RecallComparison, ChosenCompared)
 
 
@@ -353,7 +349,7 @@ def _outcome(compared: Sequence[Compared]) -> tuple[str, str, list[Compared]]:
 
 
 def _reference(name: str) -> str:
-    return _REFERENCES.get(name, name)
+    return f"the {name}" if name in (*_BEGUN_AS, RAW) else name
 
 
 def _percent(share: float | None) -> str:
