@@ -135,16 +135,16 @@ def test_after_a_command_the_handlers_are_those_before_it(folder: Path, monkeypa
 def test_the_exit_code_is_1_also_where_a_library_was_running_a_text(tmp_path: Path) -> None:
     """As `dataclass` and `namedtuple` do when a module is imported: Python would then end by SIGINT."""
     program = """
-import os, signal
-from trivet import cli
+import trivet.commands.main as program
 def interrupted(*_):
     try:
         exec("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
     except KeyboardInterrupt:
         return 1
-cli._run = interrupted
-cli.main()
+program._run = interrupted
+program.main()
 """
     (tmp_path / "stopped.py").write_text(program)
-    done = subprocess.run([sys.executable, "-m", "stopped"], cwd=tmp_path, check=False, timeout=60)
-    assert done.returncode == 1
+    command = [sys.executable, "-m", "stopped"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
