@@ -12,10 +12,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from trivet.metrics.intervals import across_folds
-from trivet.reports.figure import Figure
 from trivet.reports.shared_records import Ends
 from trivet.runtime.record import Record
 from trivet.runtime.text import counted
+from trivet_papers.figure import Figure
 
 Size = Literal["here", "paper"]
 Factor = str | float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trivet.reports.figure import Figure, table
+from trivet_papers.figure import Figure, table
 
 
 def sound(figure: Figure) -> None:

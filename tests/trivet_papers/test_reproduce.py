@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 from tests.trivet_papers.test_runs import BASE, RECALL, line
 
 from trivet.commands.group import app
-from trivet.reports.figure import Figure
 from trivet_papers import catalogue
 from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, Results, ResultTable, arms
+from trivet_papers.figure import Figure
 from trivet_papers.reproduce import run as reproduce
 from trivet_papers.reproduce.page import VERDICTS, verdict_counts
 from trivet_papers.run_record import Hardware

@@ -260,6 +260,14 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
     values[key] = value
 
 
+def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings of nested sections as "section.key" -> value."""
+    pairs: dict[str, Any] = {}
+    for key, value in values.items():
+        pairs |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return pairs
+
+
 def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     path, holder = _locate(model, first["loc"], values)

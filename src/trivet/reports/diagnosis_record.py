@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trivet.reports.history_record import HistoryRecord
-from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord
+from trivet.reports.shared_records import PlaneMap, QueryRecord, ScatterRecord, StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -166,12 +166,9 @@ class DiagnosisSection(DiagnosisSummary):
     queries: dict[str, list[QueryRecord]] = {}
 
 
-class DiagnosisRecord(Record):
+class DiagnosisRecord(StampedRecord):
     """Contents of the page of `trivet diagnose`."""
 
     sections: list[DiagnosisSection] = []
     warnings: list[str] = []
     history: HistoryRecord | None = None
-    command: str = ""
-    created: str = ""
-    trivet: str = ""

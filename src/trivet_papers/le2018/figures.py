@@ -10,28 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
+from trivet.reports.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, panels, style
+from trivet.runtime.arguments import check_at_least, check_count
+from trivet.runtime.arrays import Floats
+from trivet_papers.figure import (
     DIVERGING,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
     Columns,
     Figure,
     direct_label,
     in_percent,
     legend_above,
     name_ends,
-    panels,
     plain_ticks,
-    style,
     tidy,
 )
-from trivet.runtime.arguments import check_at_least, check_count
-from trivet.runtime.arrays import Floats
 from trivet_papers.le2018 import theory
 from trivet_papers.le2018.claims.pairs import printed_pair_rates
 from trivet_papers.le2018.margin_figures import NOISE_RATE, SAMPLE_STYLES, noise_rate_axis, partition, residual

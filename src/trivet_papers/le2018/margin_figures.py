@@ -7,21 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    SKY,
-    Columns,
-    Figure,
-    in_percent,
-    legend_above,
-    panels,
-    style,
-    tidy,
-)
+from trivet.reports.figure import BLACK, BLUE, GREEN, ORANGE, RED, SKY, panels, style
+from trivet_papers.figure import Columns, Figure, in_percent, legend_above, tidy
 from trivet_papers.le2018 import theory
 from trivet_papers.lines import Dashes, handle
 

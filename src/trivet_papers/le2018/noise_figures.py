@@ -10,8 +10,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from trivet.reports.figure import BLUE, GREEN, ORANGE, Figure, columns, in_percent, panels
+from trivet.reports.figure import BLUE, GREEN, ORANGE, panels
 from trivet_papers.experiment import Cell, Drawing, Results
+from trivet_papers.figure import Figure, columns, in_percent
 from trivet_papers.lines import SOFT, Dashes, Row, handle
 
 METHODS = {"random": "triplet, random", "fixed": "triplet, fixed", "marginal": "marginal"}

@@ -20,20 +20,9 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
-    RED,
-    SEQUENTIAL,
-    SKY,
-    Figure,
-    columns,
-    direct_label,
-    label_outer,
-    panels,
-    style,
-)
+from trivet.reports.figure import BLACK, BLUE, RED, SKY, panels, style
 from trivet.runtime.arrays import Floats, Integers
+from trivet_papers.figure import SEQUENTIAL, Figure, columns, direct_label, label_outer
 from trivet_papers.levi2021 import easy_risk, risk
 from trivet_papers.levi2021.push_figure import CORRECT, LEVELS, log_y, name_panel, push
 from trivet_papers.lines import COLOURS, DARK, DASHES, GREY, MARKERS, Dashes, Row, handle, plot_line

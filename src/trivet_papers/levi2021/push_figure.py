@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from trivet.reports.figure import Figure, columns, panels, style
+from trivet.reports.figure import panels, style
+from trivet_papers.figure import Figure, columns
 from trivet_papers.levi2021 import easy_risk
 from trivet_papers.lines import DARK, MARKERS, Row, plot_line
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from trivet.io.atomic_files import atomic_folder, write_atomic, write_json
-from trivet.reports.figure import Figure, encode, table
+from trivet.reports.figure import encode
 from trivet.reports.page import write_page
 from trivet.runtime.progress import steps
 from trivet.runtime.record import Record
 from trivet.training.run_folder import RECORD
 from trivet_papers.checks import Check
 from trivet_papers.experiment import DrawnRecord
+from trivet_papers.figure import Figure, table
 
 Theory = Literal["dynamics", "isometry", "noise", "risk"]
 SUBJECTS: tuple[Theory, ...] = get_args(Theory)

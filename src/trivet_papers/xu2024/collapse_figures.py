@@ -9,8 +9,9 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 
-from trivet.reports.figure import BLUE, GREEN, RED, Figure, columns, direct_label, panels
+from trivet.reports.figure import BLUE, GREEN, RED, panels
 from trivet_papers.experiment import Cell, Drawing, Results
+from trivet_papers.figure import Figure, columns, direct_label
 from trivet_papers.lines import SOFT, Row, handle
 
 COLLAPSED = 0.05  # of the mean distance before training; what keeps less has collapsed

@@ -15,21 +15,9 @@ from matplotlib.patheffects import withStroke
 from scipy.spatial import ConvexHull
 from scipy.spatial.distance import cdist, pdist
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Figure,
-    columns,
-    label_outer,
-    panels,
-    style,
-)
+from trivet.reports.figure import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, panels, style
 from trivet.runtime.arrays import Floats, Integers
+from trivet_papers.figure import Figure, columns, label_outer
 from trivet_papers.lines import SOFT, Dashes, Row, handle
 from trivet_papers.xu2024 import isometry, nearest_separated, point_sets
 from trivet_papers.xu2024.nearest_separated import DescentReduction

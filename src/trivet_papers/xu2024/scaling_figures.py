@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
 
-from trivet.reports.figure import BLUE, DIVERGING, GREEN, RED, Figure, columns, panels, style
+from trivet.reports.figure import BLUE, GREEN, RED, panels, style
+from trivet_papers.figure import DIVERGING, Figure, columns
 from trivet_papers.lines import SOFT, handle
 from trivet_papers.xu2024 import point_sets
 from trivet_papers.xu2024.training import train_digits

@@ -14,8 +14,9 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
-from trivet.reports.figure import BLUE, DIVERGING, GREEN, PINK, RED, Columns
+from trivet.reports.figure import BLUE, GREEN, PINK, RED
 from trivet.runtime.arrays import Floats
+from trivet_papers.figure import DIVERGING, Columns
 from trivet_papers.xuan2020.dynamics import DIRECTIONS, VectorField, directions
 
 WAYS = dict(zip(DIRECTIONS, zip((RED, BLUE, GREEN, PINK), ("//", "", "..", "xx"), strict=True), strict=True))

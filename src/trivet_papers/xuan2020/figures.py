@@ -22,8 +22,9 @@ from matplotlib.ticker import PercentFormatter
 from trivet.io.embedding_table import class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.mining import NegativeName, PositiveName
-from trivet.reports.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, Columns, Figure, label_outer, panels, style, tidy
+from trivet.reports.figure import BLUE, GREEN, ORANGE, PINK, RED, SKY, panels, style
 from trivet.runtime.arguments import check_count, check_name
+from trivet_papers.figure import Columns, Figure, label_outer, tidy
 from trivet_papers.xuan2020 import dynamics, field_maps
 from trivet_papers.xuan2020.digits import GAMMAS, LOSSES, STRENGTHS, Phase, centred_digits, digit_movement
 

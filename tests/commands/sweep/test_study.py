@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,20 +171,12 @@ def test_settings_that_kill_each_worker_are_given_up(workers: Workers, monkeypat
     assert study.outcomes()[0].why == "its worker died 3 times; it may need more memory than there is"
 
 
-def test_of_two_trials_of_a_place_the_second_is_dropped(workers: Workers) -> None:
-    study = workers.worker()
-    study._add(0, {})
-    study._add(0, {})  # two workers saw that it was not there
-    first, second = claimed(study), claimed(study)
-    assert (first.candidate, second.candidate) == (0, 1)
-
-
-def test_of_two_workers_that_want_one_trial_one_has_it(workers: Workers) -> None:
-    one, other = workers.worker(), workers.worker()
-    one._add(0, {})
-    seen = other._trials()  # it waits
-    assert one.claim(None) is not None
-    assert other._claimed(seen[0], seen) is None
+def test_workers_that_claim_at_once_have_one_trial_each(workers: Workers) -> None:
+    studies = [workers.worker() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        attempts = list(pool.map(claimed, studies))
+    assert sorted(attempt.candidate for attempt in attempts) == [0, 1, 2, 3]
+    assert states(studies[0]) == ["running"] * 4
 
 
 @ANY

@@ -13,7 +13,8 @@ from matplotlib.colors import to_hex
 from tests.trivet_papers.drawn_figures import rows, sound
 from tests.trivet_papers.le2018.test_theory import close
 
-from trivet.reports.figure import BLUE, RED, Figure, encode, table
+from trivet.reports.figure import BLUE, RED, encode
+from trivet_papers.figure import Figure, table
 from trivet_papers.le2018 import figures as drawings
 
 NAMES = ["pair-rates", "tolerance", "risk", "partition", "residual"]

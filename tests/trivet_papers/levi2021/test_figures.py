@@ -10,7 +10,8 @@ import pytest
 from matplotlib.lines import Line2D
 from tests.trivet_papers.drawn_figures import rows, sound
 
-from trivet.reports.figure import Figure, encode
+from trivet.reports.figure import encode
+from trivet_papers.figure import Figure
 from trivet_papers.levi2021 import figures as drawings
 
 SMALL: dict[str, Any] = {"p": (0.8,), "largest": 40, "most_classes": 4, "size": 2, "rank": (1, 3)}

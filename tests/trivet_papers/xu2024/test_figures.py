@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.trivet_papers.drawn_figures import rows, sound
 
-from trivet.reports.figure import Figure, encode
+from trivet.reports.figure import encode
+from trivet_papers.figure import Figure
 from trivet_papers.xu2024 import figures as drawings
 from trivet_papers.xu2024 import isometry, nearest_separated, point_sets, scaling_figures
 from trivet_papers.xu2024.training import train_digits

@@ -11,7 +11,8 @@ import pytest
 from tests.trivet_papers.drawn_figures import sound
 from tests.trivet_papers.xuan2020.test_dynamics import plain_step
 
-from trivet.reports.figure import Figure, encode, style
+from trivet.reports.figure import encode, style
+from trivet_papers.figure import Figure
 from trivet_papers.xuan2020 import figures as drawings
 from trivet_papers.xuan2020.dynamics import Movement, vector_field
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -90,7 +91,7 @@ class SuspectItem(Suspect):
     neighbours: list[NearbyItem] = []
 
 
-class AuditRecord(Record):
+class AuditRecord(StampedRecord):
     """Result of an audit, the most suspect items first.
 
     Attributes:
@@ -101,7 +102,7 @@ class AuditRecord(Record):
         transition: None for more than 50 classes.
         refused: why `relabel_above` or `drop_above` filled in nothing.
         out, decisions, report: the files that were written.
-        selected, class_names, of_run, command, created, trivet: for the page only.
+        selected, class_names, of_run: for the page only, as `command`, `created` and `trivet` are.
     """
 
     noise_rate: NoiseRate | None = None
@@ -129,9 +130,6 @@ class AuditRecord(Record):
     selected: list[SuspectItem] = []
     class_names: list[str] = []
     of_run: bool = False
-    command: str = ""
-    created: str = ""
-    trivet: str = ""
 
     @property
     def verdict(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import trivet
 from trivet.commands.audit.items import Items, read_items
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import (
@@ -134,11 +132,8 @@ def audit_path(request: AuditOptions) -> AuditRecord:
             "of_run": is_run_folder(request.embeddings),
             "selected": _page_items(items, judgement, record.suspects),
             "class_names": list(class_numbers(items.labels)[1]),
-            "command": command_line(),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "trivet": trivet.__version__,
         }
-        write_audit_report(record.model_copy(update=contents), request.report)
+        write_audit_report(record.model_copy(update=contents).stamped(command_line()), request.report)
         record.report = str(request.report)
     return record
 

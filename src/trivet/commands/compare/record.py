@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trivet.reports.shared_records import Ends, ItemRecord, NeighbourRecord
+from trivet.reports.shared_records import Ends, ItemRecord, NeighbourRecord, StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -155,7 +155,7 @@ class SharedGallery(Record):
     queries: list[SharedQuery] = []
 
 
-class CompareRecord(Record):
+class CompareRecord(StampedRecord):
     """Contents of `--json` and of the page of `trivet compare`; `gallery` is for the page only.
 
     `confidence` is that of each interval of a difference, so that all `comparisons` hold together in 95 %: those by
@@ -169,7 +169,4 @@ class CompareRecord(Record):
     tables: list[LevelTable] = []
     settings: list[DifferingSetting] = []
     notes: list[str] = []
-    command: str = ""
-    created: str = ""
-    trivet: str = ""
     gallery: SharedGallery | None = None

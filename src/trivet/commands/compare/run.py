@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-import trivet
 from trivet.collapse.significance import FEWEST, difference_ends
 from trivet.commands.compare.neighbours import QueryHits, shared_gallery
 from trivet.commands.compare.page import write_compare_report
@@ -126,10 +124,7 @@ def compare_runs(
         tables=tables,
         settings=_differing(sides),
         notes=notes,
-        command=command,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        trivet=trivet.__version__,
-    )
+    ).stamped(command)
     if report is not None:
         _write_page(record, sides, measured, report, data_root)
     return record

@@ -12,6 +12,7 @@ from typing import Any
 from trivet.commands.compare.record import TrainingSeries
 from trivet.commands.sweep.results import best_runs, is_sweep
 from trivet.commands.train.folds import is_cross_validation
+from trivet.config.base import flat
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import distinct_names
 from trivet.training.run_folder import CONFIG, RunFolder
@@ -112,19 +113,9 @@ def _read(path: Path, name: str) -> StoredRun:
             f"a compared run must have a record: {path} has none that can be read; write it with trivet evaluate "
             f"{path}, or go on with trivet train --resume {path}."
         )
-    settings = dict(_flat(folder.config().model_dump(mode="json"), ""))
+    settings = {key: value for key, value in flat(folder.config().model_dump(mode="json")).items() if value is not None}
     stored = [split for split in record.evaluation if (path / "embeddings" / f"{split}.parquet").is_file()]
     return StoredRun(name, folder, record, settings, tuple(stored))
-
-
-def _flat(values: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
-    pairs = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{before}{name}.")
-        elif value is not None:
-            pairs.append((f"{before}{name}", value))
-    return pairs
 
 
 def _called(group: Sequence[StoredRun], taken: set[str]) -> str:

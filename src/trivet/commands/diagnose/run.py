@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-import trivet
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
@@ -79,10 +77,7 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
             sections=sections,
             warnings=warnings,
             history=None if run is None else run.history,
-            command=command_line(),
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            trivet=trivet.__version__,
-        )
+        ).stamped(command_line())
         write_diagnosis_report(record, request.report)
     return results, warnings
 

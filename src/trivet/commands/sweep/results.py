@@ -74,7 +74,8 @@ def make_record(
     best = best_of(trials)
     ends = sorted(trial.ended for trial in trials if trial.ended is not None)
     for trial in trials:
-        values, starts = [run.value for run in trial.runs], _starts(trial)
+        values = [run.value for run in trial.runs]
+        starts = [run.start for run in trial.runs if run.start is not None]
         trial.interval = interval_json(across_folds(values)[1]) if len(values) > 1 else None
         trial.start = sum(starts) / len(starts) if starts else None
         trial.level_with_best = _level(trial, best)
@@ -106,10 +107,6 @@ def _varied(name: str, varied: Varied) -> VariedSetting:
     if isinstance(varied, Range):
         return VariedSetting(name=name, **varied.model_dump())
     return VariedSetting(name=name, choices=[setting_text(value) for value in varied])
-
-
-def _starts(trial: SweepTrial) -> list[float]:
-    return [run.start for run in trial.runs if run.start is not None]
 
 
 def _level(trial: SweepTrial, best: SweepTrial | None) -> bool | None:

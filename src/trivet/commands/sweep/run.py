@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from trivet.commands.sweep.study import (
     within_reach,
 )
 from trivet.commands.train.run import resume, train
+from trivet.config.base import flat
 from trivet.datasets import Splits
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.models import TextNetworkConfig
@@ -49,6 +50,7 @@ STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
 TAKEN_OVER = "taken over by another worker"  # why a run ended whose trial was closed meanwhile
 COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
 WARM = 0.25  # of the steps of a run, before which it is not compared with the median
+MAY_DIFFER = {"sweep.trials", "sweep.storage", "sweep.name", "sweep.heartbeat"}  # where a sweep goes on
 POLL = 1.0  # seconds between looks at a study where all trials are taken
 
 Notify = Callable[[str], None]
@@ -281,19 +283,23 @@ class Worker:
         """The record of a run: finished before, gone on with, or begun."""
         splits = self._data.of(config)
         watch = _watch(in_steps(config, splits), attempt, number, pruning=self._sweep.config.pruning)
-        run, text = RunFolder(path), resolved(config).to_toml()
         while True:
             try:
-                if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != text:
-                    return train(config, path, force=True, data_root=self._data.root, command=self._command,
-                                 progress=True, splits=splits, watch=watch)  # fmt: skip
-                record = run.record()
-                if record is not None and record.status == "finished":
-                    return record
-                return resume(path, data_root=self._data.root, command=self._command, progress=True, splits=splits,
-                              watch=watch)  # fmt: skip
+                return self._trained(resolved(config), path, ("finished",), splits=splits, watch=watch)
             except InUseError:  # a worker that was taken for dead is not; it ends at its next look
                 time.sleep(POLL)
+
+    def _trained(
+        self, config: RunConfig, path: Path, ended: Sequence[str], *, note: str = "", **options: Any
+    ) -> RunRecord:
+        """The record of the run with these settings: what is there, if its status is one of these, else trained."""
+        options |= {"data_root": self._data.root, "command": self._command, "progress": True}
+        if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != config.to_toml():
+            if note:
+                self._notify(note)
+            return train(config, path, force=True, **options)
+        record = RunFolder(path).record()
+        return record if record is not None and record.status in ended else resume(path, **options)
 
     def _conclude(self, status: Literal["finished", "interrupted"]) -> SweepRecord:
         """Train and test the best, and write the result, where the sweep began and nobody else does."""
@@ -317,7 +323,8 @@ class Worker:
             write_atomic(self._folder / BEST_SETTINGS, config.to_toml().encode())
             if status == "finished":
                 try:
-                    tested = self._test(config)
+                    note = f"training the best settings, {BEST_SETTINGS}, to test them"
+                    tested = self._trained(config, self._folder / BEST, ("finished", "stopped"), note=note)
                 except KeyboardInterrupt:
                     ended = "interrupted"
                 if tested is not None and tested.status == "interrupted":
@@ -333,17 +340,6 @@ class Worker:
             except KeyboardInterrupt:
                 self._notify("the result is written; trivet compare will not show all of the best trials")
         return record
-
-    def _test(self, config: RunConfig) -> RunRecord:
-        """The run of the best settings, which alone is measured on the test classes."""
-        path = self._folder / BEST
-        if not (path / CONFIG).is_file() or (path / CONFIG).read_text(encoding="utf-8") != config.to_toml():
-            self._notify(f"training the best settings, {BEST_SETTINGS}, to test them")
-            return train(config, path, force=True, data_root=self._data.root, command=self._command, progress=True)
-        record = RunFolder(path).record()
-        if record is not None and record.status in ("finished", "stopped"):
-            return record
-        return resume(path, data_root=self._data.root, command=self._command, progress=True)
 
     def _evaluate_best(self, outcomes: Sequence[SweepTrial]) -> None:
         """Measure the runs of the best trials whole on validation, for `trivet compare`: of all it would take long."""
@@ -371,26 +367,13 @@ def _location(folder: Path, storage: str | None, name: str | None) -> Location:
 
 def _check_same(text: str, other: str, where: str) -> None:
     """ValueError unless two sweeps are one: only how many trials there are, and where, may differ."""
-    mine, its = parse_toml(text), parse_toml(other)
-    for values in (mine, its):
-        for key in ("trials", "storage", "name", "heartbeat"):
-            values["sweep"].pop(key, None)
-    if mine != its:
-        keys = sorted(_flat(mine).items() ^ _flat(its).items())
+    mine, its = flat(parse_toml(text)), flat(parse_toml(other))
+    differing = sorted(key for key in (mine.keys() | its.keys()) - MAY_DIFFER if mine.get(key) != its.get(key))
+    if differing:
         raise ValueError(
-            f"a sweep goes on with its own settings: {where} has others ({keys[0][0]}); choose another --output (and "
+            f"a sweep goes on with its own settings: {where} has others ({differing[0]}); choose another --output (and "
             "sweep.name), or join it with trivet sweep --join."
         )
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = json.dumps(value, sort_keys=True)
-    return flat
 
 
 def _grid(sweep: Sweep) -> list[dict[str, Value]] | None:

@@ -24,13 +24,21 @@ from trivet.commands.sweep.record import State, StudyDescription, SweepMeasureme
 from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied, without_password
 from trivet.runtime.extras import load
 
+STATES: dict[str, State] = {
+    "COMPLETE": "complete",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+    "RUNNING": "running",
+    "WAITING": "waiting",
+}
 ENDED: tuple[State, ...] = ("complete", "pruned", "failed")
 SILENT = 4  # signs of life that a worker may miss
 DEATHS = 3  # workers that may die of a trial
 STRIDE = 10_000_000  # looks of run r of a trial are reported at r * STRIDE + step: a database has 32 bits for it
+LOCK = 7_413_301  # of the locks in PostgreSQL
 STARTUP = 5  # complete trials before one is pruned by their median
 # What a trial says of itself, beside its values.
-CANDIDATE, RUNS, WHY, FAILED, STOPPED, SURPLUS = "candidate", "runs", "why", "failed", "stopped", "surplus"
+CANDIDATE, RUNS, WHY, FAILED, STOPPED = "candidate", "runs", "why", "failed", "stopped"
 DESCRIPTION = "trivet"  # what a study says of itself
 Code = bool | int | float | str  # a value as optuna takes it
 log = logging.getLogger("trivet")
@@ -56,8 +64,7 @@ class Study:
     Args:
         storage, study: of optuna.
         config: of the sweep.
-        lock: a file that is locked while the study is changed, as SQLite alone lets two workers claim one trial; None
-            for a database that does not.
+        lock: a file beside that of SQLite, locked while the study is changed; None for PostgreSQL, which has locks.
     """
 
     def __init__(self, storage: Any, study: Any, config: SweepConfig, lock: Path | None) -> None:
@@ -99,9 +106,7 @@ class Study:
     def revive(self) -> None:
         """Close the trials of dead workers, and add another for each candidate that has none open or ended."""
         with self._alone():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # optuna calls this experimental
-                _optuna().storages.fail_stale_trials(self._study)
+            _optuna().storages.fail_stale_trials(self._study)
             for candidate, trials in self._candidates():
                 if _state(trials) is None:
                     last = max(trials, key=lambda trial: trial.number)
@@ -113,42 +118,28 @@ class Study:
         Args:
             grid: all values there are, where they are not sampled; a new candidate has the first that no other has.
         """
+        optuna = _optuna()
         with self._alone():
-            while True:
+            if (waiting := self._waiting()) is None:
                 trials = self._trials()
-                for trial in trials:
-                    attempt = self._claimed(trial, trials)
-                    if attempt is not None:
-                        return attempt
                 claimed = {trial.user_attrs[CANDIDATE] for trial in trials}
                 candidate = next((candidate for candidate in range(self.trials) if candidate not in claimed), None)
                 if candidate is None:
                     return None
                 self._add(candidate, {} if grid is None else _untried(grid, trials))
+                waiting = self._waiting()
+            assert waiting is not None
+            candidate, key = waiting.user_attrs[CANDIDATE], waiting._trial_id
+            self._storage.record_heartbeat(key)  # before: so that it is never claimed without a sign of life
+            self._storage.set_trial_state_values(key, optuna.trial.TrialState.RUNNING)
+            # A sampler for each candidate: what it draws does not depend on which worker asks, nor on a resume.
+            assert self.description is not None
+            self._study.sampler = _sampler(self.config, self.description.seed, candidate)
+            return ClaimedTrial(self, optuna.trial.Trial(self._study, key), candidate)
 
-    def _claimed(self, trial: Any, trials: Sequence[Any]) -> ClaimedTrial | None:
-        optuna, waiting = _optuna(), _optuna().trial.TrialState.WAITING
-        if trial.state != waiting:
-            return None
-        candidate, key = trial.user_attrs[CANDIDATE], trial._trial_id
-        self._storage.record_heartbeat(key)  # before: so that it is never claimed without a sign of life
-        try:
-            if not self._storage.set_trial_state_values(key, optuna.trial.TrialState.RUNNING):
-                return None
-        except optuna.exceptions.UpdateFinishedTrialError:
-            return None
-        others = [
-            other for other in trials if other.user_attrs[CANDIDATE] == candidate and other.number != trial.number
-        ]
-        ended = _state(others) in ENDED
-        if ended or any(other.number < trial.number and not other.state.is_finished() for other in others):
-            self._storage.set_trial_user_attr(key, SURPLUS, True)
-            self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            return None
-        # A sampler for each candidate: what it draws does not depend on which worker asks, nor on a resume.
-        assert self.description is not None
-        self._study.sampler = _sampler(self.config, self.description.seed, candidate)
-        return ClaimedTrial(self, optuna.trial.Trial(self._study, key), candidate)
+    def _waiting(self) -> Any:
+        """The first trial that waits to be claimed, None if there is none."""
+        return next((trial for trial in self._trials() if trial.state.name == "WAITING"), None)
 
     def _add(self, candidate: int, values: Mapping[str, Any]) -> None:
         self._study.enqueue_trial(dict(values), user_attrs={CANDIDATE: candidate})
@@ -161,14 +152,16 @@ class Study:
         return by_candidate.items()
 
     def _trials(self) -> list[Any]:
-        """All trials, but those that were closed as another one of their candidate was there."""
-        trials = self._study.get_trials(deepcopy=False)
-        return [trial for trial in trials if CANDIDATE in trial.user_attrs and SURPLUS not in trial.user_attrs]
+        """All trials of candidates."""
+        return [trial for trial in self._study.get_trials(deepcopy=False) if CANDIDATE in trial.user_attrs]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
+        """While no other worker changes the study: alone, a database lets two of them claim one trial."""
         if self._lock is None:
-            yield
+            with self._storage.engine.begin() as connection:  # at whose end the lock goes
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK}, {self._study._study_id})")
+                yield
             return
         handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
@@ -400,15 +393,13 @@ def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
         if not make and not path.is_file():
             raise ValueError(f"a study to join must be there: {path} is not; begin it with trivet sweep FILE.toml.")
     waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # optuna calls signs of life experimental
-        return optuna.storages.RDBStorage(
-            url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
-            engine_kwargs={"pool_pre_ping": True, **waiting},
-            heartbeat_interval=heartbeat,
-            grace_period=SILENT * heartbeat,
-            skip_table_creation=not make,
-        )
+    return optuna.storages.RDBStorage(
+        url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
+        engine_kwargs={"pool_pre_ping": True, **waiting},
+        heartbeat_interval=heartbeat,
+        grace_period=SILENT * heartbeat,
+        skip_table_creation=not make,
+    )
 
 
 def _sqlite_file(url: str) -> Path:
@@ -456,16 +447,9 @@ def _code(value: Value) -> Code:
 
 def _state(trials: Sequence[Any]) -> State | None:
     """State of the trials of one candidate; None if all were cut off, and another one is needed."""
-    names = {trial.state.name for trial in trials}
-    for name, state in (("COMPLETE", "complete"), ("PRUNED", "pruned")):
-        if name in names:
-            return state  # type: ignore[return-value]
-    if any(trial.state.name == "FAIL" and FAILED in trial.user_attrs for trial in trials):
-        return "failed"
-    for name, state in (("RUNNING", "running"), ("WAITING", "waiting")):
-        if name in names:
-            return state  # type: ignore[return-value]
-    return "failed" if _deaths(trials) >= DEATHS else None
+    names = {trial.state.name for trial in trials if trial.state.name != "FAIL" or FAILED in trial.user_attrs}
+    known = next((state for name, state in STATES.items() if name in names), None)
+    return "failed" if known is None and _deaths(trials) >= DEATHS else known
 
 
 def _deaths(trials: Sequence[Any]) -> int:
@@ -474,12 +458,7 @@ def _deaths(trials: Sequence[Any]) -> int:
 
 def _outcome(candidate: int, trials: Sequence[Any], vary: Mapping[str, Varied]) -> SweepTrial:
     state = _state(trials)
-    order = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING") if state in ENDED else ("RUNNING", "WAITING", "FAIL")
-    decisive = min(
-        trials, key=lambda trial: (order.index(trial.state.name) if trial.state.name in order else 9, -trial.number)
-    )
-    if state == "failed":
-        decisive = next((trial for trial in trials if FAILED in trial.user_attrs), decisive)
+    decisive = max(trials, key=lambda trial: (_state([trial]) == state, trial.number))
     why = decisive.user_attrs.get(WHY)
     if state == "failed" and why is None:
         why = f"its worker died {_deaths(trials)} times; it may need more memory than there is"
@@ -509,4 +488,5 @@ def _decoded(value: Any, varied: Varied) -> Value:
 def _optuna() -> Any:
     optuna = load("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # what it says, Trivet says
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # such as heartbeats
     return optuna

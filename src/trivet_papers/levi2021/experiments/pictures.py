@@ -6,22 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    GREEN,
-    ORANGE,
-    Figure,
-    in_percent,
-    label_outer,
-    legend_above,
-    name_ends,
-    panels,
-    plain_ticks,
-    tidy,
-)
+from trivet.reports.figure import BLACK, BLUE, COLOURS, GREEN, ORANGE, panels
 from trivet_papers.experiment import Cell, Factor, Results
+from trivet_papers.figure import Figure, in_percent, label_outer, legend_above, name_ends, plain_ticks, tidy
 from trivet_papers.levi2021.experiments.common import EASY, LOSSES, PROXIES, USUAL
 from trivet_papers.lines import SeedLine, handle, seed_curve
 

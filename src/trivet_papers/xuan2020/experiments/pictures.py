@@ -7,22 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from trivet.reports.figure import (
-    BLACK,
-    BLUE,
-    ORANGE,
-    RED,
-    SKY,
-    Columns,
-    Figure,
-    in_percent,
-    label_outer,
-    legend_above,
-    panels,
-    plain_ticks,
-    tidy,
-)
+from trivet.reports.figure import BLACK, BLUE, ORANGE, RED, SKY, panels
 from trivet_papers.experiment import Cell, Results
+from trivet_papers.figure import Columns, Figure, in_percent, label_outer, legend_above, plain_ticks, tidy
 from trivet_papers.lines import Dashes, handle, seed_curve
 from trivet_papers.xuan2020.dynamics import DIRECTIONS
 from trivet_papers.xuan2020.experiments import common
