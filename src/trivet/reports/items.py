@@ -55,11 +55,7 @@ def curve(
     limits: Limits,
     marks: Sequence[Mark] = (),
 ) -> Curve | None:
-    """A plot of the series that have anything to show, of at most `MOST_STEPS` steps; None where there are none.
-
-    Raises:
-        ValueError: if the series differ in length.
-    """
+    """A plot of the series that have anything to show, of at most `MOST_STEPS` steps; None where there are none."""
     series = {name: values for name, values in series.items() if any(map(is_number, values))}
     if not series:
         return None
@@ -97,11 +93,7 @@ class EmbeddingMap(Record):
 
 
 def embedding_maps(maps: Mapping[str, PlaneMap], pictures: Pictures) -> dict[str, EmbeddingMap]:
-    """The maps of a page; their thumbnails share the room that there is on it.
-
-    Raises:
-        ValueError: if the parts of one differ in length.
-    """
+    """The maps of a page; their thumbnails share the room that there is on it."""
     return {
         split: _embedding_map(split, plane_map, pictures, MOST_PICTURES // len(maps))
         for split, plane_map in maps.items()
@@ -143,11 +135,7 @@ class TripletDots(ScatterRecord):
 
 
 def triplet_dots(where: str, scatter: ScatterRecord) -> TripletDots:
-    """The marks of a triplet scatter.
-
-    Raises:
-        ValueError: if its series differ in length.
-    """
+    """The marks of a triplet scatter."""
     s_ap, s_an = scatter.s_ap, scatter.s_an
     ids = scatter.ids or [str(i) for i in range(len(s_ap))]
     same_length(f"the triplet scatter of {where}", {"s_ap": len(s_ap), "s_an": len(s_an), "ids": len(ids)})

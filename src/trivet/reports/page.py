@@ -47,9 +47,6 @@ def write_page(
         script: the files beside the templates that draw, in their order.
         plotly: whether they draw with it: it and paper.js then come before them, 1.2 MB in all.
         pictures: what the template and the plots name by number.
-
-    Raises:
-        OSError: if the file cannot be written.
     """
     names = [script] if isinstance(script, str) else list(script)
     drawing = [_PLOTLY, "templates/paper.js"] if plotly else []

@@ -80,9 +80,6 @@ def read_items(request: AuditOptions) -> Items:
     say. So a run is embedded out of fold: the training items are dealt into folds, each class evenly, and for each fold
     a network is trained anew by the settings of the run on the items of the others. It embeds those of the fold, whose
     labels it has not seen, and they are judged by each other. Nothing in the run folder changes.
-
-    Raises:
-        ValueError: if the file or the run cannot be used, or an option does not fit it.
     """
     path, level, text, encoder = request.embeddings, request.level, request.text, request.encoder
     if is_run_folder(path):
@@ -133,11 +130,7 @@ def read_items(request: AuditOptions) -> Items:
 
 
 def first_level(vectors: Vectors, text: str) -> str:
-    """The label level that is meant where none is named: the first but the column of texts.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The label level that is meant where none is named: the first but the column of texts."""
     level = next((level for level in vectors.labels if level != text), None)
     if level is None:
         raise ValueError(

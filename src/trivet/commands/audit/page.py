@@ -47,10 +47,6 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
 
     The page holds all items of the record as data, and its script shows one of them at a time. What is decided on is
     kept in the browser under a digest of the items and their labels.
-
-    Raises:
-        ValueError: if the transition matrix and its classes differ in length.
-        OSError: if the file cannot be written.
     """
     pictures = Pictures()
     data = _data(record, pictures)

@@ -84,10 +84,6 @@ def audit_path(request: AuditOptions) -> AuditRecord:
     `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has
     the label that `Suspect.offered` gives, and is not written if the verdict is "uninformative". Where no label must be
     wrong, `relabel_above` is refused, and all decisions are left empty.
-
-    Raises:
-        ValueError: if the file, the run or an output cannot be used, or an option does not fit.
-        OSError: if an output cannot be written.
     """
     relabel_above, drop_above, decisions = request.relabel_above, request.drop_above, request.decisions
     for option, above in (("--relabel-above", relabel_above), ("--drop-above", drop_above)):
@@ -152,11 +148,7 @@ def _refused(noise: NoiseEstimate, relabel_above: float | None, drop_above: floa
 
 
 def judge(items: Items, *, neighbours: int | None = None, seed: int = 0) -> Judgement:
-    """Results of `trivet.label_noise.find_suspects`, `find_duplicates` and `find_outliers`.
-
-    Raises:
-        ValueError: as `find_suspects`.
-    """
+    """Results of `trivet.label_noise.find_suspects`, `find_duplicates` and `find_outliers`."""
     (classes,), _ = class_numbers(items.labels)
     suspects = find_suspects(
         items.embeddings, classes, neighbours=neighbours, folds=items.fold, seed=seed, distance=items.distance

@@ -142,11 +142,7 @@ class TableView:
 
 
 def write_compare_report(record: CompareRecord, path: Path) -> None:
-    """Write the page of compared runs; a part that the record lacks is left out.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write the page of compared runs; a part that the record lacks is left out."""
     pictures = Pictures()
     marks = _marks(record)
     curves = _curves(record, marks)

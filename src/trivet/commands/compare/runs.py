@@ -52,12 +52,7 @@ class Side:
 
 
 def read_runs(paths: Sequence[Path]) -> list[StoredRun]:
-    """The runs in these folders; of a cross-validation, those of its folds, and of a sweep those of its best trials.
-
-    Raises:
-        ValueError: if a folder holds no run or is given twice, a run has written nothing that can be compared, or there
-            are fewer than two runs or too many.
-    """
+    """The runs in these folders; of a cross-validation, those of its folds, and of a sweep those of its best trials."""
     folders = [folder for path in paths for folder in _folders(path)]
     resolved = [folder.resolve() for folder in folders]
     for number, resolved_path in enumerate(resolved):

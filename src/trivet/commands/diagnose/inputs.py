@@ -64,9 +64,6 @@ def read_inputs(path: Path, request: DiagnoseOptions) -> list[DiagnosisInput]:
     """The embeddings of a path to diagnose: one of a file, one for each split of a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
-
-    Raises:
-        ValueError: if the file, the run or a reference cannot be used, or an option does not fit it.
     """
     references = request.reference or []
     if is_run_folder(path):
@@ -123,11 +120,7 @@ def of_dataset(
     embeddings: npt.NDArray[Any],
     references: Mapping[str, npt.NDArray[Any]],
 ) -> DiagnosisInput:
-    """The embeddings of a split of a run, beside what they are compared with.
-
-    Raises:
-        ValueError: if the last checkpoint is broken.
-    """
+    """The embeddings of a split of a run, beside what they are compared with."""
     items = dataset_items(dataset)
     strategy = run_strategy(run, dataset.names[level])
     notes: tuple[str, ...] = ()

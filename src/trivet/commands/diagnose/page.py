@@ -167,12 +167,7 @@ class DiagnosisView:
 
 
 def write_diagnosis_report(record: DiagnosisRecord, path: Path) -> None:
-    """Write the page of a diagnosis; a part that the record lacks is left out.
-
-    Raises:
-        ValueError: if series of a section that belong together differ in length.
-        OSError: if the file cannot be written.
-    """
+    """Write the page of a diagnosis; a part that the record lacks is left out."""
     sections, pictures = named_sections(record.sections), Pictures()
     names = list(dict.fromkeys(section.name for section in sections.values()))
     same_run = len(names) == 1 and len({section.split for section in sections.values()}) == len(sections)
@@ -227,9 +222,6 @@ def diagnosis_content(
         sections: label -> section.
         compare: whether they are rivals, of which one may be the best by a measure, and not parts of one.
         most_rows: of a table of classes that are shown at first.
-
-    Raises:
-        ValueError: if series that belong together differ in length.
     """
     prepared = [_section(label, section, most_rows) for label, section in sections.items()]
     flat = [_flat(section) for section in sections.values()]
@@ -247,11 +239,7 @@ def diagnosis_content(
 
 
 def history_content(history: HistoryRecord | None) -> HistoryRecord | None:
-    """Training seen on one sample, checked; None where there is nothing.
-
-    Raises:
-        ValueError: if series that belong together differ in length.
-    """
+    """Training seen on one sample, checked; None where there is nothing."""
     if history is None or not history.moments:
         return None
     moments, edges, field = history.moments, history.edges, history.field

@@ -51,10 +51,6 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
 
     Returns:
         The summary of each embedding, and warnings where they cannot be compared.
-
-    Raises:
-        ValueError: as `read_inputs` and `summary`.
-        OSError: if the report cannot be written.
     """
     paths, seed = request.embeddings, request.seed
     inputs = [(path, subject) for path in paths for subject in read_inputs(path, request)]
@@ -83,11 +79,7 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
 
 
 def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary, Diagnosis]:
-    """The verdicts, measures and notes of an embedding, and the diagnosis itself.
-
-    Raises:
-        ValueError: as `trivet.collapse.diagnose`.
-    """
+    """The verdicts, measures and notes of an embedding, and the diagnosis itself."""
     (classes,), names = class_numbers(subject.labels[subject.level])
     levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
     strategy, notes = _usable(subject.strategy, classes), subject.notes
@@ -147,9 +139,6 @@ def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int
 
     Args:
         map_points: items in the map; without any it is None.
-
-    Raises:
-        ValueError: as `trivet.collapse.diagnose`.
     """
     result, diagnosis = summary(subject, seed=seed)
     return _section(result, subject, diagnosis, seed=seed, map_points=map_points)

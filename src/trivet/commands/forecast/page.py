@@ -28,12 +28,7 @@ _CURVES: tuple[tuple[str, dict[str, str], Limits], ...] = (
 
 
 def write_forecast_report(record: ForecastRecord, path: Path) -> None:
-    """Write the page of a forecast: of one run, or of the map of a grid.
-
-    Raises:
-        ValueError: if series that belong together differ in length.
-        OSError: if the file cannot be written.
-    """
+    """Write the page of a forecast: of one run, or of the map of a grid."""
     curves = _curves(record.seeds)
     context = {"record": record, "forecast": forecast_context(record), "curves": curves}
     write_page("forecast.html", path, context, {"curves": curves})

@@ -62,9 +62,6 @@ def forecast_run(
         The bound is about the first batch before any step: its diameter less twice the loss of its hardest triplet, in
         plain distances of the embeddings as the loss gets them and without the margin; means over the seeds.
 
-    Raises:
-        ValueError: if the settings, the data, `steps` or `seeds` cannot be used.
-
     Source:
         Xu et al., "Mathematical Justification of Hard Negative Mining via Isometric Approximation Theorem", ICLR 2024,
         equation (17); the forecast: `trivet.collapse.forecast`.
@@ -97,9 +94,6 @@ def forecast_grid(
 
     Returns:
         The cells in the order of the axes; where a combination cannot be probed, `reason` says why.
-
-    Raises:
-        ValueError: as `forecast_run`; also if an axis holds too small a number.
     """
     began = time.perf_counter()
     config = resolved(config)
@@ -139,11 +133,7 @@ def forecast_grid(
 
 
 def recorded_run(path: Path) -> RunFolder:
-    """A run that `save_forecast` can add a forecast to.
-
-    Raises:
-        ValueError: if the folder holds no run with a record.
-    """
+    """A run that `save_forecast` can add a forecast to."""
     run = RunFolder.open(path)
     if run.record() is None:
         raise ValueError(
@@ -153,12 +143,7 @@ def recorded_run(path: Path) -> RunFolder:
 
 
 def save_forecast(run: RunFolder, forecast: ForecastRecord) -> str:
-    """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name.
-
-    Raises:
-        ValueError: if another process is writing the run.
-        OSError: if the run folder cannot be written.
-    """
+    """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name."""
     with run.locked():
         record = run.record() or RunRecord()
         record.forecast = forecast

@@ -20,11 +20,7 @@ _LONGEST = 40  # characters of a value of a setting in a plot
 
 
 def write_sweep_report(record: SweepRecord, path: Path) -> None:
-    """Write the page of a sweep; a part that the record lacks is left out.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write the page of a sweep; a part that the record lacks is left out."""
     having = record.ranked
     others = [trial for trial in record.trials if trial.value is None]
     best = next((trial for trial in having if trial.number == record.best), None)

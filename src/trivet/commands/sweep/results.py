@@ -35,11 +35,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def best_runs(path: Path, *, most: int) -> list[Path]:
-    """The folders of the runs of the best trials of a sweep, best first: of four, or fewer if they have many runs.
-
-    Raises:
-        ValueError: if it has no result yet, or one that cannot be read, or its runs lie elsewhere.
-    """
+    """The folders of the runs of the best trials of a sweep, best first: of four, or fewer if they have many runs."""
     try:
         record = SweepRecord.read(read_json(path / RECORD, "the record of a sweep"))
     except FileNotFoundError:

@@ -83,11 +83,7 @@ class Data:
         self._known: dict[str, Splits] = {}
 
     def check(self) -> None:
-        """Check that each value fits the data, before the first trial.
-
-        Raises:
-            ValueError: if one does not, the data cannot be used, or there is nothing to choose by.
-        """
+        """Check that each value fits the data, before the first trial."""
         self._sweep.check_data(self.of(self._sweep.run(self._sweep.first, fold=self._sweep.folds[0])))
 
     def of(self, config: RunConfig) -> Splits:
@@ -117,10 +113,6 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, notify: Notify = print) -> 
 
     Returns:
         The settings as they are in the folder, and where the study is.
-
-    Raises:
-        ValueError: as `Data.check`, and if the folder holds something else, or the storage a study of this name with
-            other settings.
     """
     text = sweep.to_toml()
     location = _location(folder, sweep.config.storage, sweep.config.name)
@@ -155,9 +147,6 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Loca
         where: a folder of `trivet sweep`, or the address of a storage.
         folder: of the runs of this worker; by default that in which the sweep began.
         name: of the study, where a storage has several; of a folder, that in its storage if it is not in the settings.
-
-    Raises:
-        ValueError: if there is none.
     """
     if "://" not in where:
         path = Path(where)
@@ -189,10 +178,6 @@ def work(sweep: Sweep, location: Location, data: Data, *, command: str = "", not
     Args:
         command: what was typed, for the records.
         notify: called with a sentence for each trial that is told.
-
-    Raises:
-        ValueError: as `Data.check`, and if the storage is out of reach.
-        OSError: if a folder cannot be written.
     """
     with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=False) as study:
         return Worker(sweep, location, study, data, command=without_password(command), notify=notify).work()

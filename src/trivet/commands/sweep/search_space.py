@@ -174,11 +174,7 @@ class Sweep:
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = ()) -> Sweep:
-        """Read a TOML file with a section [sweep]; `overrides` as for `trivet.config.base.Config.read`.
-
-        Raises:
-            ValueError: if it is no such file, or a setting or a value to be tried cannot be used.
-        """
+        """Read a TOML file with a section [sweep]; `overrides` as for `trivet.config.base.Config.read`."""
         values = read_settings(path)
         sweep_overrides = [
             override for override in overrides if override.partition("=")[0].strip().startswith("sweep.")
@@ -188,11 +184,7 @@ class Sweep:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Sweep:
-        """The settings with what varies, checked before any data are read.
-
-        Raises:
-            ValueError: see `read`.
-        """
+        """The settings with what varies, checked before any data are read."""
         if not isinstance(values.get("sweep"), Mapping):
             raise ValueError(
                 f"{source}: a sweep needs a section [sweep] that says what varies: there is none; add [sweep.vary] "
@@ -205,11 +197,7 @@ class Sweep:
         return sweep
 
     def check(self, source: str) -> None:
-        """Check that each value can be used, with the first one of all others.
-
-        Raises:
-            ValueError: if one cannot, with its name.
-        """
+        """Check that each value can be used, with the first one of all others."""
         for key in self.config.vary:
             _check_key(key, source)
         data = self.base.get("data", {})
@@ -249,11 +237,7 @@ class Sweep:
                 raise ValueError(f"{source}: {error}") from None
 
     def check_data(self, splits: Splits) -> None:
-        """Check that batches can be made of these data with each value.
-
-        Raises:
-            ValueError: as `check`.
-        """
+        """Check that batches can be made of these data with each value."""
         for context, values in self._settings_to_check():
             try:
                 config = self.run(values)
@@ -320,11 +304,7 @@ class Sweep:
         return merged
 
     def run(self, values: Mapping[str, Value], *, seed: int | None = None, fold: int | None = None) -> RunConfig:
-        """The settings of a run of a trial.
-
-        Raises:
-            ValueError: if they do not go together.
-        """
+        """The settings of a run of a trial."""
         settings = self.settings(values)
         if seed is not None:
             settings["seed"] = seed
