@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from trivet.collapse.significance import FEWEST, difference_ends
-from trivet.commands.compare.neighbours import QueryHits, shared_gallery
+from trivet.commands.compare.neighbours import shared_gallery
 from trivet.commands.compare.page import write_compare_report
 from trivet.commands.compare.record import (
     ComparedRun,
@@ -25,48 +26,27 @@ from trivet.commands.compare.record import (
     SideDifference,
     SideRecord,
 )
-from trivet.commands.compare.runs import Side, StoredRun, pairs_of, read_runs, sides_of, training_of
+from trivet.commands.compare.runs import JUDGED, Measured, Side, StoredRun, pairs_of, read_runs, sides_of, training_of
 from trivet.commands.evaluate.sets import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
-from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.embedding_table import class_numbers
 from trivet.io.read_embeddings import read_vectors
-from trivet.metrics import Retrieval, retrieve_levels
+from trivet.metrics import retrieve_levels
 from trivet.reports.measures import finite
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import steps
 
-JUDGED = "recall@1"
 TOGETHER = 0.95  # the confidence in all that is said of recall@1
 SAME = 1e-6  # by which a recall of the record may differ from that of the stored embeddings
 ENVIRONMENT = ("torch", "device", "threads")
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """The stored embeddings of a run on a split, with the measures of each query.
-
-    Attributes:
-        queries: positions `(Q,)` of the queries.
-        levels: level -> its measures, of the queries in that order.
-    """
-
-    vectors: Vectors
-    queries: Integers
-    levels: Mapping[str, Retrieval]
-
-    def column(self, level: str, measure: str) -> Floats:
-        """`(Q,)` a measure of each query."""
-        retrieval = self.levels[level]
-        values: Floats = retrieval.values[:, retrieval.measures.index(measure)]
-        return values
-
-
-@dataclass(frozen=True, eq=False)
 class Pair:
     """A run and its partner on the items of a split; the queries `rows` of the partner are those of the run."""
 
-    run: StoredRun
-    partner: StoredRun
+    mine: Measured
+    its: Measured
     rows: Integers
 
 
@@ -99,13 +79,13 @@ def compare_runs(
             "compared runs must share an evaluation split with the same items: "
             f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
         )
-    comparable = _comparable(pairs, measured)
+    comparable = _comparable(pairs)
     comparisons = len(comparable) * len({JUDGED, *_chosen_measures(runs)})
     confidence = 1 - (1 - TOGETHER) / comparisons
     tables = []
     for split, level in dict.fromkeys((split, level) for _, split, level in comparable):
         differences = [
-            _difference(side, sides[0], pairs[side.name, split], measured, split, level, measure, confidence)
+            _difference(side, sides[0], pairs[side.name, split], level, measure, confidence)
             for side in sides[1:]
             if (side.name, split, level) in comparable
             for measure in names
@@ -148,7 +128,7 @@ def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
     else:
         queries = np.flatnonzero(protocol.query)
         levels = retrieve_levels(**protocol.arguments(vectors.embeddings, labels), measures=measures, distance=distance)
-    return Measured(vectors, queries, levels)
+    return Measured(run, split, vectors, queries, levels)
 
 
 def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[str]]:
@@ -165,45 +145,43 @@ def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[
                         unlike[f"{lacks.name} holds no embeddings of {split}."] = None
                     continue
                 try:
-                    rows = _same_task((f"{run.name} ({split})", mine), (f"{partner.name} ({split})", its))
+                    rows = _same_task(mine, its)
                 except ValueError as error:
                     why = str(error).partition(": ")[2].partition("; ")[0]
                     unlike[f"{run.name} and {partner.name} cannot be compared on {split}: {why}"] = None
                     continue
-                pairs.setdefault((side.name, split), []).append(Pair(run, partner, rows))
+                pairs.setdefault((side.name, split), []).append(Pair(mine, its, rows))
     return pairs, list(unlike)
 
 
-def _same_task(mine_named: tuple[str, Measured], its: tuple[str, Measured]) -> Integers:
+def _same_task(mine: Measured, its: Measured) -> Integers:
     """Positions of the queries of one run among those of the other.
 
     Raises:
         ValueError: if the items, their labels, the queries or what they retrieve from are not the same.
     """
-    (name, mine), (its_name, others) = mine_named, its
-    check_same_items((name, mine.vectors), (its_name, others.vectors))
-    names = name, its_name
-    queries, retrieved = [], []
-    for measured in (mine, others):
+    check_same_items((mine.title, mine.vectors), (its.title, its.vectors))
+    retrieved = []
+    for measured in (mine, its):
         ids, protocol = np.array(measured.vectors.names()), measured.vectors.protocol
-        queries.append(ids[measured.queries])
         cameras = protocol is not None and protocol.cameras is not None
         retrieved.append((cameras, sorted(ids if protocol is None else ids[protocol.retrieved])))
     if retrieved[0] != retrieved[1]:
         raise ValueError(
-            f"compared runs must retrieve from the same items: the gallery of {name} is not that of {its_name}; "
+            f"compared runs must retrieve from the same items: the gallery of {mine.title} is not that of {its.title}; "
             "evaluate both by one protocol."
         )
-    return same_queries(names, queries[0], queries[1], (len(queries[0]), len(queries[1])))
+    counts = len(mine.queries), len(its.queries)
+    return same_queries((mine.title, its.title), mine.query_ids, its.query_ids, counts)
 
 
-def _comparable(pairs: Pairs, measured: Measurements) -> list[tuple[str, str, str]]:
+def _comparable(pairs: Pairs) -> list[tuple[str, str, str]]:
     """(Side, split, level) of all comparisons: new classes first, as they say most; levels as the data have them."""
     triples = [
         (side, split, level)
         for (side, split), pairs_of in pairs.items()
-        for level in measured[pairs_of[0].run.name, split].levels
-        if all(level in measured[run.name, split].levels for pair in pairs_of for run in (pair.run, pair.partner))
+        for level in pairs_of[0].mine.levels
+        if all(level in of_run.levels for pair in pairs_of for of_run in (pair.mine, pair.its))
     ]
     splits = list(dict.fromkeys(split for _, split, _ in triples))
     splits.sort(key=lambda split: split != "unseen")
@@ -212,28 +190,18 @@ def _comparable(pairs: Pairs, measured: Measurements) -> list[tuple[str, str, st
 
 
 def _difference(
-    side: Side,
-    first: Side,
-    pairs: Sequence[Pair],
-    measured: Measurements,
-    split: str,
-    level: str,
-    measure: str,
-    confidence: float,
+    side: Side, first: Side, pairs: Sequence[Pair], level: str, measure: str, confidence: float
 ) -> SideDifference:
     """A measure of a side less that of the first, each query by its mean over the pairs that have it."""
-    values, others, ids, names = [], [], [], []
-    for pair in pairs:
-        mine_measured = measured[pair.run.name, split]
-        values.append(mine_measured.column(level, measure))
-        others.append(measured[pair.partner.name, split].column(level, measure)[pair.rows])
-        ids.append(np.array(mine_measured.vectors.names())[mine_measured.queries])
-        names.append(mine_measured.vectors.labels[level][mine_measured.queries])
+    values = [pair.mine.column(level, measure) for pair in pairs]
+    others = [pair.its.column(level, measure)[pair.rows] for pair in pairs]
+    names = [pair.mine.vectors.labels[level][pair.mine.queries] for pair in pairs]
     changes = [float((mine - its).mean()) for mine, its in zip(values, others, strict=True)]
     if len(pairs) == 1:
         where = members = np.arange(len(values[0]))
     else:
-        _, where, members = np.unique(np.concatenate(ids), return_index=True, return_inverse=True)
+        ids = np.concatenate([pair.mine.query_ids for pair in pairs])
+        _, where, members = np.unique(ids, return_index=True, return_inverse=True)
     counts = np.bincount(members)
     mine, its = (np.bincount(members, weights=np.concatenate(column)) / counts for column in (values, others))
     classes = np.unique(np.concatenate(names)[where], return_inverse=True)[1]
@@ -253,7 +221,7 @@ def _difference(
         interval=[low, high],
         outcome=outcome,
         pairs=[
-            PairDifference(of=pair.run.name, less=pair.partner.name, difference=change)
+            PairDifference(of=pair.mine.run.name, less=pair.its.run.name, difference=change)
             for pair, change in zip(pairs, changes, strict=True)
         ],
     )
@@ -402,13 +370,14 @@ def _write_page(
     record: CompareRecord, sides: Sequence[Side], measured: Measurements, report: Path, data_root: Path | None
 ) -> None:
     split, level = record.tables[0].split, record.tables[0].level
-    alike: list[tuple[StoredRun, Measured]] = []
-    for run in (side.runs[0] for side in sides):
-        run_measured = measured.get((run.name, split))
-        if run_measured is not None and level in run_measured.levels and _alike(alike, run, run_measured):
-            alike.append((run, run_measured))
-    hits = [QueryHits(run.name, each.vectors, each.queries, each.column(level, JUDGED)) for run, each in alike]
-    gallery, notes = shared_gallery(alike[0][0], split, level, hits, data_root=data_root)
+    alike: list[Measured] = []
+    for of_run in (measured.get((side.runs[0].name, split)) for side in sides):
+        if of_run is not None and level in of_run.levels:
+            with suppress(ValueError):  # not on the same items as the first
+                for first in alike[:1]:
+                    _same_task(of_run, first)
+                alike.append(of_run)
+    gallery, notes = shared_gallery(level, alike, data_root=data_root)
     training = {run.name: training_of(run.record) for side in sides for run in side.runs}
     contents = {
         "runs": [run.model_copy(update={"training": training[run.name]}) for run in record.runs],
@@ -416,11 +385,3 @@ def _write_page(
         "notes": [*record.notes, *notes],
     }
     write_compare_report(record.model_copy(update=contents), report)
-
-
-def _alike(others: Sequence[tuple[StoredRun, Measured]], run: StoredRun, measured: Measured) -> bool:
-    """True if a run is on the same items as the others."""
-    try:
-        return all(len(_same_task((run.name, measured), (first.name, other))) for first, other in others[:1])
-    except ValueError:
-        return False

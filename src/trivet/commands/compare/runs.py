@@ -9,14 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from trivet.commands.compare.record import TrainingSeries
 from trivet.commands.sweep.results import best_runs, is_sweep
 from trivet.commands.train.folds import is_cross_validation
 from trivet.config.base import flat
+from trivet.io.embedding_table import Vectors
+from trivet.metrics import Retrieval
 from trivet.reports.run_record import RunRecord
+from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.text import distinct_names
 from trivet.training.run_folder import CONFIG, RunFolder
 
+JUDGED = "recall@1"
 MOST = 24  # runs on a page: of more, neither curves nor tables can be read
 REPEATED = ("seed", "data.fold")  # the settings in which repetitions of a run differ
 
@@ -41,6 +48,38 @@ class StoredRun:
     def repetition(self) -> tuple[Any, ...]:
         """Its seed and its fold: a run is paired with that of the other side which has the same."""
         return tuple(self.settings.get(name) for name in REPEATED)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The stored embeddings of a run on a split, with the measures of each query.
+
+    Attributes:
+        queries: positions `(Q,)` of the queries.
+        levels: level -> its measures, of the queries in that order.
+    """
+
+    run: StoredRun
+    split: str
+    vectors: Vectors
+    queries: Integers
+    levels: Mapping[str, Retrieval]
+
+    @property
+    def title(self) -> str:
+        """The run and the split, for messages."""
+        return f"{self.run.name} ({self.split})"
+
+    @property
+    def query_ids(self) -> npt.NDArray[np.str_]:
+        """Ids `(Q,)` of the queries."""
+        return np.array(self.vectors.names())[self.queries]
+
+    def column(self, level: str, measure: str) -> Floats:
+        """`(Q,)` a measure of each query."""
+        retrieval = self.levels[level]
+        values: Floats = retrieval.values[:, retrieval.measures.index(measure)]
+        return values
 
 
 @dataclass(frozen=True, eq=False)

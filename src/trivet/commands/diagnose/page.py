@@ -259,14 +259,8 @@ def history_content(history: HistoryRecord | None) -> HistoryRecord | None:
 
 def _section(label: str, section: DiagnosisSection, most_rows: int) -> SectionView:
     if histograms := section.histograms:
-        shares = {
-            "within": histograms.within,
-            "between": histograms.between,
-            "reference_within": histograms.reference_within,
-            "reference_between": histograms.reference_between,
-        }
-        shares_of = {name: bins for name, bins in shares.items() if bins is not None}
-        _check_bins(f"the distances of {label}", histograms.edges, shares_of)
+        shares = {name: bins for name, bins in histograms if name != "edges" and bins is not None}
+        _check_bins(f"the distances of {label}", histograms.edges, shares)
     return SectionView(label, section, list(map(verdict, section.verdicts)), _classes(label, section, most_rows))
 
 

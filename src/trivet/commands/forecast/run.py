@@ -21,6 +21,7 @@ from trivet.datasets import Splits, load
 from trivet.models import ModelConfig, tokenize_of
 from trivet.reports.forecast_record import Bound, Cell, ForecastRecord, GridAxes, Outlook, SeedRecord
 from trivet.reports.monitor_record import Chance, EventRecord
+from trivet.reports.page import significant
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arguments import check_count
 from trivet.runtime.json_numbers import as_json
@@ -143,7 +144,7 @@ def recorded_run(path: Path) -> RunFolder:
 
 
 def save_forecast(run: RunFolder, forecast: ForecastRecord) -> str:
-    """Put a forecast into the record of a run, in place of an older one, and write its page; returns that file's name."""
+    """Put a forecast into the record of a run, in place of an older one, and write its page; returns its path."""
     with run.locked():
         record = run.record() or RunRecord()
         record.forecast = forecast
@@ -178,7 +179,7 @@ def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> Bound:
     source = "the bound of Xu et al. (ICLR 2024, equation 17)"
     sentence = (
         f"T{source[1:]} is vacuous: the diameter of {among}, {width:.3g}, less twice the loss of the hardest triplet, "
-        f"{loss:.3g}, is {_signed(bound)}, which every embedding exceeds."
+        f"{loss:.3g}, is {significant(bound)}, which every embedding exceeds."
         if bound <= 0
         else f"By {source} the nearest embedding that separates the classes of {among} is at least {bound:.3g} "
         f"wide: the diameter, {width:.3g}, less twice the loss of the hardest triplet, {loss:.3g}; training may end "
@@ -350,7 +351,3 @@ def _changes(config: RunConfig) -> list[str]:
 def _mean(values: Iterator[float]) -> float | None:
     known = [value for value in values if math.isfinite(value)]
     return statistics.fmean(known) if known else None
-
-
-def _signed(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−")
