@@ -355,7 +355,7 @@ def test_hostile_names_do_nothing_and_read_back(tmp_path: Path, watch: Watch) ->
 
 
 def test_a_phone_the_dark_and_paper(tmp_path: Path, watch: Watch) -> None:
-    names = [f"class {k}" for k in range(50)]
+    names = [f"class {k}" for k in range(30)]
     write_audit_report(record(names=names), tmp_path / "page.html")
     watched = watch(tmp_path / "page.html")
     page = watched.page
@@ -389,6 +389,7 @@ def test_a_phone_the_dark_and_paper(tmp_path: Path, watch: Watch) -> None:
     assert watched.offences == []
 
 
+@pytest.mark.nightly
 def test_ten_thousand_items_are_decided_on_without_a_wait(tmp_path: Path, watch: Watch) -> None:
     write_audit_report(record(10_000, pictures=False), tmp_path / "page.html")
     watched = watch(tmp_path / "page.html")

@@ -536,20 +536,14 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
 def test_no_output_takes_the_place_of_a_file_that_no_audit_wrote(files: Path) -> None:
     outputs = {"out": Path("s.csv"), "decisions": Path("d.csv"), "report": Path("r.html")}
     audit_json(Path("pets.npz"), **outputs)
-    Path("mine.csv").write_text("id,label\n1,2\n")
     before = contents(files)
     for wrong, sentence in (
         ({"out": Path("s.csv")}, "s.csv exists: choose another --out, or add --force to replace it"),
         ({"decisions": Path("d.csv")}, "d.csv exists: choose another --decisions"),
         ({"report": Path("r.html")}, "r.html exists: choose another --report"),
-        ({"out": Path("mine.csv"), "force": True}, "a file that it wrote itself: mine.csv exists and is none"),
         ({"decisions": Path("s.csv"), "force": True}, "a file that it wrote itself: s.csv exists and is none"),
-        ({"report": Path("pets.npz"), "force": True}, "--report must not name what is read: got pets.npz"),
         ({"out": Path("x.csv"), "decisions": Path("./x.csv")}, "outputs must be different files"),
-        ({"out": Path("gone/x.csv")}, "make the folder first"),
-        ({"relabel_above": 0.5}, "--relabel-above fills in a decision file"),
         ({"decisions": Path("x.csv"), "relabel_above": 1.5}, "a probability from 0 to 1: got 1.5"),
-        ({"drop_above": 0.5}, "--drop-above fills in a decision file"),
         ({"decisions": Path("x.csv"), "drop_above": -0.1}, "--drop-above must be a probability from 0 to 1: got -0.1"),
     ):
         with pytest.raises(ValueError, match=sentence):

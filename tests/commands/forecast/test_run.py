@@ -206,35 +206,6 @@ def test_a_model_that_cannot_have_a_dimension_is_a_reason() -> None:
     assert "embedding_dim = 1 scaled to length 1" in found.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"steps": 4}, "whole number from 5 to training.steps = 14: got 4"),
-        ({"steps": 15}, "whole number from 5 to training.steps = 14: got 15"),
-        ({"seeds": 0}, "seeds must be a whole number of at least 1"),
-    ],
-)
-def test_a_probe_that_cannot_be_made_is_an_error(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        forecast_run(config(), **options)
-    with pytest.raises(ValueError, match=sentence):
-        forecast_grid(config(), **options)
-
-
-@pytest.mark.parametrize(
-    ("axis", "sentence"),
-    [
-        ({"classes": (2, 1)}, "classes of the grid must be whole numbers of at least 2: got 1"),
-        ({"samples": (1,)}, "samples of the grid must be whole numbers of at least 2: got 1"),
-        ({"dims": (0,)}, "dim of the grid must be whole numbers of at least 1: got 0"),
-        ({"dims": (1.5,)}, "got 1.5"),
-    ],
-)
-def test_an_axis_that_no_run_can_have_is_an_error(axis: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        forecast_grid(config(), **axis)
-
-
 def test_a_run_of_a_few_steps_cannot_be_foretold() -> None:
     with pytest.raises(ValueError, match="of at least 5 steps: got"):
         forecast_run(config(training={"steps": 4}))

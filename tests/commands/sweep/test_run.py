@@ -236,6 +236,7 @@ print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children
 """
 
 
+@pytest.mark.nightly
 def test_two_workers_of_which_one_is_killed(tmp_path: Path) -> None:
     sweep = Sweep.parse(settings(tmp_path, trials=3, pruning=False), source="x")
     (tmp_path / "sweep.toml").write_text(sweep.to_toml())

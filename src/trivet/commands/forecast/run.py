@@ -217,7 +217,7 @@ def probe_steps(config: RunConfig, steps: int | None) -> int:
         steps = min(total, max(SHORT, min(LONG, round(SHARE * total))))
     if total < FEWEST:
         raise ValueError(f"a probe needs a run of at least {FEWEST} steps: got training.steps = {total}; raise it.")
-    if isinstance(steps, bool) or not isinstance(steps, int) or not FEWEST <= steps <= total:
+    if not FEWEST <= steps <= total:
         raise ValueError(
             f"steps of the probe must be a whole number from {FEWEST} to training.steps = {total}: got {steps}; the "
             f"default is 5 % of the run, from {SHORT} to {LONG}."
@@ -226,9 +226,10 @@ def probe_steps(config: RunConfig, steps: int | None) -> int:
 
 
 def _axis(axis: str, values: Sequence[int], low: int) -> list[int]:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(f"{axis} of the grid must be whole numbers of at least {low}: got {value}; leave it out.")
+    if values and min(values) < low:
+        raise ValueError(
+            f"{axis} of the grid must be whole numbers of at least {low}: got {min(values)}; leave it out."
+        )
     return sorted(set(values))
 
 
