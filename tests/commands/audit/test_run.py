@@ -287,11 +287,19 @@ def test_what_is_decided_on_suspects_is_trained_on(
     assert changed.items() <= labels.items()
 
 
-def test_the_page_is_given_what_it_shows(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The records of pages, which are not written."""
+    records: list[Any] = []
     monkeypatch.setattr(
-        "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
+        "trivet.commands.audit.page.write_audit_report", lambda record, path: records.append(record.as_json())
     )
+    return records
+
+
+def test_the_page_is_given_what_it_shows(
+    run: Path, given: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "PAGE_ITEMS", 5)
     found = audit_json(run, folds=0, neighbours=4, report=tmp_path / "x.html")
     (page,) = given
@@ -345,13 +353,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_is_judged_in_its_own_embedding(files: Path) -> None:
-    given: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
-        )
-        found = audit_json(Path("pets.npz"), report=Path("x.html"))
+def test_a_file_is_judged_in_its_own_embedding(files: Path, given: list[Any]) -> None:
+    found = audit_json(Path("pets.npz"), report=Path("x.html"))
     assert (found["name"], found["split"], found["level"], found["folds"]) == ("pets.npz", None, "kind", 0)
     assert (found["items"], found["classes"], found["distance"]) == (60, 2, "cosine")
     assert found["transition"]["classes"] == ["cat", "dog"]
@@ -498,7 +501,9 @@ def test_what_is_doubtful_is_dropped_and_each_class_keeps_two(files: Path, monke
     assert decided(drop_above=0.5, relabel_above=0.8)[0] == {"drop": [3, 4, *dogs], "keep": kept}
 
 
-def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_cannot_be_told_the_neighbours_class_is_offered(
+    files: Path, given: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A label among strangers, whose probability to be wrong is held down: nothing is proposed, a person may choose."""
     with np.load("pets.npz") as file:
         parts = dict(file)
@@ -512,10 +517,6 @@ def test_where_it_cannot_be_told_the_neighbours_class_is_offered(files: Path, mo
         return replace(found, noise=noise, proposed=arguments[1], probability_wrong=found.probability_wrong / 100)
 
     monkeypatch.setattr(audit, "find_suspects", held_down)
-    given: list[Any] = []
-    monkeypatch.setattr(
-        "trivet.commands.audit.page.write_audit_report", lambda record, path: given.append(record.as_json())
-    )
     outputs = {"decisions": Path("d.csv"), "report": Path("r.html")}
     found = audit_json(Path("one.npz"), neighbours=9, **outputs)
     first, shown = found["suspects"][0], given[0]["selected"][0]

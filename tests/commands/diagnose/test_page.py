@@ -70,6 +70,7 @@ def section(
     angles = [2 * math.pi * (i % classes) / classes for i in range(points)]
 
     def item(i: int) -> dict[str, Any]:
+        i %= points
         return {"id": ids[i], "thumbnail": picture(i) if pictures else None, "labels": {level: labels[i]}}
 
     def query(q: int, why: str) -> dict[str, Any]:

@@ -124,6 +124,8 @@ def _print_suspects(suspects: Sequence[Suspect], verdict: str, neighbours: int) 
     if verdict == "cannot-tell":
         words = ("id", "label", "proposed, or most neighbours")
         numbers = ("wrong, %", "wrong or not separable, %", "neighbours with its label")
+    from trivet.commands.audit.record import probability_text  # here: `--help` needs no records
+
     rows = []
     for suspect in suspects:
         margin = suspect.positive_margin
@@ -134,8 +136,10 @@ def _print_suspects(suspects: Sequence[Suspect], verdict: str, neighbours: int) 
             f"{100 * (suspect.mode_share or 0):.0f}",
         )
         if verdict == "cannot-tell":
-            cells = (_cents(suspect.probability_not_separable), near)
-        rows.append((suspect.id, suspect.label, suspect.offered(verdict), _cents(suspect.probability_wrong), *cells))
+            cells = (probability_text(suspect.probability_not_separable), near)
+        rows.append(
+            (suspect.id, suspect.label, suspect.offered(verdict), probability_text(suspect.probability_wrong), *cells)
+        )
     print_table(None, words, numbers, rows, named_by=1)
 
 
@@ -145,8 +149,3 @@ def _print_texts(suspects: Sequence[Suspect]) -> None:
     room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns
     texts = [(suspect.id, textwrap.shorten(suspect.text or "", room, placeholder="…")) for suspect in suspects]
     print_table(None, ("id", "text"), (), texts)
-
-
-def _cents(probability: float | None) -> str:
-    """Per cent with a decimal; nothing is called certain."""
-    return ">99.9" if (probability or 0) >= 0.9995 else f"{100 * (probability or 0):.1f}"

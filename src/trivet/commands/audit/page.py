@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trivet.commands.audit.record import AuditRecord, NearbyItem, SuspectItem, Transition
+from trivet.commands.audit.record import AuditRecord, NearbyItem, SuspectItem, Transition, probability_text
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
 from trivet.runtime.record import Record
 from trivet.runtime.text import counted, noun
@@ -114,12 +114,11 @@ def _data(record: AuditRecord, pictures: Pictures) -> PageData:
     suspects = []
     for entry in record.selected:
         estimated = record.verdict != "cannot-tell"
-        probability = (entry.probability_wrong if estimated else entry.probability_not_separable) or 0
+        probability = entry.probability_wrong if estimated else entry.probability_not_separable
         near = [(item(near), _near(near)) for near in entry.neighbours]
         labels = numbered(str(entry.proposed_label)), numbered(entry.offered(record.verdict))
         twin = entry.duplicate, entry.duplicate_of, entry.duplicate_label
-        cents = ">99.9" if probability >= 0.9995 else percent(probability)
-        suspects.append((*labels, cents, entry.reasons, *twin, entry.outlier, near))
+        suspects.append((*labels, probability_text(probability), entry.reasons, *twin, entry.outlier, near))
     content = [record.name, record.split, record.level, [[entry.id, entry.label] for entry in record.selected]]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
     return PageData(key=key, names=names, items=items, suspects=suspects, wrong=_wrong(record))

@@ -19,6 +19,11 @@ class NoiseRate(Record):
     reason: str = ""
 
 
+def probability_text(probability: float | None) -> str:
+    """Per cent with a decimal; nothing is called certain."""
+    return ">99.9" if (probability or 0) >= 0.9995 else f"{100 * (probability or 0):.1f}"
+
+
 class Suspect(Record):
     """An item with its label, the judgement (None if the verdict is "uninformative") and its duplicates.
 

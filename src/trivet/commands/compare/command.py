@@ -94,29 +94,29 @@ def print_comparison(record: CompareRecord, report: Path | None) -> None:
 
 def _print_table(record: CompareRecord, measure: str) -> None:
     """A measure of all runs on each split and level, with 95 % intervals, and the differences from the first side."""
+    from trivet.commands.compare.page import TableView  # here: it loads what draws
+
     tables = record.tables
-    differences = [table.differences_of(measure) for table in tables]
-    pairs = [{pair.of: pair for change in changes.values() for pair in change.pairs} for changes in differences]
-    means = [{mean.side: mean for mean in table.means if mean.measure == measure} for table in tables]
-    rows = [{row.run: row for row in table.rows} for table in tables]
+    views, rows = (
+        [TableView(table, record.sides) for table in tables],
+        [{row.run: row for row in t.rows} for t in tables],
+    )
     lines: list[tuple[str, ...]] = []
     for side in record.sides:
         several = len(side.runs) > 1
+        changes = [view.change(side.name, measure) for view in views]
         if several:
-            cells = [
-                (f"{per_cent(mean.mean)} ± {per_cent(mean.deviation)}" if mean else "–", _points(change))
-                for mean, change in (
-                    (m.get(side.name), d.get(side.name)) for m, d in zip(means, differences, strict=True)
-                )
-            ]
-            lines.append((f"{side.name}, mean of {len(side.runs)}", *chain(*cells)))
+            means = [view.mean(side, measure) for view in views]
+            shares = [f"{per_cent(mean.mean)} ± {per_cent(mean.deviation)}" if mean else "–" for mean in means]
+            points = map(_points, changes)
+            lines.append((f"{side.name}, mean of {len(side.runs)}", *chain(*zip(shares, points, strict=True))))
         for run in side.runs:
-            cells = []
-            for column, known in enumerate(rows):
-                row, change = known.get(run), differences[column].get(side.name)
-                cell = "–" if row is None else _with_ends(row.measures.get(measure), row.intervals.get(measure))
-                cells.append((cell, _points(pairs[column].get(run) if several else change)))
-            lines.append((run, *chain(*cells)))
+            cells: list[str] = []
+            for view, known, change in zip(views, rows, changes, strict=True):
+                row = known.get(run)
+                cells.append("–" if row is None else _with_ends(row.measures.get(measure), row.intervals.get(measure)))
+                cells.append(_points(view.pair(run, measure) if several else change))
+            lines.append((run, *cells))
     names = dict.fromkeys(name for known in rows for row in known.values() for name in row.references)
     if measure != "recall@1":  # the others' are not known
         names = {}

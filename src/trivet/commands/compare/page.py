@@ -22,7 +22,7 @@ from trivet.commands.compare.record import (
 from trivet.commands.diagnose.page import VerdictView, verdict
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
-from trivet.reports.measures import EVALUATION, named, short_name
+from trivet.reports.measures import EVALUATION, best_text, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.record import Number, Record
@@ -130,15 +130,14 @@ class TableView:
         """The difference of a side from the first."""
         return self.table.differences_of(measure).get(side)
 
-    def pair(self, run: str) -> PairDifference | None:
+    def pair(self, run: str, measure: str = JUDGED) -> PairDifference | None:
         """The difference of a run from its partner."""
-        changes = self.table.differences_of(JUDGED).values()
+        changes = self.table.differences_of(measure).values()
         return next((pair for change in changes for pair in change.pairs if pair.of == run), None)
 
     def best(self, measure: str) -> str | None:
         """The largest as shown; None where all are equal, or there is one."""
-        texts = {percent(value) for row in self.table.rows if is_number(value := row.measures.get(measure))}
-        return max(texts, key=float) if len(texts) > 1 else None
+        return best_text(percent(row.measures.get(measure)) for row in self.table.rows)
 
 
 def write_compare_report(record: CompareRecord, path: Path) -> None:

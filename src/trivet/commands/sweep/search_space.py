@@ -285,12 +285,8 @@ class Sweep:
         """Number of settings that are tried."""
         if self.config.sampler != "grid":
             return self.config.trials or TRIALS
-        return min(self.config.trials or self.combinations, self.combinations)
-
-    @property
-    def combinations(self) -> int:
-        """Number of combinations of a grid."""
-        return math.prod(len(grid_values(varied)) for varied in self.config.vary.values())
+        every = math.prod(len(grid_values(varied)) for varied in self.config.vary.values())
+        return min(self.config.trials or every, every)
 
     def settings(self, values: Mapping[str, Value]) -> dict[str, Any]:
         """The settings of a run, with values in place of what varies."""
