@@ -27,7 +27,7 @@ import torch
 from trivet.commands.sweep.record import SweepTrial
 from trivet.commands.sweep.run import Data, Location, begin, work
 from trivet.commands.sweep.search_space import Sweep
-from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, SURPLUS, open_study
+from trivet.commands.sweep.study import CANDIDATE, ENDED, FAILED, open_study
 from trivet.commands.train.run import train
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.components import load_splits
@@ -114,7 +114,7 @@ def main() -> None:
             killed.append(round(time.perf_counter() - began, 2))
         codes = [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers[KILLED:]]
         seconds = time.perf_counter() - began
-        trials = [t for t in study._study.get_trials(deepcopy=False) if SURPLUS not in t.user_attrs]
+        trials = study._study.get_trials(deepcopy=False)
         told = Counter(
             trial.user_attrs[CANDIDATE]
             for trial in trials
