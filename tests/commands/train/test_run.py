@@ -292,7 +292,8 @@ def test_loss_record_is_what_is_logged(finished: Path) -> None:
 
 
 def test_cross_validation_trains_once_for_each_fold_and_says_what_they_say_together(tmp_path: Path) -> None:
-    settings = config(data={"level": "digit", "augment": "none"}, training={"steps": 2})
+    evaluation = {"nmi_plus": 1, "map_points": 10}
+    settings = config(data={"level": "digit", "augment": "none"}, training={"steps": 2}, evaluation=evaluation)
     result = cross_validate(settings, tmp_path / "runs", 2)
     assert json.loads((tmp_path / "runs" / "folds.json").read_text()) == result.as_json(unset=False)
     records = [json.loads((tmp_path / "runs" / f"fold-{fold}" / "record.json").read_text()) for fold in range(2)]
