@@ -61,7 +61,8 @@ def made_up(
     def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         share = kept(arm) if step else 1.0
         diameter = 10 * share * (1 + wider * float(arm.factors.get("margin", 0)))
-        return {"distance mean": 4 * share, "diameter": diameter, "first loss max": loss, "sample recall@1": 0.5}
+        recall = 0.5 if step == 0 else 0.2 if share < 0.05 else 0.6
+        return {"distance mean": 4 * share, "diameter": diameter, "first loss max": loss, "sample recall@1": recall}
 
     return verdicts(one, size, values)
 
@@ -76,7 +77,8 @@ def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
     told = made_up(KNOWN[name], size, kept_against, loss=0.1)
-    undefined = {sentence for sentence in told if sentence.startswith("The batch from which on it collapses")}
+    of_collapse = ("The batch from which on it collapses", "recall@1 falls below")
+    undefined = {sentence for sentence in told if any(words in sentence for words in of_collapse)}
     assert all(told[sentence] == "cannot tell" for sentence in undefined)  # where nothing collapses
     assert {told[sentence] for sentence in told.keys() - undefined} == {"does not hold"}
 
@@ -87,6 +89,37 @@ def test_collapse_is_to_keep_less_than_five_percent(share: float, down: bool) ->
     collapses = told["The largest batch, 18 x 20 = 360, collapses."]
     survives = told["Batches of 4 and 8 items do not collapse."]
     assert (collapses, survives) == (("holds", "does not hold") if down else ("does not hold", "holds"))
+
+
+@pytest.mark.parametrize(
+    ("end", "collapses", "survives"),
+    [(0.01, "holds", "does not hold"), (0.1, "cannot tell", "cannot tell"), (0.2, "does not hold", "holds")],
+)
+def test_where_the_stop_decides_nobody_can_tell(end: float, collapses: Verdict, survives: Verdict) -> None:
+    """From 0.3 half way; as fast a fall again would be to 0.03 from 0.1, and to 0.13 from 0.2."""
+
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        kept = {0: 1.0, arm.steps[1]: 0.3}.get(step, end)
+        return {"distance mean": kept, "diameter": kept, "first loss max": 1.0, "sample recall@1": 0.5}
+
+    of_dimension, of_data = (verdicts(KNOWN[name], "here", values) for name in ("B", "D"))
+    assert of_dimension["From 256 dimensions on it does not collapse."] == survives
+    assert of_data["Fashion-MNIST: with batches of 144 it collapses at 4 and at 1,024 dimensions."] == collapses
+
+
+@pytest.mark.parametrize(
+    ("kept", "recall", "verdict"), [(0.01, 0.4, "holds"), (0.01, 0.6, "does not hold"), (0.2, 0.4, "cannot tell")]
+)
+def test_what_collapse_costs_is_retrieval_where_it_collapses(kept: float, recall: float, verdict: Verdict) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        share = kept if step else 1.0
+        return {"distance mean": share, "diameter": share, "first loss max": 1.0} | {
+            "sample recall@1": recall if step else 0.5
+        }
+
+    for name in ("A", "D", "E"):
+        told = verdicts(KNOWN[name], "here", values)
+        assert {value for sentence, value in told.items() if "recall@1 falls below" in sentence} == {verdict}
 
 
 @pytest.mark.parametrize("d", [4, 1024])

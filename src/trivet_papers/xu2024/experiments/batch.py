@@ -13,8 +13,9 @@ def by_batch(size: Size) -> Recipe:
     cells = common.grid(size)
     claims = (
         common.falls_with_batch(cells),
-        common.collapses([cells[-1]], f"The largest batch, {common.by_batch(cells[-1])}, collapses."),
-        common.survives([c for c in cells if common.items(c) <= 8], "Batches of 4 and 8 items do not collapse."),
+        common.collapses(size, [cells[-1]], f"The largest batch, {common.by_batch(cells[-1])}, collapses."),
+        common.survives(size, [c for c in cells if common.items(c) <= 8], "Batches of 4 and 8 items do not collapse."),
+        common.costs_retrieval(cells[-1]),
         common.bound_holds(cells, "at each batch size"),
     )
     panel = common.batch_panel("d = 128, margin 0", cells)
@@ -29,8 +30,8 @@ def by_dimension(size: Size) -> Recipe:
     cells = common.swept(size)
     claims = (
         common.grows_with_dimension(cells),
-        common.collapses([cells[0]], "At 4 dimensions, the fewest, the embedding collapses."),
-        common.survives(cells[-3:], "From 256 dimensions on it does not collapse."),
+        common.collapses(size, [cells[0]], "At 4 dimensions, the fewest, the embedding collapses."),
+        common.survives(size, cells[-3:], "From 256 dimensions on it does not collapse."),
         common.bound_holds(cells, "at each dimension"),
     )
     panel = common.dimension_panel("8 x 4 = 32, margin 0", cells)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,9 +107,9 @@ def items(cell: Cell) -> int:
     return int(cell["N"]) if "N" in cell else int(cell["P"]) * int(cell["K"])
 
 
-def shrinkage(of: SeedValue, cell: Cell) -> float:
-    """The share of the mean distance before training that is left."""
-    share = of("distance mean", **cell) / of("distance mean", at=0, **cell)
+def shrinkage(of: SeedValue, cell: Cell, at: int | None = None) -> float:
+    """The share of the mean distance before training that is left, at the end or at a step."""
+    share = of("distance mean", at=at, **cell) / of("distance mean", at=0, **cell)
     return share if math.isnan(share) else max(share, FLOOR)
 
 
@@ -144,18 +146,44 @@ def falls_with_batch(cells: Sequence[Cell], where: str = "") -> Claim:
     )
 
 
-def above_collapse(of: SeedValue, cell: Cell) -> float:
-    return math.log2(shrinkage(of, cell)) - math.log2(COLLAPSED)
+def above_collapse(of: SeedValue, cell: Cell, at: int | None = None) -> float:
+    return math.log2(shrinkage(of, cell, at)) - math.log2(COLLAPSED)
 
 
-def collapses(cells: Sequence[Cell], sentence: str) -> Claim:
+def collapses(size: Size, cells: Sequence[Cell], sentence: str) -> Claim:
     says = f"log2({COLLAPSED:g}) less log2(kept)"
-    return Claim(sentence, lambda of: {named(cell): -above_collapse(of, cell) for cell in cells}, says, unit="")
+    value = {named(cell): partial(above_collapse, cell=cell) for cell in cells}
+    claim = Claim(sentence, lambda of: {name: -above(of) for name, above in value.items()}, says, unit="")
+    return whatever_the_stop(size, cells, claim)
 
 
-def survives(cells: Sequence[Cell], sentence: str) -> Claim:
+def survives(size: Size, cells: Sequence[Cell], sentence: str) -> Claim:
     says = f"log2(kept) less log2({COLLAPSED:g})"
-    return Claim(sentence, lambda of: {named(cell): above_collapse(of, cell) for cell in cells}, says, unit="")
+    claim = Claim(sentence, lambda of: {named(cell): above_collapse(of, cell) for cell in cells}, says, unit="")
+    return whatever_the_stop(size, cells, claim)
+
+
+def whatever_the_stop(size: Size, cells: Sequence[Cell], claim: Claim) -> Claim:
+    """The claim, for runs that have collapsed, or would not at this pace in half as many steps again."""
+    half = STEPS[size] // 2
+
+    def decided(of: SeedValue, cell: Cell) -> float:
+        above = above_collapse(of, cell)
+        return 2 * above - above_collapse(of, cell, half) if above > 0 else 1.0 + 0 * above  # NaN stays NaN
+
+    why = "the stop decides: it still shrinks, and at this pace would collapse in half as many steps again"
+    return replace(claim, requires=lambda of: {named(cell): decided(of, cell) for cell in cells}, untested=why)
+
+
+def costs_retrieval(cell: Cell, where: str = "") -> Claim:
+    """The claim of section 5 on collapse, which is one of scale, and what it does downstream."""
+    return Claim(
+        f"{where}Where the largest batch collapses, recall@1 falls below that before training.",
+        lambda of: of("sample recall@1", at=0, **cell) - of("sample recall@1", **cell),
+        "recall@1 of held-out items before training less that after",
+        requires=lambda of: -above_collapse(of, cell),
+        untested="it does not collapse",
+    )
 
 
 def grows_with_dimension(cells: Sequence[Cell], where: str = "") -> Claim:

@@ -25,7 +25,8 @@ def made(size: Size) -> Recipe:
     for name in names:
         claims += [
             common.falls_with_batch(batches[name], f"{name}: "),
-            common.collapses(batches[name][-1:], f"{name}: the largest batch collapses."),
+            common.collapses(size, batches[name][-1:], f"{name}: the largest batch collapses."),
+            common.costs_retrieval(batches[name][-1], f"{name}: "),
             common.grows_with_dimension(dimensions[name], f"{name}: "),
         ]
     cells = [item for name in names for item in batches[name]]
