@@ -60,6 +60,18 @@ def test_shared_arms_are_run_once() -> None:
         assert table < figure
 
 
+@pytest.mark.parametrize(("least", "verdict"), [(0.1, "holds"), (-0.1, "does not hold"), (0.0, "cannot tell")])
+def test_table_1_with_every_n_needs_each(least: float, verdict: Verdict) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        gain = least if arm.factors.get("n") == 2 else 0.2
+        recall = 0.5 + (arm.factors["order"] == SECOND) * gain
+        return {f"unseen/{level}/recall@1": recall for level in ("character", "class", "intent")}
+
+    told = verdicts(KNOWN["table1"], "here", values)
+    assert {value for sentence, value in told.items() if "every n" in sentence} == {verdict}
+    assert {value for sentence, value in told.items() if "the n that suits" in sentence} == {"holds"}
+
+
 # Table 1, on the printed numbers
 
 

@@ -20,7 +20,7 @@ SIMILARITIES = {"S_ap": S_AP, "S_an": S_AN}
 FALLEN = 0.9  # nearest positive and nearest negative both beyond it, on average: a set fallen to (1, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RetrievalSet:
     """A data set as the arms of a recipe name it, and its settings but for the loss and the make-up of a batch.
 
