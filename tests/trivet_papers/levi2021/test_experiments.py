@@ -169,6 +169,24 @@ def test_sentences_are_judged_by_the_label_that_is_trained(gain: float, verdict:
     assert told == {(False, verdict), (True, of_intents)}
 
 
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [((0.0, 0.1, 0.2), "holds"), ((0.0, 0.1, 0.1), "cannot tell"), ((0.0, 0.2, 0.1), "does not hold")],
+)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_gain_grows_with_each_data_set(gains: tuple[float, ...], verdict: Verdict, size: Size) -> None:
+    names = ("birds", "sentences", "characters") if size == "here" else ("CUB", "Cars", "characters")
+
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        recall = 0.5 + (arm.factors["positives"] == EASY) * gains[names.index(str(arm.factors["data"]))]
+        return {f"{level}/recall@1": recall for level in ("unseen/class", "seen/domain", "unseen/alphabet")} | {
+            "unseen/character/recall@1": 0.9 - recall
+        }
+
+    told = verdicts(KNOWN["table5"], size, values)
+    assert {value for sentence, value in told.items() if "grows the more naturally" in sentence} == {verdict}
+
+
 # Where the paper has curves, on made-up numbers
 
 

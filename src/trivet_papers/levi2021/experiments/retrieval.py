@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 from trivet_papers.experiment import (
     Arm,
@@ -315,6 +316,23 @@ def _certain(*names: str) -> tuple[Claim, ...]:
     )
 
 
+TRAINED = {**MEASURE, "characters": "unseen/alphabet/{}"}  # by the labels that are trained on
+
+
+def _grows(*names: str) -> Claim:
+    """The claim of section 5.2.3 on data sets in the order in which their classes fall into sub-clusters."""
+
+    def gained(of: SeedValue, data: str) -> float:
+        return sum(common.gain(TRAINED[data].format("recall@1"), loss, data=data)(of) for loss in LOSSES) / len(LOSSES)
+
+    return Claim(
+        "The gain by easy positives grows the more naturally classes fall into a few sub-clusters, in the order "
+        f"{', '.join(names)}.",
+        lambda of: {f"{more} over {less}": gained(of, more) - gained(of, less) for less, more in pairwise(names)},
+        "easy less usual positives, recall@1 of the labels trained on, mean of the three losses, less the same before",
+    )
+
+
 TABLE5 = Experiment(
     key="levi2021-table5",
     title="Deviation of recall@1 over the seeds",
@@ -329,6 +347,7 @@ TABLE5 = Experiment(
         seeds=5,
         claims=(
             *_certain("birds", "sentences", "characters"),
+            _grows("birds", "sentences", "characters"),
             _absent("Cars: the gain by easy positives is beyond the scatter of seeds.", "the least gain"),
         ),
         shows=_table5("birds", "sentences", "characters"),
@@ -340,7 +359,7 @@ TABLE5 = Experiment(
         setting="As tables 2 and 3.",
         arms=(*_three(PAPER_ARMS), *_three(_on("characters", omniglot.PAPER_ARMS))),
         seeds=common.PAPER_SEEDS,
-        claims=_certain("Cars", "CUB", "characters"),
+        claims=(*_certain("Cars", "CUB", "characters"), _grows("CUB", "Cars", "characters")),
         shows=_table5("Cars", "CUB", "characters"),
         chosen=PAPER_CHOSEN,
     ),
