@@ -173,6 +173,13 @@ def together(lists: Iterable[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(name for names in lists for name in names))
 
 
+def in_order(measured: Iterable[str]) -> list[str]:
+    """Recalls by their K, then the measures of `EVALUATION`, of those that were measured."""
+    known = set(measured)
+    recalls = sorted((name for name in known if re.fullmatch(r"recall@\d+", name)), key=lambda name: int(name[7:]))
+    return [*recalls, *(name for name in EVALUATION if name in known)]
+
+
 def best_text(texts: Iterable[str]) -> str | None:
     """The largest number as shown; None where all are equal, or there is one."""
     numbers = {text for text in texts if text != MISSING}

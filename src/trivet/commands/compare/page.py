@@ -22,7 +22,7 @@ from trivet.commands.compare.record import (
 from trivet.commands.diagnose.page import VerdictView, verdict
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
-from trivet.reports.measures import EVALUATION, best_text, named, short_name
+from trivet.reports.measures import best_text, in_order, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
 from trivet.runtime.record import Number, Record
@@ -83,9 +83,7 @@ class TableView:
     @property
     def measures(self) -> list[str]:
         """Recalls, then the measures of `EVALUATION`, that any run has."""
-        known = {name for row in self.table.rows for name, value in row.measures.items() if is_number(value)}
-        recalls = sorted((name for name in known if re.fullmatch(r"recall@\d+", name)), key=lambda name: int(name[7:]))
-        return [*recalls, *(name for name in EVALUATION if name in known)]
+        return in_order(name for row in self.table.rows for name, value in row.measures.items() if is_number(value))
 
     @property
     def paired(self) -> list[str]:

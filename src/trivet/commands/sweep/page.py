@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from trivet.commands.sweep.record import SweepRecord, SweepTrial, VariedSetting, setting_text
-from trivet.reports.measures import EVALUATION, short_name
+from trivet.reports.measures import in_order, short_name
 from trivet.reports.page import MISSING, percent, write_page
 from trivet.runtime.record import Record
 from trivet.runtime.text import counted
@@ -71,9 +71,7 @@ def _tested(tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]
         for level, networks in levels.items()
         for name, values in networks.items()
     ]
-    measured = {name for *_, values in entries for name in values}
-    recalls = sorted((name for name in measured if name.startswith("recall@")), key=lambda name: int(name[7:]))
-    displayed = [*recalls, *(name for name in EVALUATION if name in measured)]
+    displayed = in_order(name for *_, values in entries for name in values)
     rows = [
         (split, level, network, [percent(values.get(name)) for name in displayed])
         for split, level, network, values in entries
