@@ -39,6 +39,16 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     }
 
 
+def verdict_of(run: Trained, *rows: Comparison, kinds: tuple[str, ...] = ()) -> VerdictRecord:
+    """The verdict on a split with these comparisons, beside such of other kinds, once its cause was searched for."""
+    verdict, *others = [
+        VerdictRecord(kind=kind, cause="unknown", changes=["none"]) for kind in ("worse-than-reference", *kinds)
+    ]
+    measures = DiagnosisMeasures.read({"comparisons": list(map(comparison_json, rows))})
+    name_causes({"seen": DiagnosisSection(verdicts=[verdict, *others], measures=measures)}, run)
+    return verdict
+
+
 def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_not() -> None:
     splits = load(DigitsConfig(), None)
     seen = splits.evaluation["seen"]
@@ -62,12 +72,8 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
             hits[0] = np.zeros(len(labels))
         row = compare(*hits, labels, reference="untrained network", level="digit")
         assert row.worse
-        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
-        section = DiagnosisSection(verdicts=[verdict])
-        section.measures = DiagnosisMeasures.read({"comparisons": [comparison_json(row)]})
         datasets = {"seen": seen, "train": splits.train}
-        name_causes({"seen": section}, Trained(datasets, "digit", None, after, before, steps, **settings_of(config)))
-        return verdict
+        return verdict_of(Trained(datasets, "digit", None, after, before, steps, **settings_of(config)), row)
 
     after.load_state_dict(lost)
     named = told(True)
@@ -89,12 +95,8 @@ def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
         splits = load(config.data, None)
         network = build(ModelConfig(name="linear", embedding_dim=8), splits.train.inputs.shape, 0)
         row = Comparison("untrained network", "digit", 400, 0.5, 0.8, -0.35, -0.25)
-        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
-        section = DiagnosisSection(verdicts=[verdict])
-        section.measures = DiagnosisMeasures.read({"comparisons": [comparison_json(row)]})
         datasets = {"train": splits.train, "seen": splits.train if evaluated == "train" else splits.evaluation["seen"]}
-        name_causes({"seen": section}, Trained(datasets, "digit", None, network, network, 100, **settings_of(config)))
-        return verdict.cause
+        return verdict_of(Trained(datasets, "digit", None, network, network, 100, **settings_of(config)), row).cause
 
     found = re.match(
         r"Many training labels are probably wrong: judged in the raw inputs, at least (\d+) % disagree", told(0.4)
@@ -117,14 +119,9 @@ def test_a_network_that_lost_to_the_raw_inputs_alone_is_said_to_have_begun_below
             Comparison("untrained network", "digit", 400, 0.7, untrained, 0.7 - untrained - 0.1, 0.7 - untrained + 0.1),
             Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15),
         ]
-        verdicts = [
-            VerdictRecord(kind=kind, cause="unknown", changes=["none"]) for kind in ("worse-than-reference", *kinds)
-        ]
-        section = DiagnosisSection(verdicts=verdicts)
-        section.measures = DiagnosisMeasures.read({"comparisons": list(map(comparison_json, rows))})
         datasets = {"seen": splits.evaluation["seen"], "train": splits.train}
-        name_causes({"seen": section}, Trained(datasets, "digit", None, network, network, 100, **settings_of(config)))
-        return verdicts[0].cause
+        run = Trained(datasets, "digit", None, network, network, 100, **settings_of(config))
+        return verdict_of(run, *rows, kinds=kinds).cause
 
     assert told(0.6).startswith("The network began lower still: recall@1 of the untrained network is 60.0 %")
     assert told(0.75) == "unknown"
@@ -206,12 +203,8 @@ class Runs:
         if not raw:
             untrained = Comparison("untrained network", "digit", 400, 0.7, 0.9, -0.25, -0.15)
         rows = [untrained, Comparison("raw inputs", "digit", 400, 0.7, 0.9, -0.25, -0.15)]
-        verdict = VerdictRecord(kind="worse-than-reference", cause="unknown", changes=["none"])
-        section = DiagnosisSection(verdicts=[verdict])
-        section.measures = DiagnosisMeasures.read({"comparisons": list(map(comparison_json, rows))})
         run = {"history": None, "model": after, "untrained": self.before, "steps": steps} | other
-        name_causes({"seen": section}, Trained(self.datasets, "digit", **run, **settings_of(self.config)))
-        return verdict.cause
+        return verdict_of(Trained(self.datasets, "digit", **run, **settings_of(self.config)), *rows).cause
 
 
 def test_a_rate_whose_steps_overwrite_the_weights_is_named_once() -> None:
