@@ -79,7 +79,16 @@ def loss_picks(
         if rows.paired:
             picked, active = _paired(loss, rows, block.size)
         else:  # of sets, as often as a hinge is open
-            limits = loss.reach(rows).sort(dim=1).values
+            loss.evaluate(rows)  # settles where hinges begin
+            reach = rows.reach
+            if reach is None:  # nowhere: all are open
+                to_positive = rows.to_positive
+                reach = (
+                    to_positive.new_full((len(to_positive), 1), torch.inf)
+                    if loss.term == "pair"
+                    else rows.at_positives(torch.full_like(to_positive, torch.inf), -torch.inf)
+                )
+            limits = reach.detach().sort(dim=1).values
             open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
             picked = active = open_hinges.where(rows.negative_chosen, 0).double()
         wrong = None
@@ -105,8 +114,8 @@ def _paired(loss: EmbeddingLoss, rows: BlockView, size: int) -> tuple[Tensor, Te
             terms = terms.hardest(here=torch.ones((), dtype=torch.bool, device=chosen.device))
         chosen = terms.chosen
         active = chosen & (terms.values > 0 if terms.active is None else terms.active > 0)
-    if loss.term == "pair" and loss.negative_weight != "distance":
-        active = chosen & (rows.to_negative < loss.reach(rows))
+    if loss.term == "pair" and loss.negative_weight != "distance" and isinstance(terms, LossTerms):
+        active = chosen & ((terms.values[:, chosen.shape[1] :] if terms.push is None else terms.push) > 0)
     shape = torch.zeros(len(chosen), size, dtype=torch.float64, device=chosen.device)
     columns = negatives.index
     return shape.scatter_add(1, columns, chosen.double()), shape.scatter_add(1, columns, active.double())
@@ -116,7 +125,7 @@ def _bins(loss: EmbeddingLoss, rows: BlockView, block: DistanceBlock, picked: Te
     """The counts for gamma: of the margin loss with Euclidean distances of unit rows."""
     if not isinstance(loss, MarginLoss) or loss.strategy.distance != "euclidean" or not loss.normalize:
         return None
-    reach = loss.reach(rows)
+    reach = loss.beta_of(rows) + loss.margin
     positives, negatives = rows.positive_chosen, rows.positive_chosen if rows.paired else rows.negative_chosen
     return margin_bins(
         rows.to_positive[positives],

@@ -42,7 +42,6 @@ class ContrastiveLoss(EmbeddingLoss):
     not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
     sums_sets = True
     negative_weight = "within-reach"
-    exact_at_reach = True
 
     positive_margin: float = 0.0
     distance: Distance = "squared_euclidean"
@@ -55,12 +54,10 @@ class ContrastiveLoss(EmbeddingLoss):
         super().__post_init__(generator)
         self._check_reach(margin=self.margin, positive_margin=self.positive_margin)
 
-    def reach(self, block: BlockView) -> Tensor:
-        """The margin."""
-        return block.to_positive.new_full((len(block.labels), 1), self.margin)
-
     def formula(self, block: BlockView) -> LossTerms:
         """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
+        if not block.paired:
+            block.settle(self._reach(block))
         push = (self.margin - block.to_negative).relu()
         return LossTerms(
             torch.cat([self._pull(block), push], dim=1),
@@ -71,9 +68,12 @@ class ContrastiveLoss(EmbeddingLoss):
     def set_sum(self, block: BlockView) -> LossSum:
         """The sum of the hinges over a set of negatives."""
         pull = block.at_positives(self._pull(block), 0)
-        push, active = hinge_sum(self.reach(block), block.to_negative)
+        push, active = hinge_sum(block.settle(self._reach(block)), block.to_negative)
         counts = block.positive_count + block.negative_count
         return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
+
+    def _reach(self, block: BlockView) -> Tensor:
+        return block.to_positive.new_full((len(block.labels), 1), self.margin)
 
     def _pull(self, block: BlockView) -> Tensor:
         return (block.to_positive - self.positive_margin).relu() if self.positive_margin else block.to_positive

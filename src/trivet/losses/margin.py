@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -15,8 +14,6 @@ from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, R
 from trivet.losses.set_sums import hinge_sum
 from trivet.losses.triplet_terms import pair_terms
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch, check_numbered
-from trivet.mining.gather import local_share
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 
@@ -60,7 +57,7 @@ class MarginLoss(EmbeddingLoss):
     term = "pair"
     sums_sets = True
     negative_weight = "within-reach"
-    exact_at_reach = True
+    parameter = "beta"
     beta: Tensor
 
     def __init__(
@@ -114,7 +111,7 @@ class MarginLoss(EmbeddingLoss):
             self.parameters_per = "class" if num_samples is None else "sample"
         self._check_reach(beta=beta, margin=margin)
         self.beta_learning_rate = check_at_least(0, beta_learning_rate, name="beta_learning_rate")
-        self.beta_penalty = check_at_least(0, beta_penalty, name="beta_penalty")
+        self.beta_penalty = self.parameter_weight = check_at_least(0, beta_penalty, name="beta_penalty")
         self.learn_beta = learn_beta
         self._start = float(beta)
         start = torch.full(() if number is None else (number,), self._start)
@@ -132,31 +129,19 @@ class MarginLoss(EmbeddingLoss):
                 self.beta.fill_(self._start)
         return self
 
-    def check(self, batch: Batch) -> None:
-        """Raise ValueError unless every anchor's label or id has a beta."""
-        if self.num_samples is not None and batch.items is None:
-            raise ValueError(
-                "ids must be given for one beta per sample: got none; pass ids=, from 0 to num_samples - 1."
-            )
-        if self.num_classes is not None:
-            check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a beta")
-        if self.num_samples is not None and batch.ids is not None:
-            check_numbered(batch.ids, self.num_samples, name="ids", option="num_samples", owned="a beta")
-
-    def reach(self, block: BlockView) -> Tensor:
-        """beta + margin."""
-        return self._beta(block).to(block.to_positive.dtype) + self.margin
-
     def formula(self, block: BlockView) -> LossTerms:
         """Pulls and pushes of the chosen pairs; the objective counts the pair of each anchor with itself too."""
-        beta, margin = self._beta(block), self.margin
+        beta, margin = self.beta_of(block), self.margin
+        if not block.paired:
+            block.settle(beta.to(block.to_positive.dtype) + margin)
         pull = relu(block.to_positive - beta + margin)  # (B, S)
         push = relu(beta - block.to_negative + margin)  # (B, S) or (B, M)
         return pair_terms(block, pull, push, alone=relu(margin - beta) if self.reduction == "objective" else None)
 
     def set_sum(self, block: BlockView) -> LossSum:
         """The sum of pulls and pushes over a set of negatives."""
-        beta, margin = self._beta(block), self.margin
+        beta, margin = self.beta_of(block), self.margin
+        block.settle(beta.to(block.to_positive.dtype) + margin)
         pull = block.at_positives(relu(block.to_positive - beta + margin), 0)
         push, active = hinge_sum(beta + margin, block.to_negative)
         count = block.positive_count + block.negative_count
@@ -167,28 +152,13 @@ class MarginLoss(EmbeddingLoss):
             total, numbers, count = total + alone.sum(), (*numbers, alone.detach() > 0), count + 1
         return LossSum(total=total, counts=count, active=numbers, anchors=len(block.labels))
 
-    def _beta(self, block: BlockView) -> Tensor:
+    def beta_of(self, block: BlockView) -> Tensor:
         """The boundary of each anchor, `(B, 1)`."""
         if self.parameters_per is None:
             return self.beta.expand(len(block.labels))[:, None]
         numbers = block.labels if self.parameters_per == "class" else block.ids
         assert numbers is not None
         return self.beta[numbers][:, None]
-
-    def penalty(
-        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
-    ) -> Tensor | None:
-        """nu times the sum of the betas of the batch, each once."""
-        if not self.beta_penalty:
-            return None
-        betas = self.beta
-        if self.parameters_per is not None:
-            anchors = batch.with_all_anchors()
-            numbers = anchors.labels if self.parameters_per == "class" else anchors.ids
-            assert numbers is not None
-            betas = betas * torch.zeros_like(betas).index_fill_(0, numbers, 1)
-        penalty = self.beta_penalty * betas.sum()
-        return local_share(penalty, gather) if gather else penalty
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with beta at its own learning rate, without weight decay; empty if beta is fixed."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch
-from trivet.mining.gather import local_share, sum_over_processes
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO
 
@@ -66,6 +62,7 @@ class NPairLoss(EmbeddingLoss):
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         super().__post_init__(generator)
+        self.norm_weight = self.l2_weight
         if not self.strategy.negatives.selects_set:
             raise ValueError(
                 "negatives must be a set for each anchor, 'all' or 'multi-similarity': "
@@ -95,24 +92,3 @@ class NPairLoss(EmbeddingLoss):
         if opposed is True:
             return LossTerms(values, chosen, pull=pull, all_chosen=block.all_chosen)
         return LossTerms(values, chosen & opposed, pull=pull)
-
-    def penalty(
-        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
-    ) -> Tensor | None:
-        """l2_weight times the mean squared norm of the rows as given, each item of the batch once."""
-        if self.l2_weight == 0:
-            return None
-        squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
-        count = torch.full_like(squares, len(embeddings))
-        if gather:
-            group = None if isinstance(gather, bool) else gather
-            squares, count = (sum_over_processes(value, group=group) for value in (squares, count))
-        if references is not None:
-            ids, items = batch.reference_ids, batch.with_all_anchors().ids
-            others = torch.ones(len(references), dtype=torch.bool, device=references.device)
-            if ids is not None and items is not None:
-                others = ~torch.isin(ids[len(ids) - len(references) :], items)
-            of_others = (references.square().sum(dim=1, dtype=torch.float64) * others).sum()
-            squares = squares + (local_share(of_others, gather) if gather else of_others)
-            count = count + others.sum()
-        return (self.l2_weight * squares / count.clamp_min(1)).to(embeddings.dtype)

@@ -41,10 +41,6 @@ class NCATripletLoss(CosineTripletLoss):
 
     temperature: float = field(default=1.0, metadata=ABOVE_ZERO)
 
-    def __post_init__(self, generator: torch.Generator | None) -> None:
-        super().__post_init__(generator)
-        self.motion = "first-order" if self.temperature == 1 else None
-
     def formula(self, block: BlockView) -> LossTerms:
         """log(1 + exp((S_an - S_ap) / T)) for each chosen triplet; S = 1 - D, so S_an - S_ap = D_ap - D_an."""
         to_positive, to_negative, chosen = chosen_triplets(block)

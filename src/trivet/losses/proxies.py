@@ -12,7 +12,6 @@ from trivet.distances import Distance, check_dense
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
-from trivet.mining.batch import Batch, check_numbered
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, check_count
 
@@ -37,6 +36,7 @@ class ProxyLoss(EmbeddingLoss):
 
     reductions = ("mean", "sum")
     term = "proxy"
+    parameter = "proxy"
     parameters_per = "class"
     gathers: ClassVar[bool] = False
     classes: Tensor = field(init=False)
@@ -66,10 +66,6 @@ class ProxyLoss(EmbeddingLoss):
         self.proxies = nn.Parameter(torch.randn(count, self.embedding_dim, generator=generator))
         classes = torch.arange(self.num_classes).repeat_interleave(self.proxies_per_class)
         self.register_buffer("classes", classes, persistent=False)  # of the proxies
-
-    def check(self, batch: Batch) -> None:
-        """Raise ValueError unless every label has a proxy."""
-        check_numbered(batch.labels, self.num_classes, name="labels", option="num_classes", owned="a proxy")
 
     def forward(
         self,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 
 import torch
 
 from trivet.losses.engine import BlockView, LossTerms, loss_options
 from trivet.losses.proxies import ProxyLoss
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
-from trivet.mining.batch import Batch
-from trivet.mining.gather import Processes
-from trivet.mining.label_groups import LabelGroups
 from trivet.runtime.arguments import ABOVE_ZERO
 
 
@@ -44,34 +41,10 @@ class ProxyAnchorLoss(ProxyLoss):
     """
 
     gathers = True
+    references_as_anchors = True
 
     scale: float = field(default=32.0, metadata=ABOVE_ZERO)
     margin: float = 0.1
-
-    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
-        """The proxies against the items; of several processes, each takes a share of the proxies."""
-        if processes is None:
-            proxies, classes, items, labels = batch.references, batch.reference_labels, batch.embeddings, batch.labels
-            first = 0
-        else:
-            (items, proxies), (labels, classes) = (
-                rows.tensor_split([batch.total]) for rows in (batch.references, batch.reference_labels)
-            )
-            share = processes.share(self.num_classes)
-            proxies, classes, first = proxies[share], classes[share], share.start
-        return replace(
-            batch,
-            embeddings=proxies,
-            labels=classes,
-            references=items,
-            reference_labels=labels,
-            ids=None,
-            reference_ids=None,
-            classes=LabelGroups(labels),
-            items=None,
-            total=self.num_classes,
-            first=first,
-        )
 
     def formula(self, block: BlockView) -> LossTerms:
         """One term per proxy; the rows are those of proxies, against the items of the batch.

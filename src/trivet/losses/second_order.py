@@ -53,8 +53,6 @@ class SecondOrderTripletLoss(CosineTripletLoss):
         tensor(0.4741)
     """
 
-    motion = "second-order"
-
     def formula(self, block: BlockView) -> LossTerms:
         """log(1 + exp(S_an^2 / 2 - S_ap + S_ap^2 / 2)) for each chosen triplet.
 

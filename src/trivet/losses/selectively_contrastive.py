@@ -94,17 +94,13 @@ class SelectivelyContrastiveLoss(CosineTripletLoss):
         tensor(1.4000)
     """
 
-    exact_at_reach = True
-
     hard_weight: float = field(default=1.0, metadata=AT_LEAST_ZERO)
     temperature: float = field(default=0.1, metadata=ABOVE_ZERO)
 
-    def reach(self, block: BlockView) -> Tensor:
-        """The positive, where a negative becomes the harder one."""
-        return block.at_positives(block.to_positive, -torch.inf)
-
     def formula(self, block: BlockView) -> LossTerms:
         """A term for each chosen triplet, S = 1 - D; one may be negative, so all count as active."""
+        if not block.paired:
+            block.settle(block.at_positives(block.to_positive, -torch.inf))
         to_positive, to_negative, chosen = chosen_triplets(block)
         logistic = stable_softplus((to_positive - to_negative) / self.temperature)
         values = (self.hard_weight * (1 - to_negative)).where(to_negative < to_positive, logistic)
@@ -112,6 +108,6 @@ class SelectivelyContrastiveLoss(CosineTripletLoss):
 
     def set_sum(self, block: BlockView) -> LossSum:
         """The sum of the terms over a set of negatives, without a term for each triplet."""
-        options = self.hard_weight, self.temperature
-        total: Tensor = _SelectiveSum.apply(self.reach(block), block.to_negative, *options)
+        to_positive = block.settle(block.at_positives(block.to_positive, -torch.inf))  # there another case begins
+        total: Tensor = _SelectiveSum.apply(to_positive, block.to_negative, self.hard_weight, self.temperature)
         return triplet_total(block, total)

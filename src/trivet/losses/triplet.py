@@ -85,26 +85,20 @@ class TripletLoss(EmbeddingLoss):
                 f"soft_margin needs soft = True: got {self.soft_margin} without; the hinge has its own, `margin`."
             )
         anchored = self.variant == "an"
-        self.exact_at_reach, self.nearest_is_hardest, self.third_side = not self.soft, anchored, not anchored
+        self.nearest_is_hardest, self.third_side = anchored, not anchored
         self.sums_sets = anchored and self.reduction != "objective"
         if anchored and not self.soft:
             self.negative_weight = "within-reach"
-        unit_distance = "cosine" if self.soft else "squared_euclidean"
-        if anchored and self.soft_margin == 0 and self.distance == unit_distance:
-            self.motion = "first-order" if self.soft else "vanilla"
-
-    def reach(self, block: BlockView) -> Tensor:
-        """The margin beyond each positive."""
-        return block.at_positives(block.to_positive + self.margin, -torch.inf)
 
     def formula(self, block: BlockView) -> LossTerms:
         """A term for each chosen triplet; against a set of negatives for each positive and negative, `(B, S * M)`.
 
         The objective counts the anchor as one more of its positives, at distance 0.
         """
-        with_self, to_positive, chosen = self.reduction == "objective", block.to_positive, block.positive_chosen
-        if with_self:
-            block.settle(to_positive.new_full((len(to_positive), 1), self.margin))
+        to_positive, chosen, with_self = block.to_positive, block.positive_chosen, self.reduction == "objective"
+        if not (block.paired or self.soft):
+            reach = self._reach(block)
+            block.settle(pad(reach, (0, 1), value=self.margin) if with_self else reach)
         to_negative = block.positive_to_negative if self.third_side else block.to_negative
         if block.paired:
             values = self._values(to_positive - to_negative)
@@ -127,7 +121,10 @@ class TripletLoss(EmbeddingLoss):
         if self.soft:
             thresholds = block.at_positives(block.to_positive + self.soft_margin, -torch.inf)  # (B, S)
             return triplet_total(block, softplus_sum(thresholds, block.to_negative))
-        return triplet_total(block, *hinge_sum(self.reach(block), block.to_negative))
+        return triplet_total(block, *hinge_sum(block.settle(self._reach(block)), block.to_negative))
+
+    def _reach(self, block: BlockView) -> Tensor:
+        return block.at_positives(block.to_positive + self.margin, -torch.inf)
 
     def _values(self, differences: Tensor) -> Tensor:
         margin = self.soft_margin if self.soft else self.margin

@@ -168,6 +168,22 @@ def gather_batch(check: Callable[[], Batch], key: Tensor, group: dist.ProcessGro
     return joined, torch.tensor(gathered.seeds, device=key.device)
 
 
+def references_as_anchors(batch: Batch, processes: Processes | None) -> Batch:
+    """The references, but for gathered rows, as anchors against the items; each of several processes takes a share."""
+    first, labels, items = 0, batch.labels, batch.embeddings
+    rows, classes = batch.references, batch.reference_labels
+    if processes is not None:
+        (items, rows), (labels, classes) = (each.tensor_split([batch.total]) for each in (rows, classes))
+    total = len(rows)
+    if processes is not None:
+        share = processes.share(total)
+        rows, classes, first = rows[share], classes[share], share.start
+    groups = LabelGroups(labels)
+    return Batch(
+        rows, classes, items, labels, None, None, groups, None, total, first, graph=batch.graph, exact=batch.exact
+    )
+
+
 def local_share(value: Tensor, gather: bool | dist.ProcessGroup) -> Tensor:
     """A value that all processes have alike, with this process's share of the gradient: the shares add up to it."""
     share = value / dist.get_world_size(None if isinstance(gather, bool) else gather)

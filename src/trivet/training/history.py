@@ -10,6 +10,7 @@ import torch
 from trivet.collapse import class_spread, effective_rank
 from trivet.collapse.dynamics import SimulatedLoss, vector_field
 from trivet.datasets import Dataset
+from trivet.losses import NCATripletLoss, SecondOrderTripletLoss, TripletLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.metrics import nearest_pairs
 from trivet.metrics.points import Metric, as_points
@@ -136,7 +137,15 @@ def predicted_motion(loss: SimulatedLoss | None, *, low: float = 0.0) -> MotionR
 
 def motion_of(loss: EmbeddingLoss, *, normalize: bool) -> SimulatedLoss | None:
     """The model that describes a loss of embeddings of any length, or of length 1; None where there is none."""
-    return None if loss.motion == "vanilla" and not normalize else loss.motion
+    if isinstance(loss, SecondOrderTripletLoss):
+        return "second-order"
+    if isinstance(loss, NCATripletLoss):
+        return "first-order" if loss.temperature == 1 else None
+    if not isinstance(loss, TripletLoss) or loss.variant != "an" or loss.soft_margin:
+        return None
+    if loss.soft:
+        return "first-order" if loss.distance == "cosine" else None
+    return "vanilla" if normalize and loss.distance == "squared_euclidean" else None
 
 
 def _measure(step: int, embeddings: Floats, labels: Integers, distance: Metric) -> Moment:

@@ -2,7 +2,7 @@
 
 from trivet.losses.engine.base import EmbeddingLoss
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
-from trivet.losses.engine.definition import LossDefinition, Motion, Reduction, loss_options
+from trivet.losses.engine.definition import LossDefinition, Reduction, loss_options
 from trivet.losses.engine.step_stats import StepStats
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "LossDefinition",
     "LossSum",
     "LossTerms",
-    "Motion",
     "Reduction",
     "StepStats",
     "loss_options",

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from trivet.distances import Distance, device
 from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.evaluate import Blocks, LossEvaluation
+from trivet.losses.engine.penalties import norm_penalty, parameter_penalty
 from trivet.losses.engine.step_stats import StepStats
-from trivet.mining.batch import Batch, check_batch
+from trivet.mining.batch import Batch, check_batch, check_numbered
 from trivet.mining.counter_rng import CounterRng, new_key
-from trivet.mining.gather import Processes, gather_batch, sum_over_processes
+from trivet.mining.gather import Processes, gather_batch, references_as_anchors, sum_over_processes
 from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_tuples
 from trivet.mining.negatives import negative_selector
 from trivet.mining.positives import positive_selector
@@ -61,22 +62,6 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         if self.term == "proxy" or not (self._parameters or self._modules):  # before every module is asked
             return []
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
-
-    def check(self, batch: Batch) -> None:
-        """Raise ValueError if the loss cannot be computed for this batch; for losses that know more of labels."""
-
-    def anchored(self, batch: Batch, processes: Processes | None) -> Batch:
-        """The batch whose anchors have the terms; for losses in which these are not the items that were given."""
-        return batch
-
-    def penalty(
-        self, batch: Batch, embeddings: Tensor, references: Tensor | None, gather: bool | dist.ProcessGroup
-    ) -> Tensor | None:
-        """Return what is added to the loss of the terms, a scalar, if anything; with `gather` that of all processes.
-
-        `embeddings (N, d)` and `references (M, d)` are as given, in the precision of the loss; none with `with_batch`.
-        """
-        return None
 
     def extra_repr(self) -> str:
         """The options, as the constructor takes them."""
@@ -178,7 +163,8 @@ class EmbeddingLoss(LossDefinition, nn.Module):
                 unit_rows_for=None if indices is not None else self.strategy.unit_rows_for,
                 pairs=1 if self.normalize or self.strategy.distance == "euclidean" else MAX_PAIRS,
             )
-            self.check(batch)
+            if self.parameters_per is not None:
+                self._check_parameters(batch)
             return batch
 
         usable = isinstance(embeddings, Tensor) and not embeddings.is_meta  # what it is is checked inside
@@ -191,12 +177,29 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             else:
                 batch = checked()
                 value = self._reduce(batch, indices, None)
-        others = None if references is None or with_batch else references.to(value.dtype)
-        penalty = self.penalty(batch, embeddings.to(value.dtype), others, gather)
-        return value if penalty is None else value + penalty
+        if self.parameter_weight:
+            values: Tensor = getattr(self, self.parameter)
+            value = value + parameter_penalty(values, batch, self.parameters_per, self.parameter_weight, gather)
+        if self.norm_weight:
+            others = None if references is None or with_batch else references.to(value.dtype)
+            value = value + norm_penalty(embeddings.to(value.dtype), others, batch, self.norm_weight, gather)
+        return value
+
+    def _check_parameters(self, batch: Batch) -> None:
+        """Raise ValueError unless the label, or id, of every anchor has its parameters."""
+        of_class = self.parameters_per == "class"
+        name, option = ("labels", "num_classes") if of_class else ("ids", "num_samples")
+        numbers = batch.labels if of_class else batch.ids
+        if numbers is None or not (of_class or batch.items):
+            raise ValueError(
+                f"ids must be given for one {self.parameter} per sample: got none; pass ids=, from 0 to "
+                "num_samples - 1."
+            )
+        check_numbered(numbers, getattr(self, option), name=name, option=option, owned=f"a {self.parameter}")
 
     def _reduce(self, batch: Batch, indices: Sequence[Tensor] | None, processes: Processes | None) -> Tensor:
-        batch = self.anchored(batch, processes)
+        if self.references_as_anchors:
+            batch = references_as_anchors(batch, processes)
         strategy, rng = self._chooser(batch, indices)
         evaluation = LossEvaluation(self, batch, strategy, rng, processes)
         several = batch.compared_with_itself and batch.total > 1

@@ -32,17 +32,26 @@ class BlockView:
         paired: whether negative slot s belongs to positive slot s; otherwise negatives are a set per anchor.
         positive_chosen: `(B, S)` bool, which positive slots are filled.
         all_chosen: whether it is known that all are, with their negatives if paired, so that nothing need be masked.
+        reach: the distances a formula settled; None before, and for a formula without any.
     """
 
-    def __init__(self, block: FormulaBlock, strategy: Strategy | IndexTuples, rng: CounterRng | None) -> None:
+    def __init__(
+        self,
+        block: FormulaBlock,
+        strategy: Strategy | IndexTuples,
+        rng: CounterRng | None,
+        *,
+        cut: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         with torch.set_grad_enabled(False):
             self.selection = selection = strategy.select(block, rng)
         self.labels, self.ids = block.labels, block.ids
         self.reference_labels = block.reference_labels
         self.paired = isinstance(selection.negatives, SelectedItems)
         self.positive_chosen, self.all_chosen = selection.positives.chosen, selection.positives.all_chosen
+        self.reach: Tensor | None = None
         self._block = block
-        self._zeros_settled = False
+        self._cut = cut  # between which of its values a hinge at the reach must be exact too, for trimming
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor | int]:
@@ -76,7 +85,7 @@ class BlockView:
                 return self._pairs[1]
             return block.distances_to(negatives.index)
         # A root multiplies what rounding makes of a distance of 0.
-        if block.distance == "euclidean" and not self._zeros_settled and self.rounds:
+        if block.distance == "euclidean" and self.reach is None and self.rounds:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
@@ -85,21 +94,22 @@ class BlockView:
         """Return whether rounding may have changed `to_negative`, of a set of negatives."""
         return not self.paired and self._block.rounded.exact is not None
 
-    def settle(self, limits: Tensor) -> None:
-        """Make `to_negative` exact where rounding might decide on which side of the distances `limits (B, S)` it lies.
+    def settle(self, reach: Tensor) -> Tensor:
+        """Make `to_negative` exact where rounding might decide on which side of the distances `reach (B, S)` it lies.
 
-        For a formula with a hinge or a case at a limit, of a set of negatives; before `to_negative` is read.
+        For a formula with a hinge or a case there, of a set of negatives; before `to_negative` is read. Infinitely low
+        where a slot is empty. Returned as it is.
         """
+        self.reach = reach
         if self.rounds:
-            limits = self._squared(limits)
+            if self._cut is not None:
+                low, high = (self._squared(reach - value) for value in reversed(self._cut))
+                self._block.rounded.settle_between(low, high)
+            limits = self._squared(reach)
             if self._block.distance == "euclidean":
                 limits = pad(limits, (0, 1))  # with 0, for `to_negative`
-                self._zeros_settled = True
             self._block.rounded.settle(limits)
-
-    def settle_between(self, low: Tensor, high: Tensor) -> None:
-        """As `settle`, where it may lie between the distances `low` and `high (B, 1)`."""
-        self._block.rounded.settle_between(self._squared(low), self._squared(high))
+        return reach
 
     def _squared(self, limits: Tensor) -> Tensor:
         if self._block.distance == "euclidean":

@@ -6,7 +6,6 @@ from dataclasses import InitVar, dataclass, field
 from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
 import torch
-from torch import Tensor
 
 from trivet.distances import Distance
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
@@ -18,7 +17,6 @@ from trivet.mining.strategy import Strategy
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 Term = Literal["triplet", "pair", "set", "proxy"]
-Motion = Literal["vanilla", "first-order", "second-order"]
 
 Definition = TypeVar("Definition")
 
@@ -58,13 +56,16 @@ class LossDefinition(ABC):
             was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
         sums_sets: whether `set_sum` gives the sum over a set of negatives without a term for each of them.
         negative_weight: how much a negative of a set counts: by its "distance", the same "within-reach", or "always".
-        exact_at_reach: whether the formula has a hinge or a case at `reach`, so that rounding must not decide there.
         nearest_is_hardest: whether no term of a set is larger than that with the nearest negative.
         third_side: whether the formula reads the distances between positives and negatives, too.
         objective_power: the paper's objective divides by N M to this power, for the reduction "objective".
-        parameters_per: "class" or "sample" where the loss has parameters for each, chosen by number; else None.
+        parameter: the name of what is learned, if anything is.
+        parameters_per: "class" or "sample" where there is one for each, chosen by number; else None.
+        parameter_weight: times the sum of the parameters of the batch's classes or samples, each once, is added.
+        norm_weight: times the mean of |x|^2 over the batch is added, and over the references that are no item of it;
+            references of a `with_batch` call do not count.
+        references_as_anchors: whether the references have the terms, each against all items of the batch.
         not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
-        motion: the model of `trivet.collapse.dynamics` that describes how unit rows move under the loss, if one does.
     """
 
     reductions: ClassVar[tuple[Reduction, ...]]
@@ -73,13 +74,15 @@ class LossDefinition(ABC):
         {"num_classes", "num_samples", "embedding_dim", "block_size", "generator"}
     )
     objective_power: ClassVar[int] = 1
+    parameter: ClassVar[str] = ""
+    references_as_anchors: ClassVar[bool] = False
     sums_sets: bool = field(default=False, init=False)
     negative_weight: Literal["distance", "within-reach", "always"] = field(default="distance", init=False)
     nearest_is_hardest: bool = field(default=False, init=False)
     parameters_per: Literal["class", "sample"] | None = field(default=None, init=False)
-    exact_at_reach: bool = field(default=False, init=False)
+    parameter_weight: float = field(default=0.0, init=False)
+    norm_weight: float = field(default=0.0, init=False)
     third_side: bool = field(default=False, init=False)
-    motion: Motion | None = field(default=None, init=False)
 
     margin: float
     distance: Distance
@@ -106,16 +109,6 @@ class LossDefinition(ABC):
         """The sum of the `formula` over a set of negatives for each anchor; for losses that declare `sums_sets`."""
         raise NotImplementedError(f"{type(self).__name__} must give the sum over a set, as it declares sums_sets.")
 
-    def reach(self, block: BlockView) -> Tensor:
-        """The distance from which on a negative adds nothing, or is of another case; infinite if there is none.
-
-        `(B, 1)`, or for a loss on triplets `(B, S)`, one for each positive, infinitely low where none is chosen.
-        """
-        endless = torch.full_like(block.to_positive, torch.inf)
-        if self.term == "triplet":
-            return block.at_positives(endless, -torch.inf)
-        return endless.new_full((len(block.labels), 1), torch.inf)
-
     @property
     def sums_only(self) -> bool:
         """Return whether the sums over sets of negatives are all that is needed."""
@@ -123,8 +116,6 @@ class LossDefinition(ABC):
 
     def evaluate(self, block: BlockView) -> LossTerms | LossSum:
         """The terms of a block, or their sum where no more is needed."""
-        if self.exact_at_reach and block.rounds:
-            block.settle(self.reach(block))
         return self.set_sum(block) if self.sums_only and not block.paired else self.formula(block)
 
     def numbers(self, batch: Batch) -> int:

@@ -49,11 +49,12 @@ class LossEvaluation:
         self.count: Tensor | int | None = None  # of terms, or of active parts, whichever the reduction asks for
         self._counted: BlockNotes | Tensor | None = None  # for the record
 
-    def rows(self, batch: Batch, number: int, *, leaves: bool = False) -> BlockView:
+    def rows(
+        self, batch: Batch, number: int, *, leaves: bool = False, cut: tuple[Tensor, Tensor] | None = None
+    ) -> BlockView:
         """The rows of a block; `batch` is that of the evaluation, or the same without its graph."""
-        rows = BlockView(
-            FormulaBlock(batch, self.spans[number], self._strategy, leaves=leaves), self._strategy, self._rng
-        )
+        block = FormulaBlock(batch, self.spans[number], self._strategy, leaves=leaves)
+        rows = BlockView(block, self._strategy, self._rng, cut=cut)
         if self._loss.reduction == "max" and self._loss.nearest_is_hardest:
             rows.settle_nearest()
         return rows
@@ -106,14 +107,10 @@ class LossEvaluation:
         """
         batch = self.batch.detach()
 
-        def terms(low: Tensor | None = None, high: Tensor | None = None) -> Iterator[Tensor]:
+        def terms(cut: tuple[Tensor, Tensor] | None = None) -> Iterator[Tensor]:
             for number in range(len(self.spans)):
                 with torch.no_grad():
-                    rows = self.rows(batch, number)
-                    if low is not None and high is not None:
-                        reach = self._loss.reach(rows)
-                        rows.settle_between(reach - high, reach - low)
-                    result = self._loss.evaluate(rows)
+                    result = self._loss.evaluate(self.rows(batch, number, cut=cut))
                 assert isinstance(result, LossTerms)
                 yield result.values.where(result.chosen, torch.nan)
 
@@ -121,7 +118,7 @@ class LossEvaluation:
         if result is None or isinstance(result, Cut):
             return result
         after, low, high = result
-        return smallest_within(terms(low, high), after, low, high)
+        return smallest_within(terms((low, high)), after, low, high)
 
     def _largest(self, cut: Cut | None = None, terms_of_batch: LossTerms | None = None) -> Tensor:
         """Return which blocks `(K,)` hold a largest term of the whole batch; of terms not given, those that survive
@@ -165,10 +162,9 @@ class LossEvaluation:
         if len(self.spans) > 1 or batch.labels.shape[0] * batch.references.shape[0] > SMALL:
             torch.empty(2**25 - 2**14, dtype=torch.uint8)
         for number in range(len(self.spans)):
-            rows = self.rows(batch, number, leaves=sums is not None)
+            at_cut = None if near is None else (near.value, near.value)
+            rows = self.rows(batch, number, leaves=sums is not None, cut=at_cut)
             with torch.set_grad_enabled(sums is not None or torch.is_grad_enabled()):
-                if near is not None:
-                    rows.settle(loss.reach(rows) - near.value)
                 terms = loss.evaluate(rows)
                 if loss.trim:
                     assert isinstance(terms, LossTerms)
