@@ -113,6 +113,7 @@ def check_same(run: Path, alone: Path) -> None:
     assert torch.allclose(weights(run), weights(alone), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str, Any]) -> None:
     write_vectors(tmp_path / "vectors.npz", 1600)  # 600 are trained on: of fewer than 500 seldom a label looks wrong
     settings["data"]["noise"] = {"kind": "symmetric", "rate": 0.3}
@@ -143,6 +144,7 @@ def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str,
     check_same(run, alone)
 
 
+@pytest.mark.nightly
 def test_one_process_goes_on_where_another_was_killed_under_torchrun(
     tmp_path: Path, settings: dict[str, Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
