@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -182,17 +183,18 @@ def picture(record: DemoRecord, dataset: Dataset) -> bytes:
         for digit in present
     }
     order = np.random.default_rng(0).permutation(len(digits))
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 5, "markeredgewidth": 0.5, "markeredgecolor": "white"}
-    dot["alpha"] = 0.8
     with style():
         drawn, axes = panels(1, len(ARMS), height=4.5)
         drawn.suptitle("Held-out digits, trained on odd or even", fontweight="bold")
         for ax, arm in zip(axes[0], ARMS, strict=True):
             points = np.array(record.maps[arm].points)
+            dots = partial(
+                ax.plot, linestyle="none", markersize=5, markeredgewidth=0.5, markeredgecolor="white", alpha=0.8
+            )
             for rows in np.array_split(order, 12):  # one digit after the other, the last would hide the rest
                 for number, digit in enumerate(present):
                     chosen, marker = points[rows[digits[rows] == digit]], "o^"[digit % 2]
-                    ax.plot(*chosen.T, marker=marker, color=COLOURS[number], label=names[digit], **dot)
+                    dots(*chosen.T, marker=marker, color=COLOURS[number], label=names[digit])
             index = f"fine/coarse index {record.maps[arm].index:.2f}"
             ax.set(title=f"{arm} positives: {index}", aspect="equal", adjustable="datalim", xticks=[], yticks=[])
             ax.spines[:].set(visible=True, color="#cccccc")

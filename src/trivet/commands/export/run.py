@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -257,10 +258,9 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
 def preprocessing(to: Form, model: Embedder) -> Preparation:
     """Description of the inputs and outputs of an exported model, and of how inputs are prepared."""
     inputs = torch.zeros(1, *model.input_shape)
-    common: dict[str, Any] = {"trivet": trivet.__version__, "form": to}
+    prepare = partial(Preparation, trivet=trivet.__version__, form=to)
     if isinstance(model, TextEmbedder):
-        about = Preparation(
-            **common,
+        about = prepare(
             kind="texts",
             inputs={"input_ids": "int64 (batch, length)", "attention_mask": "int64 (batch, length), 1 for a token"},
             prefix=model.tokenizer.prefix,
@@ -271,8 +271,7 @@ def preprocessing(to: Form, model: Embedder) -> Preparation:
         inputs = torch.zeros(1, 1, dtype=torch.int64)
     elif len(model.input_shape) == 3:
         frame = Frame.of(model.input_shape, model.resize)
-        about = Preparation(
-            **common,
+        about = prepare(
             kind="images",
             inputs={"images": f"float32 (batch, {', '.join(map(str, frame.shape))}) from 0 to 1"},
             colours="RGB" if frame.channels == 3 else "L",
@@ -291,7 +290,7 @@ def preprocessing(to: Form, model: Embedder) -> Preparation:
     else:
         kind: Literal["vectors", "inputs"] = "vectors" if len(model.input_shape) == 1 else "inputs"
         shape = ", ".join(map(str, model.input_shape))
-        about = Preparation(**common, kind=kind, inputs={kind: f"float32 (batch, {shape}), as in training"})
+        about = prepare(kind=kind, inputs={kind: f"float32 (batch, {shape}), as in training"})
     with torch.no_grad():
         about.outputs = {OUTPUT: f"float32 (batch, {model(inputs).shape[1]})"}
     about.unit_length = model.normalize
