@@ -95,7 +95,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare(folder)
     os.chdir(here)
     for kind, name in (("exact", "found"), ("hnsw", "hnsw"), ("ivf", "ivf")):
-        make_index(IndexOptions(folder / "e.npz", folder / name, kind=kind))  # type: ignore[arg-type]
+        make_index(IndexOptions(folder / "e.npz", folder / name, kind=kind))
     config = ModelConfig(name="linear", embedding_dim=3)
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())

@@ -121,3 +121,17 @@ def test_docstrings_begin_with_a_noun_or_a_verb(package: str) -> None:
         and text.split(maxsplit=1)[0].rstrip(",:") in VAGUE
     ]
     assert vague == []
+
+
+def test_each_entry_of_args_is_names_and_a_description() -> None:
+    """The reference cannot be built of others."""
+    entry = re.compile(r"\*{0,2}\w+(, \*{0,2}\w+)*:($| )")
+    wrong = []
+    for path, tree in FILES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+                continue
+            for section in re.findall(r"^Args:\n((?: {4}.*\n|\n)*)", (ast.get_docstring(node) or "") + "\n", re.M):
+                lines = [line[4:] for line in section.splitlines() if line.startswith("    ") and line[4:5] != " "]
+                wrong += [f"{path}: {node.name}: {line}" for line in lines if not entry.match(line)]
+    assert wrong == []

@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_index(kind: module.Kind) -> None:
 def test_less_recall_takes_less_effort_and_more_than_was_measured_is_refused(tmp_path: Path) -> None:
     rows, _ = clusters()
     for kind in ("ivf-pq", "ivf"):
-        made = build_index(rows, kind=kind, recall=0.999)  # type: ignore[arg-type]
+        made = build_index(rows, kind=kind, recall=0.999)
         tried = made.info.tried
         assert len(tried) > 2
         assert tried[-1]["recall"] == made.info.recall

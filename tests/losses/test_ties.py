@@ -54,10 +54,7 @@ def outcome(loss: EmbeddingLoss, embeddings: Tensor, labels: Tensor) -> tuple[fl
 
 
 def check_same_in_blocks(make: type[EmbeddingLoss], embeddings: Tensor, labels: Tensor, **options: object) -> None:
-    losses = [
-        make(**options, block_size=size, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-        for size in (None, 1, 3)
-    ]
+    losses = [make(**options, block_size=size, generator=torch.Generator().manual_seed(0)) for size in (None, 1, 3)]
     value, gradient = outcome(losses[0], embeddings, labels)
     for loss in losses[1:]:
         again, other = outcome(loss, embeddings, labels)

@@ -306,7 +306,7 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
         weights = load_file(run / folder / "model.safetensors")
         assert all(np.array_equal(weights[name], state[f"{part}/{name}"]) for name in weights)
         output = tmp_path / f"{which}.parquet"
-        embed_data(run, str(file), output, which=which)  # type: ignore[arg-type]
+        embed_data(run, str(file), output, which=which)
     last, best = (read_vectors(tmp_path / f"{which}.parquet").embeddings for which in ("last", "best"))
     assert not np.array_equal(last, best)
     assert choice_line(record) == (

@@ -36,8 +36,7 @@ def write_cleaned(
     Args:
         path: a csv file of texts, or an .npz, .npy or .parquet file of embeddings.
         decisions: see `trivet.io.label_decisions.read_decisions`; the ids are those of the column "id", else numbers
-        of rows,
-            counted from 0.
+            of rows, counted from 0.
         out: the new file, of the same format.
         level: the label level that was decided on; None for the first.
         text: of a csv file, the column of texts; None for "text".

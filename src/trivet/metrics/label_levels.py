@@ -231,8 +231,8 @@ def evaluate(
         restarts: of k-means; by default 10, fewer where ten would take more than 2e13 operations.
         seed: of the k-means starts and of the pairs that are verified.
         distance: of the neighbours; with "cosine" k-means too runs on unit rows.
-        gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, without_positive, distributed,
-            progress: as in `retrieve`, and for retrieval alone.
+        gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows: as in `retrieve`, for retrieval alone.
+        junk, without_positive, distributed, progress: the same.
 
     Raises:
         ValueError: as `retrieve` and `cluster`; or if there is no level, a measure is not known, or a multiple is below

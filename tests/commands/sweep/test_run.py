@@ -267,7 +267,7 @@ def test_a_collapse_ends_a_trial_with_its_reason(tmp_path: Path) -> None:
         (True, [quiet, event], "network collapse detected at step 7: all in one point"),
         (False, [event], None),
     ]:
-        assert task._watch(config, Reported(), 0, pruning=pruning)(look, events) == why  # type: ignore[arg-type]
+        assert task._watch(config, Reported(), 0, pruning=pruning)(look, events) == why
 
 
 def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def compare_runs(
     Args:
         paths: folders of runs or of cross-validations.
         data_root: where data sets lie, see `trivet.datasets.find_root`; they are read for the pictures of the page
-        only. command: what was typed, for the page.
+            only.
+        command: what was typed, for the page.
     """
     runs = read_runs(paths)
     sides = sorted(sides_of(runs), key=lambda side: not any(run.splits for run in side.runs))  # others cannot be first
