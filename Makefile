@@ -28,7 +28,7 @@ demo: $(INSTALLED)
 
 # One thread for each of the two test processes: more only wait for each other. Bytecode is kept where the environment
 # forbids it, too: without it, each of them reads every test anew, and every program that a test starts the library.
-TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test: $(INSTALLED)
 	$(BIN)/ruff format --check .

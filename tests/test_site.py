@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 import trivet
 
@@ -90,20 +89,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def page_of(site: Path) -> Iterator[object]:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page
-        browser.close()
-
-
-def test_search_works_from_files_and_asks_no_other_host(site: Path, page_of: object) -> None:
-    page = page_of()  # type: ignore[operator]
+def test_search_works_from_files_and_asks_no_other_host(site: Path, browser: Browser) -> None:
+    page = browser.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())
@@ -115,8 +102,8 @@ def test_search_works_from_files_and_asks_no_other_host(site: Path, page_of: obj
 
 
 @pytest.mark.parametrize("width", [390, 1300])
-def test_no_page_is_wider_than_its_window(site: Path, page_of: object, width: int) -> None:
-    page = page_of(viewport={"width": width, "height": 900})  # type: ignore[operator]
+def test_no_page_is_wider_than_its_window(site: Path, browser: Browser, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
     for path in ("index.html", "coming_from.html", "command_line.html", "guides/texts.html", "reference/losses.html"):
         page.goto((site / path).as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
