@@ -266,7 +266,7 @@ def test_ctrl_c_says_what_was_written(
         command,
         "trivet.commands.audit.run.judge",
         monkeypatch,
-        lambda: Path("found.csv").write_text("id") and None,  # type: ignore[func-returns-value]
+        lambda: Path("found.csv").write_text("id") and None,
     )
     assert capsys.readouterr().err == (
         "trivet: stopped; written before that: found.csv. Nothing else that the command names was changed.\n"

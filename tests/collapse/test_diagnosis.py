@@ -367,7 +367,7 @@ def test_spots_and_lines_with_jitter() -> None:
 
 def test_odd_input_is_said_or_measured() -> None:
     with pytest.raises(ValueError, match=r"must be a trivet\.collapse\.Strategy .* got 'easy'"):
-        diagnose(clusters(), LABELS, strategy="easy")  # type: ignore[arg-type]  # wrong on purpose
+        diagnose(clusters(), LABELS, strategy="easy")
     strategy = SamplingStrategy(TripletLoss(), 2, 2)
     single = diagnose(clusters()[:10], np.arange(10), strategy=strategy)
     assert "two classes of two items" in single.notes[0]

@@ -310,7 +310,7 @@ def test_a_batch_like_the_last_is_checked_no_less() -> None:
     batch = points()
     monitor.update(batch, LABELS, 0.1)
     with pytest.warns(UserWarning, match=r"labels must be a tensor of one class per embedding: got ndarray"):
-        monitor.update(batch, LABELS.numpy(), 0.1)  # type: ignore[arg-type]  # wrong on purpose
+        monitor.update(batch, LABELS.numpy(), 0.1)
     with pytest.warns(UserWarning, match="floating point"):
         monitor.update(batch.long(), LABELS, 0.1)
     assert monitor.series["step"] == [0]

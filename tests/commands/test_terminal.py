@@ -66,7 +66,7 @@ def call(line: list[str], monkeypatch: pytest.MonkeyPatch, encoding: str = "utf-
     with pytest.raises(SystemExit) as stop:
         main()
     out.flush(), err.flush()
-    written = out.buffer.getvalue() + err.buffer.getvalue()  # type: ignore[attr-defined]
+    written = out.buffer.getvalue() + err.buffer.getvalue()
     return int(stop.value.code or 0), written.decode(encoding)
 
 
@@ -126,6 +126,6 @@ def test_marks_have_plain_forms_and_log_messages_are_printable(
     prepare()
     stream.write("1 … 2 – é")
     stream.flush()
-    assert stream.buffer.getvalue() == b"1 ... 2 - \\xe9"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"1 ... 2 - \\xe9"
     logging.getLogger("trivet").warning("%s", EVIL)
     assert caplog.messages == [message(EVIL)]

@@ -82,8 +82,8 @@ def test_in_python(folder: Path) -> None:
     names: dict[str, object] = {}
     exec(IN_PYTHON, names)
     splits, network = names["splits"], names["network"]
-    assert splits.train.names["direction"][1] == "22.5 degrees"  # type: ignore[attr-defined]  # names of any type
-    assert network.body.read.hidden_size == 24  # type: ignore[attr-defined]  # as above
+    assert splits.train.names["direction"][1] == "22.5 degrees"
+    assert network.body.read.hidden_size == 24
 
 
 def data(code: str, **values: object) -> DataConfig:

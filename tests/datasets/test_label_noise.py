@@ -196,7 +196,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_lists_what_was_made_wrong(finished: Path) -> None:
     record = json.loads((finished / "record.json").read_text())
-    splits = digits(SETTINGS["data"]["noise"])  # type: ignore[index]  # the values of settings are of many kinds
+    splits = digits(SETTINGS["data"]["noise"])
     assert record["data"]["noise"] == noise_summary(splits)
     assert record["data"]["noise"]["wrong"] == 130
     with (finished / "noise.csv").open(newline="") as file:

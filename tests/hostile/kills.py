@@ -242,7 +242,7 @@ def recovered(folder: Path) -> list[str]:
     """What the next command that is given the folder says first."""
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # keeps what is said
+    handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("trivet").addHandler(handler)
     recover(folder)
     logging.getLogger("trivet").removeHandler(handler)

@@ -205,7 +205,7 @@ def test_lightning_keeps_the_states_of_several_monitors_apart(tmp_path: Path) ->
         inner.criterion["second"](2 + points @ inner.weight, labels)
         return forward(points, labels)
 
-    inner.forward = both  # type: ignore[method-assign]  # replaced on purpose
+    inner.forward = both
     names = (LOSS, "inner.criterion.second")
     trainer = fit([MonitorCallback(one, name) for one, name in zip(seen, names, strict=True)], inner, steps=6)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
@@ -380,11 +380,11 @@ def test_the_trainer_watches_once_after_an_exception(tmp_path: Path) -> None:
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match='action must be "warn" or "stop": got \'halt\''):
-        MonitorCallback(monitor(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
+        MonitorCallback(monitor(), action="halt")
     with pytest.raises(ValueError, match='action must be "warn" or "stop": got \'halt\''):
-        MonitorTrainerCallback(monitor(), Pull(), action="halt")  # type: ignore[arg-type]  # wrong on purpose
+        MonitorTrainerCallback(monitor(), Pull(), action="halt")
     with pytest.raises(ValueError, match=r"loss must be the module .*: got 'loss'; pass the module"):
-        MonitorTrainerCallback(monitor(), "loss")  # type: ignore[arg-type]  # wrong on purpose
+        MonitorTrainerCallback(monitor(), "loss")
 
 
 def test_processes_agree_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_sentence_transformers(
 
 def test_pairs_of_texts() -> None:
     class Encoder(nn.EmbeddingBag):
-        def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]  # as a module of sentence-transformers has it
+        def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
             return {"sentence_embedding": super().forward(features["input_ids"])}
 
     columns = [{"input_ids": torch.randint(9, (5, 3))} for _ in range(2)]

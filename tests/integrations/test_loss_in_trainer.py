@@ -123,9 +123,9 @@ def test_two_losses_have_their_own_files(tmp_path: Path) -> None:
 def test_a_loss_at_prefixes_is_trained_too(tmp_path: Path) -> None:
     loss = trivet.MatryoshkaLoss(margin_loss(), prefixes=(2, 4))
     # that `longest` is a margin loss, and that a trainer takes it, is known here alone
-    before = loss.longest.beta.detach().clone()  # type: ignore[union-attr, operator]
+    before = loss.longest.beta.detach().clone()
     trained(tmp_path, loss)
-    assert (loss.longest.beta - before).abs().max() > 1e-3  # type: ignore[operator]
+    assert (loss.longest.beta - before).abs().max() > 1e-3
 
 
 def test_a_checkpoint_without_the_loss_is_said(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_without_a_checkpoint_of_the_trainer_nothing_is_written(tmp_path: Path) 
     arguments, state = at_half(tmp_path)
     (tmp_path / f"checkpoint-{HALF}").rmdir()
     with pytest.warns(UserWarning, match="the checkpoint holds no state of the loss: "):
-        LossTrainerCallback(margin_loss()).on_save(arguments, state, None)  # type: ignore[arg-type]  # no control is used
+        LossTrainerCallback(margin_loss()).on_save(arguments, state, None)
     assert not list(tmp_path.iterdir())
 
 
@@ -188,7 +188,7 @@ def test_a_rate_of_the_trainer_gives_way() -> None:
     loss, model = margin_loss(), Linear()
     optimizer = torch.optim.SGD([{"params": [model.weight, loss.beta]}], lr=RATE)
     made = SimpleTrainer(optimizer)
-    LossTrainerCallback(loss).add_to(made)  # type: ignore[arg-type]  # a stand-in for a Trainer
+    LossTrainerCallback(loss).add_to(made)
     for _ in range(2):  # a second training has the groups already
         made.create_optimizer()
         assert [(group["params"], group["lr"]) for group in optimizer.param_groups] == [
@@ -227,7 +227,7 @@ def test_an_optimiser_that_is_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="make its optimiser after this"):
         LossTrainerCallback(loss).add_to(trainer)
     with pytest.raises(ValueError, match="a loss of Trivet"):
-        LossTrainerCallback(nn.Linear(1, 1))  # type: ignore[arg-type]  # what is refused
+        LossTrainerCallback(nn.Linear(1, 1))
 
 
 def test_five_measures_are_logged_unless_others_are_chosen(tmp_path: Path) -> None:

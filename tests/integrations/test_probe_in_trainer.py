@@ -73,7 +73,7 @@ def trained(
     def probe(model: nn.Module) -> tuple[Tensor, Tensor]:
         assert not model.training
         assert not torch.is_grad_enabled()
-        return model.embed(held_out["words"]), held_out["topic"]  # type: ignore[operator]  # a module's attribute
+        return model.embed(held_out["words"]), held_out["topic"]
 
     options = {"max_steps": steps, "learning_rate": rate, "lr_scheduler_type": "constant"}
     trainer = trainer_of(model, folder, rows[HELD_OUT:], batch=48, options=options)

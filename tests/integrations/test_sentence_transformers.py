@@ -101,7 +101,7 @@ def test_wrong_columns_and_labels_are_said() -> None:
     with pytest.raises(ValueError, match="ProxyNCALoss has parameters of them"):
         SentenceLoss(model, trivet.ProxyNCALoss(num_classes=7, embedding_dim=6))(texts(2))
     with pytest.raises(ValueError, match="give the model first"):
-        SentenceLoss(trivet.NPairLoss(), model)  # type: ignore[arg-type]  # what is refused
+        SentenceLoss(trivet.NPairLoss(), model)
 
 
 @pytest.mark.parametrize("columns", [1, 2])

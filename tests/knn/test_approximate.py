@@ -69,4 +69,4 @@ def test_equal_to_the_exact_measures_where_the_index_is_complete() -> None:
 def test_bad_input_is_a_stated_error(options: dict[str, object], sentence: str) -> None:
     points, labels = blobs(2, 4100, 3)
     with pytest.raises(ValueError, match=sentence):
-        retrieve_approximately(points, {"class": labels}, kind="hnsw", **options)  # type: ignore[arg-type]  # on purpose
+        retrieve_approximately(points, {"class": labels}, kind="hnsw", **options)

@@ -100,13 +100,13 @@ def test_equals_the_definition(form: str, distance: str, options: dict[str, floa
         given["labels"] = LABELS
         if "other anchors" in form:
             given["anchor_labels"] = ANCHOR_LABELS
-    index = build_index(ITEMS, distance=distance)  # type: ignore[arg-type]  # a parameter of the test
-    mined = hard_negatives(index, rules=MiningRules(**options), **given)  # type: ignore[arg-type]  # options of several types
+    index = build_index(ITEMS, distance=distance)
+    mined = hard_negatives(index, rules=MiningRules(**options), **given)
     plain = {
         name: [tuple(row) for row in value.tolist()] if name == "pairs" else value.tolist()
         for name, value in given.items()
     }
-    want = definition(ITEMS.tolist(), distance, **plain, **options)  # type: ignore[arg-type]  # options of several types
+    want = definition(ITEMS.tolist(), distance, **plain, **options)
     assert sorted(triplets(mined)) == sorted(set(want)) != []
     order = list(zip(mined.anchors.tolist(), mined.to_negative.tolist(), strict=True))
     assert [one for one, _ in order] == sorted(one for one, _ in order)
@@ -240,7 +240,7 @@ def test_an_approximate_index_gives_triplets_that_are_as_the_rules_say(tmp_path:
 )
 def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        hard_negatives(build_index(ITEMS), **options)  # type: ignore[arg-type]  # options of several types
+        hard_negatives(build_index(ITEMS), **options)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_an_error(options: dict[str, np.ndarray], message: 
 )  # fmt: skip
 def test_rules_out_of_range_are_errors(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MiningRules(**options)  # type: ignore[arg-type]  # options of several types
+        MiningRules(**options)
 
 
 def test_no_anchor_and_a_lone_item_give_no_triplet() -> None:

@@ -162,7 +162,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="an index needs at least one row: got none"):
         build_index(np.empty((0, 3)))
     with pytest.raises(ValueError, match=r"kind = 'hsnw' is not known; did you mean 'hnsw'"):
-        build_index(points(9, 3), kind="hsnw")  # type: ignore[arg-type]  # the mistake that is tested
+        build_index(points(9, 3), kind="hsnw")
     with pytest.raises(ValueError, match="seed must be between"):
         build_index(points(9, 3), seed=-1)
     index = build_index(points(9, 3))

@@ -198,8 +198,8 @@ ZEROS, ONE_CLASS = np.zeros(3), np.zeros(3, int)
         (lambda: bootstrap(ZEROS[0], ONE_CLASS, over="queries", average="micro"), r"shape \(Q,\) or \(Q, m\)"),
         (lambda: bootstrap(np.array(["a"] * 3), ONE_CLASS, over="queries", average="micro"), "must be numbers"),
         (lambda: bootstrap(ZEROS + np.inf, ONE_CLASS, over="queries", average="micro"), "got infinity"),
-        (lambda: bootstrap(ZEROS, ONE_CLASS, over="items", average="micro"), "got 'items'"),  # type: ignore[arg-type]  # wrong
-        (lambda: bootstrap(ZEROS, ONE_CLASS, over="queries", average="mean"), "got 'mean'"),  # type: ignore[arg-type]  # wrong
+        (lambda: bootstrap(ZEROS, ONE_CLASS, over="items", average="micro"), "got 'items'"),
+        (lambda: bootstrap(ZEROS, ONE_CLASS, over="queries", average="mean"), "got 'mean'"),
         (lambda: bootstrap(ZEROS, ONE_CLASS, over="queries", average="micro", resamples=0), "at least 1: got 0"),
         (lambda: bootstrap(ZEROS, ONE_CLASS, over="queries", average="micro", level=95), "give 0.95"),
         (

@@ -370,7 +370,7 @@ def test_a_sample_of_queries_has_the_values_it_has_among_all() -> None:
 )
 def test_bad_input_is_a_stated_error(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        retrieve(np.zeros((3, 2)), np.array([0, 0, 1]), **options)  # type: ignore[arg-type]  # on purpose
+        retrieve(np.zeros((3, 2)), np.array([0, 0, 1]), **options)
 
 
 def test_settings_of_the_process_are_restored_where_an_evaluation_is_interrupted() -> None:

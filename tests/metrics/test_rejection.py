@@ -119,7 +119,7 @@ QUERIES, OUTSIDE = np.arange(3.0)[:, None], np.array([True, False, False])
         (lambda: rejection(QUERIES, OUTSIDE & False, QUERIES), "got 3 and 0"),
         (lambda: rejection(QUERIES[:0], OUTSIDE[:0], QUERIES), "got 0 and 0"),
         (lambda: rejection(QUERIES * np.nan, OUTSIDE, QUERIES), "hold NaN"),
-        (lambda: rejection(QUERIES, OUTSIDE, QUERIES, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
+        (lambda: rejection(QUERIES, OUTSIDE, QUERIES, distance="dot"), "'euclidean' or 'cosine'"),
     ],
 )
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:

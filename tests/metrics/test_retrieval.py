@@ -143,8 +143,8 @@ def test_tensors_count_like_arrays() -> None:
         (lambda: recall_at_k(np.full((2, 1), 1e200) * [[1], [2]], np.zeros(2, int)), "too large"),
         (lambda: recall_at_k(V8, V8_LABELS, ()), "at least one K"),
         (lambda: recall_at_k(V8, V8_LABELS, (1, 0)), "at least one K"),
-        (lambda: recall_at_k(V8, V8_LABELS, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
-        (lambda: recall_at_k(V8, V8_LABELS, without_positive="keep"), "'miss' or 'drop'"),  # type: ignore[arg-type]  # wrong
+        (lambda: recall_at_k(V8, V8_LABELS, distance="dot"), "'euclidean' or 'cosine'"),
+        (lambda: recall_at_k(V8, V8_LABELS, without_positive="keep"), "'miss' or 'drop'"),
         (lambda: recall_at_k(V8, np.arange(8), without_positive="drop"), "none has"),
         (lambda: nearest_pairs(np.zeros((1, 1)), np.zeros(1, int)), "at least two items"),
         (lambda: neighbours(V8, [0], 8), "7 other items: got 8"),

@@ -274,7 +274,7 @@ SAME: Any = np.array([1, 1, 0, 0])
         (lambda: verify(POINTS * np.nan, LABELS), "hold NaN"),
         (lambda: verify(POINTS, LABELS, fars=(0.1, 0)), r"between 0 and 1: got \(0.1, 0\)"),
         (lambda: verify(POINTS, LABELS, most_pairs=1), "at least 2: got 1"),
-        (lambda: verify(POINTS, LABELS, distance="dot"), "'euclidean' or 'cosine'"),  # type: ignore[arg-type]  # wrong
+        (lambda: verify(POINTS, LABELS, distance="dot"), "'euclidean' or 'cosine'"),
         (lambda: verify_pairs(POINTS, POINTS[:3], SAME), r"got shapes \(4, 1\) and \(3, 1\)"),
         (lambda: verify_pairs(POINTS, POINTS, SAME[:3]), r"each of the 4 pairs: got shape \(3,\)"),
         (lambda: verify_pairs(POINTS, POINTS, SAME + 1), "True or False, or 1 or 0: got int64 from 1 to 2"),

@@ -96,7 +96,7 @@ def test_texts_are_embedded(tmp_path: Path) -> None:
     save(model, config, model.input_shape, tmp_path / "run" / "model")
     texts = ["card lost", "top up failed again", "my rent"]
     with torch.no_grad():
-        expected = model(model.tokens(texts)).numpy()  # type: ignore[operator]  # of a network of texts
+        expected = model(model.tokens(texts)).numpy()
     loaded = load_model(tmp_path / "run")
     assert loaded.embed(texts, batch_size=2) == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ValueError, match="this model takes texts: got PosixPath"):

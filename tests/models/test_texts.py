@@ -85,7 +85,7 @@ def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPat
             return np.array([[float(len(text))] for text in texts])
 
     library = types.ModuleType("sentence_transformers")
-    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a new module stands in for the library, and has no names yet
+    library.SentenceTransformer = Encoder
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
     assert encoder_vectors(["a", "bcd"], "small").tolist() == [[1.0], [3.0]]
     lengths = [(7 * i) % 600 + 1 for i in range(600)]

@@ -43,7 +43,7 @@ def test_an_epoch_has_every_triplet_and_a_batch_each_item_once() -> None:
 
 def test_a_loader_takes_them_epoch_by_epoch_and_a_loss_their_triplets() -> None:
     batches, items = MinedBatches(TRIPLETS, size=4, seed=0), torch.randn(50, 3, dtype=torch.float64)
-    loader: DataLoader[int] = DataLoader(list(range(50)), batch_sampler=batches)  # type: ignore[arg-type]  # arrays, where torch is typed for lists
+    loader: DataLoader[int] = DataLoader(list(range(50)), batch_sampler=batches)
     for epoch in range(2):
         for step, batch in enumerate(loader):
             assert batch.tolist() == batches.batch(epoch, step).tolist()

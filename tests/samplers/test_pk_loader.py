@@ -27,7 +27,7 @@ def planned(epoch: int) -> list[list[int]]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_shows_the_epochs_one_after_the_other(workers: int) -> None:
     batches = made()
-    loader = DataLoader(torch.arange(len(LABELS)), batch_sampler=batches, num_workers=workers)  # type: ignore[arg-type]  # a tensor is a data set
+    loader = DataLoader(torch.arange(len(LABELS)), batch_sampler=batches, num_workers=workers)
     assert len(loader) == len(batches) == batches.steps_per_epoch
     assert (batches.batch_size, batches.drop_last) == (12, False)
     for epoch in (0, 1, 2):

@@ -195,6 +195,6 @@ def test_motion_is_predicted_where_the_theory_has_the_loss(loss: dict[str, Any],
     assert len(field.s_ap) == len(field.s_an) == len(field.change_ap) == len(field.change_an[0]) == 20
     assert -1 < field.s_ap[0] < -0.9
     # Where positive and negative are equally similar and far, the positive comes nearer.
-    assert field.change_ap[10][10] > 0  # type: ignore[operator]  # defined there
+    assert field.change_ap[10][10] > 0
     unnormalised = SETTINGS | {"loss": loss, "model": {"name": "linear", "normalize": False}}
     assert (predicted_motion(simulated(unnormalised)) is None) == (named == "vanilla")

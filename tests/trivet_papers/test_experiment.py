@@ -52,14 +52,14 @@ def test_two_seeds_cannot_tell() -> None:
 
 def test_a_seed_of_which_a_run_is_missing_is_left_out() -> None:
     results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51), (0.1, 0.3)])
-    del results._rows[1][3]  # type: ignore[attr-defined]  # a mapping in general
+    del results._rows[1][3]
     assert len(judge(CLAIM, results).outcomes[0].values) == 3
 
 
 def test_the_least_of_some_runs_is_not_the_least_of_all() -> None:
     results = gain([(0.1, 0.29), (0.2, 0.4), (0.3, 0.51)])
     for which in (0, 1):
-        results._rows[which].clear()  # type: ignore[attr-defined]  # a mapping in general
+        results._rows[which].clear()
         for least in (min, max):
 
             def value(of: SeedValue, least: Callable[[Iterable[float]], float] = least) -> float:

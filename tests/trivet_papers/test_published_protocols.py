@@ -52,7 +52,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clean = cifar10(root / "cifar10", counts=(30, 20))
     levels = ("clean_label", "aggre_label", "random_label1", "worse_label")
     people = {f"c10_{level}": np.roll(clean, place) for place, level in enumerate(levels)}
-    np.savez(root / "cifar10" / "cifar_n_labels.npz", **people)  # type: ignore[arg-type]  # arrays by name
+    np.savez(root / "cifar10" / "cifar_n_labels.npz", **people)
     return root
 
 

@@ -140,7 +140,7 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
     assert embed_data(other, str(many), tmp_path / "again", rows_per_shard=300)["shards"]["count"] == 4
     with pytest.raises(ValueError, match="--output must not name what is read"):
         embed_data(other, str(many), many, force=True)
-    assert read_vectors(tmp_path / "again").ids.tolist() == file.ids.tolist()  # type: ignore[union-attr]
+    assert read_vectors(tmp_path / "again").ids.tolist() == file.ids.tolist()
 
 
 def test_the_commands(
@@ -203,7 +203,7 @@ def test_a_data_set_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for output in ("digits", "digits/"):  # a folder that is called like the data set
         assert embed_data(run, "digits", Path(output), rows_per_shard=300)["items"] == 500
     seen = read_vectors(tmp_path / "many", split="seen")
-    assert set(seen.splits.tolist()) == {"seen"}  # type: ignore[union-attr]
+    assert set(seen.splits.tolist()) == {"seen"}
     shards = [set(pq.read_table(part)["split"].to_pylist()) for part in sorted((tmp_path / "many").glob("*.parquet"))]
     assert max(map(len, shards)) > 1
 

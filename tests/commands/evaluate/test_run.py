@@ -191,7 +191,7 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     expected = rejection(asked, own == 3, known, labels=own)
     assert found["macro"]["auroc"] == pytest.approx(expected.macro, abs=1e-12)
     for key, average in (("intervals", "micro"), ("macro_intervals", "macro")):
-        drawn = expected.intervals(average, resamples=50)  # type: ignore[arg-type]  # one of the two
+        drawn = expected.intervals(average, resamples=50)
         assert found[key]["auroc"]["classes"] == pytest.approx(
             [drawn["auroc"]["classes"].low, drawn["auroc"]["classes"].high]
         )

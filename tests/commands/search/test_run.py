@@ -190,7 +190,7 @@ def test_text(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ModuleNotFoundError, match=r"run pip install 'trivet\[text\]'"):
         search_folder(tmp_path / "small", text="a tool")
     library = types.ModuleType("sentence_transformers")
-    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]  # a module made here
+    library.SentenceTransformer = Encoder
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
     (found,) = search_folder(tmp_path / "small", text="a tool", k=2)["queries"]
     assert (found["query"], found["kind"]) == ("a tool", "text")

@@ -140,7 +140,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(workers: Workers) -> None:
         for worker in (other, workers.worker()):  # the second one finds nothing to do
             worker.revive()
     assert states(other) == ["waiting", "running"]
-    other.description.seed = 1  # type: ignore[union-attr]  # whatever would be drawn now
+    other.description.seed = 1
     again = claimed(other)
     assert (again.candidate, again.values) == (lost.candidate, lost.values)
     with pytest.raises(TakenOverError):

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tests.mining.crew import checks, start
 from tests.training.distributed import world_worker
 from tests.training.runs import write_vectors
-from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch has it
+from torch.distributed import HashStore
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 

@@ -196,7 +196,7 @@ def curve(name: str, gain: float, rise: float, trimming: float = 0.0) -> list[Ve
     def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         factors = arm.factors
         easy = EASY in factors.values()
-        grown = rise * math.log2(factors.get("images", step))  # type: ignore[arg-type]  # it is a number
+        grown = rise * math.log2(factors.get("images", step))
         trimmed = trimming * (
             factors.get("loss") == "margin" and isinstance(factors.get("trim"), float) and factors["trim"] != 0
         )

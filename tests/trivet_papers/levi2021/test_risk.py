@@ -340,7 +340,7 @@ def test_pair_thresholds_far_down_the_order() -> None:
         (lambda: risk.label_probabilities(2, 0, 0.8), "samples_per_class must"),
         (lambda: risk.label_probabilities(2, 2, 1.1), r"p must lie in \[0, 1\]"),
         (lambda: risk.label_probabilities(2, 2, math.nan), r"p must lie in \[0, 1\]"),
-        (lambda: risk.triplet_weights(torch.eye(2), self_terms="sure"), "self_terms = 'sure' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: risk.triplet_weights(torch.eye(2), self_terms="sure"), "self_terms = 'sure' is not known"),
         (lambda: risk.expected_triplet_loss(torch.zeros(2, 2), torch.eye(2), margin=0), "margin must be"),
         (lambda: risk.collapse_turn_limit(4, 0.25), "p must differ from 1 / num_classes"),
         (
@@ -351,17 +351,17 @@ def test_pair_thresholds_far_down_the_order() -> None:
         (lambda: easy_risk.collapsed_and_split_margin_losses(2, [2], 0.8, beta=-1), "beta must"),
         (lambda: easy_risk.triplet_split_threshold(2, 0.8, largest=1), "largest must"),
         (lambda: easy_risk.push_threshold(0.5), r"p must lie in \(1/2, 1\)"),
-        (lambda: easy_risk.push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: easy_risk.push_threshold(0.8, nearer="sorted"), "nearer = 'sorted' is not known"),
         (lambda: easy_risk.pair_push_threshold(0.8, 0), "rank must"),
         (lambda: easy_risk.pair_pull_push_ratio(0.8, 1, 0), "steps must"),
         (
             lambda: easy_risk.collapsed_and_split_triplet_losses(2, [2], 0.8, positives="hard"),
             "positives = 'hard' is not known",
-        ),  # type: ignore[arg-type] # wrong on purpose
+        ),
         (
             lambda: easy_risk.collapsed_and_split_margin_losses(2, [2], 0.8, beta=1, positives="no"),
             "positives = 'no' is not",
-        ),  # type: ignore[arg-type] # wrong on purpose
+        ),
     ],
 )
 def test_bad_input_is_a_stated_error(call: Callable[[], object], sentence: str) -> None:
