@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from trivet_papers.experiment import (
+    LEAST_GAIN,
     Arm,
     Cell,
     Claim,
@@ -175,8 +176,8 @@ CHOSEN = (
     "those nearer than the positive). Fixed: the nearest beyond the positive (29). Marginal: random negatives, beta "
     "1.4 as it is. Each seed has noise of its own. NMI has as many clusters as classes and the geometric "
     "mean of the entropies. Bounds of ours, fixed beforehand: four fifths of the topline are doing well, and "
-    "five points less of the ratio are still as robust. Robustness is judged where clean training helps the triplet "
-    "loss with random negatives and the ratio of that loss is below .9 at p = 0.6."
+    "five points less of the ratio are still as robust. Robustness is judged where clean training gains the triplet "
+    "loss with random negatives a point and its ratio is below .9 at p = 0.6."
 )
 
 
@@ -238,11 +239,11 @@ def where_noise_hurts(claim: Claim, *measures: tuple[NoisyDataset, str]) -> Clai
         numbers = {}
         for source, measure in measures:
             clean = of(measure, **cell(source.name, "random"))
-            numbers[f"{source.name}, training"] = clean - of(measure, **untrained(source))
+            numbers[f"{source.name}, training"] = clean - of(measure, **untrained(source)) - LEAST_GAIN
             numbers[f"{source.name}, noise"] = HURT - ratio(of, source, measure, "random", 0.6)
         return numbers
 
-    why = "noise costs the triplet loss less than a tenth at p = 0.6, or training gains nothing"
+    why = "noise costs the triplet loss less than a tenth at p = 0.6, or training gains less than a point"
     return replace(claim, requires=requires, untested=why)
 
 

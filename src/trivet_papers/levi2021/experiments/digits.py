@@ -31,6 +31,7 @@ SETTINGS: Settings = {
     "loss": {"name": "triplet", "margin": 0.2, "positives": "random", "negatives": "semihard"},
 }
 TRAINED, UNTRAINED = "seen/digit/recall@{}", "unseen/digit/recall@{}"
+COLLAPSED, LEARNED = 0.2, 0.9  # an index of digits in a parity below it; recall@1 of parity above it
 ROWS: tuple[tuple[str, Cell], ...] = (
     ("triplet", {"positives": USUAL}),
     ("triplet + EPS", {"positives": EASY}),
@@ -48,8 +49,21 @@ def _gain(measure: str) -> Callable[[SeedValue], float]:
     return lambda of: of(measure, positives=EASY) - of(measure, positives=USUAL)
 
 
-def _both_gain(k: int) -> Callable[[SeedValue], dict[str, float]]:
-    return lambda of: {name: _gain(split.format(k))(of) for name, split in (("0 to 5", TRAINED), ("6 to 9", UNTRAINED))}
+def _both_gain(of: SeedValue) -> dict[str, float]:
+    return {name: _gain(split.format(5))(of) for name, split in (("0 to 5", TRAINED), ("6 to 9", UNTRAINED))}
+
+
+def _collapse(of: SeedValue) -> dict[str, float]:
+    """That random positives collapse a parity and easy ones do not, and have learned it."""
+    index, parity = (
+        {kind: of(f"seen/{measure}", positives=kind) for kind in (USUAL, EASY)}
+        for measure in ("fine-coarse", "parity/recall@1")
+    )
+    return {
+        "random positives": COLLAPSED - index[USUAL],
+        "easy beside random": index[EASY] - 3 * index[USUAL],
+        "parity": parity[EASY] - LEARNED,
+    }
 
 
 FAIR = (
@@ -70,19 +84,22 @@ CLAIMS = (
             ("digits not trained on, 6 to 9", UNTRAINED),
         )
     ),
-    *(
-        Claim(
-            f"Among the {k} nearest, too, there is one of the digit more often with easy positives, for digits trained "
-            "on and for others.",
-            _both_gain(k),
-            f"easy less random positives, recall@{k}",
-        )
-        for k in (5, 10)
+    Claim(
+        "Among the 5 nearest, too, there is one of the digit more often with easy positives, for digits trained on and "
+        "for others.",
+        _both_gain,
+        "easy less random positives, recall@5",
     ),
     Claim(
-        "Random positives collapse a parity, and easy positives keep its digits apart.",
-        lambda of: of("seen/fine-coarse", positives=EASY) - 3 * of("seen/fine-coarse", positives=USUAL),
-        "fine/coarse index of held-out images, with easy less three times that with random positives",
+        "Among the 10 nearest, too, there is one of the digit more often with easy positives, for digits trained on.",
+        _gain(TRAINED.format(10)),
+        "easy less random positives, recall@10",
+    ),
+    Claim(
+        "Random positives collapse a parity, and easy positives keep the digits of each apart, and the parities.",
+        _collapse,
+        "fine/coarse index of held-out images: .2 less that with random positives, that with easy ones less three "
+        "times it; recall@1 of parity with easy ones less 90 %",
         unit="",
     ),
 )
@@ -114,7 +131,8 @@ def _recipe(size: Size) -> Recipe:
         ),
         chosen="The paper gives the network, the data and the loss. Chosen are the batch, the optimiser, the length, "
         "the distance, which is squared, the margin, and semi-hard negatives for both kinds of positives. That a "
-        "parity collapses is our reading of a picture: easy positives keep three times the distance of its digits.",
+        "parity collapses is our reading of a picture, with bounds of ours. Among the 10 nearest of 6 to 9 there is "
+        "one of the digit by chance, 94 %: no claim.",
         fair=FAIR if size == "here" else "",
     )
 

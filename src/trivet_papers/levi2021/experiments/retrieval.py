@@ -16,11 +16,13 @@ from trivet_papers.experiment import (
     ResultTable,
     SeedValue,
     Settings,
+    Size,
     arms,
     merged,
+    where_training_gains,
 )
 from trivet_papers.levi2021.experiments import common, omniglot
-from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, PROXIES, ROWS, USUAL
+from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LOSSES, ROWS, USUAL
 from trivet_papers.stand_ins import CLINC, CUB, OMNIGLOT
 
 Row = tuple[str, Cell]
@@ -136,59 +138,42 @@ def _table2(data: str, what: str, *more: Row, level: str = "") -> ResultTable:
     return ResultTable(what, _rows(data, *more), _columns(level or data), TABLE2_PRINTED.get(data, {}))
 
 
-def _margin_leads(data: str, of: SeedValue) -> dict[str, float]:
-    others = [(loss, USUAL) for loss in (*LOSSES, PROXIES)] + [("triplet", EASY), ("MS", EASY)]
-    measure = MEASURE[data].format("recall@1")
-    margin = of(measure, data=data, loss="margin", positives=EASY)
-    return {
-        f"{loss}, {positives} positives": margin - of(measure, data=data, loss=loss, positives=positives)
-        for loss, positives in others
-    }
-
-
-def _claims(data: str, items: str) -> tuple[Claim, ...]:
+def _claims(size: Size, data: str, items: str) -> tuple[Claim, ...]:
     """Those of one data set."""
     recall, nmi = MEASURE[data].format("recall@1"), MEASURE[data].format("nmi")
+    plain = Claim(
+        f"{data}: plain NMI, with a cluster for each class, falls with easy positives, as it prefers collapsed "
+        "classes.",
+        lambda of: -sum(common.gain(nmi, loss, data=data)(of) for loss in LOSSES) / len(LOSSES),
+        f"usual less easy positives, NMI, mean of {common.with_lambda('the three losses', size)}",
+    )
     return (
-        *(
-            Claim(
-                f"{data}: with easy positives the {loss} loss retrieves {items} better.",
-                common.gain(recall, loss, data=data),
-                "easy less usual positives, recall@1",
-            )
-            for loss in LOSSES
-        ),
+        *common.gains(size, recall, f"{data}: with easy positives the {{}} retrieves {items} better.", data=data),
         common.all_gain(
-            f"{data}: easy positives improve NMI+, with ten clusters for each class, with each of the three losses.",
+            f"{data}: easy positives improve NMI+, with ten clusters for each class, with {common.each_loss(size)}.",
             MEASURE[data].format("nmi+"),
             "easy less usual positives, NMI+",
+            recall=recall,
             data=data,
         ),
-        Claim(
-            f"{data}: plain NMI, with a cluster for each class, falls with easy positives, as it prefers collapsed "
-            "classes.",
-            lambda of: -sum(common.gain(nmi, loss, data=data)(of) for loss in LOSSES) / len(LOSSES),
-            "usual less easy positives, the mean of the three losses, NMI",
-        ),
-        Claim(
-            f"{data}: the margin loss with easy positives retrieves better than all six others.",
-            lambda of: _margin_leads(data, of),
-            "margin with easy positives less each other, recall@1",
+        where_training_gains(plain, common.gained(recall, *LOSSES, data=data)),
+        common.best_with_easy(
+            f"{data}: {common.with_lambda('of the seven losses', size)} one with easy positives retrieves {items} "
+            "best.",
+            recall,
+            data=data,
         ),
     )
 
 
-def _intents() -> tuple[Claim, ...]:
-    """Claims of table 3 on characters, of the finer classes of sentences, which are no label here: an addition."""
-    return tuple(
-        Claim(
-            f"sentences: with easy positives the {loss} loss retrieves intents that were never a label better.",
-            common.gain(INTENT.format("recall@1"), loss, data="sentences"),
-            "easy less usual positives, recall@1 of intents",
-            ours=True,
-        )
-        for loss in LOSSES
-    )
+# Claims of table 3 on characters, of the finer classes of sentences, which are no label here: an addition
+INTENTS = common.gains(
+    "here",
+    INTENT.format("recall@1"),
+    "sentences: with easy positives the {} retrieves intents that were never a label better.",
+    ours=True,
+    data="sentences",
+)
 
 
 def _absent(sentence: str, says: str) -> Claim:
@@ -199,7 +184,8 @@ TABLE2_RAN = (
     "A ResNet-50 with 128 dimensions was trained on half of the classes of Cars196 and CUB-200-2011 with seven losses, "
     "eight seeds each, and measured on the other half. With easy positives the triplet, margin and multi-similarity "
     "losses had a recall@1 of 78.3, 83.6 and 82.9 % on Cars, 76.1, 79.6 and 81.2 % without; on CUB 61.8, 64.7 and "
-    "63.3 %, 61.5, 63.6 and 62.3 % without."
+    "63.3 %, 61.5, 63.6 and 62.3 % without. The caption says that easy positives improve all cases; NMI+ of "
+    "the triplet loss on CUB is 68.1 without and 68.0 with them."
 )
 PAPER_CHOSEN = (
     "The paper gives the largest batch, 160, and not its make-up: 20 classes with 8 images, so that there is a choice "
@@ -232,9 +218,9 @@ TABLE2 = Experiment(
         arms=(*HERE_ARMS, *HERE_BEFORE),
         seeds=5,
         claims=(
-            *_claims("birds", "unseen kinds"),
-            *_claims("sentences", "domains, by sentences of unseen intents,"),
-            *_intents(),
+            *_claims("here", "birds", "unseen kinds"),
+            *_claims("here", "sentences", "domains, by sentences of unseen intents,"),
+            *INTENTS,
             _absent(
                 "Cars: easy positives improve the retrieval of unseen models of cars.", "easy less usual positives"
             ),
@@ -254,7 +240,7 @@ TABLE2 = Experiment(
         "in a batch; Adam, rate 0.00001, weight decay 0.0004, batch norm frozen, 150 epochs.",
         arms=(*PAPER_ARMS, *PAPER_BEFORE),
         seeds=common.PAPER_SEEDS,
-        claims=(*_claims("Cars", "unseen models"), *_claims("CUB", "unseen kinds")),
+        claims=(*_claims("paper", "Cars", "unseen models"), *_claims("paper", "CUB", "unseen kinds")),
         shows=tuple(
             _table2(data, f"{data}, unseen classes", ("before training", {"loss": BEFORE, "positives": USUAL}))
             for data in CARS_BIRDS
@@ -279,8 +265,9 @@ TABLE5_PRINTED = {  # without and with easy positives; the 29.8 of the margin lo
 RECALL = {**{data: pattern.format("recall@1") for data, pattern in MEASURE.items()}, "characters": omniglot.CHARACTER}
 
 
-def _three(made: tuple[Arm, ...]) -> tuple[Arm, ...]:
-    return tuple(arm for arm in made if arm.factors["loss"] in LOSSES)
+def _three(*made: Arm) -> tuple[Arm, ...]:
+    """Those of the three losses, and the network before training."""
+    return tuple(arm for arm in made if arm.factors["loss"] in (*LOSSES, BEFORE))
 
 
 def _table5(*names: str) -> tuple[ResultTable, ...]:
@@ -304,12 +291,13 @@ def _table5(*names: str) -> tuple[ResultTable, ...]:
     )
 
 
-def _certain(*names: str) -> tuple[Claim, ...]:
+def _certain(size: Size, *names: str) -> tuple[Claim, ...]:
     return tuple(
         common.all_gain(
-            f"{data}: the gain by easy positives is beyond the scatter of seeds with each of the three losses.",
+            f"{data}: the gain by easy positives is beyond the scatter of seeds with {common.each_loss(size)}.",
             RECALL[data],
             "easy less usual positives, recall@1",
+            recall=RECALL[data],
             data=data,
         )
         for data in names
@@ -319,20 +307,38 @@ def _certain(*names: str) -> tuple[Claim, ...]:
 TRAINED = {**MEASURE, "characters": "unseen/alphabet/{}"}  # by the labels that are trained on
 
 
-def _grows(*names: str) -> Claim:
+def _grows(size: Size, *names: str) -> Claim:
     """The claim of section 5.2.3 on data sets in the order in which their classes fall into sub-clusters."""
 
-    def gained(of: SeedValue, data: str) -> float:
-        return sum(common.gain(TRAINED[data].format("recall@1"), loss, data=data)(of) for loss in LOSSES) / len(LOSSES)
+    def recall(data: str) -> str:
+        return TRAINED[data].format("recall@1")
 
-    return Claim(
+    def mended(of: SeedValue, data: str) -> float:
+        shares = [
+            common.gain(recall(data), loss, data=data)(of)
+            / (1 - of(recall(data), data=data, loss=loss, positives=USUAL))
+            for loss in LOSSES
+        ]
+        return sum(shares) / len(shares)
+
+    def gained(of: SeedValue) -> dict[str, float]:
+        each = {data: common.gained(recall(data), *LOSSES, data=data)(of) for data in names}
+        return {f"{data}, {loss}": gain for data, gains in each.items() for loss, gain in gains.items()}
+
+    claim = Claim(
         "The gain by easy positives grows the more naturally classes fall into a few sub-clusters, in the order "
         f"{', '.join(names)}.",
-        lambda of: {f"{more} over {less}": gained(of, more) - gained(of, less) for less, more in pairwise(names)},
-        "easy less usual positives, recall@1 of the labels trained on, mean of the three losses, less the same before",
+        lambda of: {f"{more} over {less}": mended(of, more) - mended(of, less) for less, more in pairwise(names)},
+        "share of errors that easy positives mend, recall@1 of the labels trained on, mean of "
+        f"{common.with_lambda('the three losses', size)}, less the same of the set before",
     )
+    return where_training_gains(claim, gained)
 
 
+ORDER = (
+    "The order of the data sets by their sub-clusters is ours, but that the paper names Cars and Omniglot. A gain is a "
+    "share of errors, as the sets leave room for gains of different sizes."
+)
 TABLE5 = Experiment(
     key="levi2021-table5",
     title="Deviation of recall@1 over the seeds",
@@ -343,25 +349,25 @@ TABLE5 = Experiment(
     here=Recipe(
         data=f"{TABLE2.here.data} Characters: {omniglot.HERE_DATA}",
         setting=f"{TABLE2.here.setting} Characters: {omniglot.HERE_SETTING}",
-        arms=(*_three(HERE_ARMS), *_three(_on("characters", omniglot.HERE_ARMS))),
+        arms=_three(*HERE_ARMS, *HERE_BEFORE, *_on("characters", (*omniglot.HERE_ARMS, *omniglot.HERE_BEFORE))),
         seeds=5,
         claims=(
-            *_certain("birds", "sentences", "characters"),
-            _grows("birds", "sentences", "characters"),
+            *_certain("here", "birds", "sentences", "characters"),
+            _grows("here", "birds", "sentences", "characters"),
             _absent("Cars: the gain by easy positives is beyond the scatter of seeds.", "the least gain"),
         ),
         shows=_table5("birds", "sentences", "characters"),
-        chosen=TABLE2.here.chosen,
+        chosen=f"{TABLE2.here.chosen} {ORDER}",
         fair=f"{TABLE2.here.fair} Characters: {omniglot.HERE_FAIR}",
     ),
     paper=Recipe(
         data=f"{TABLE2.paper.data} Characters: {omniglot.PAPER_DATA}",
         setting="As tables 2 and 3.",
-        arms=(*_three(PAPER_ARMS), *_three(_on("characters", omniglot.PAPER_ARMS))),
+        arms=_three(*PAPER_ARMS, *PAPER_BEFORE, *_on("characters", (*omniglot.PAPER_ARMS, *omniglot.PAPER_BEFORE))),
         seeds=common.PAPER_SEEDS,
-        claims=(*_certain("Cars", "CUB", "characters"), _grows("CUB", "Cars", "characters")),
+        claims=(*_certain("paper", "Cars", "CUB", "characters"), _grows("paper", "CUB", "Cars", "characters")),
         shows=_table5("Cars", "CUB", "characters"),
-        chosen=PAPER_CHOSEN,
+        chosen=f"{PAPER_CHOSEN} {ORDER}",
     ),
 )
 
@@ -412,15 +418,13 @@ def _table6(*names: str) -> tuple[ResultTable, ...]:
     )
 
 
-def _multi_gains(*names: str) -> tuple[Claim, ...]:
-    return tuple(
-        Claim(
-            f"{data}: also with another network, 512 dimensions and a large batch the multi-similarity loss retrieves "
-            "better with easy positives.",
-            common.gain(RECALL[data], "MS", data=data),
-            "easy less usual positives, recall@1",
-        )
-        for data in names
+def _multi_gains(size: Size, data: str, network: str = "another network, ", *, ours: bool = False) -> Claim:
+    return Claim(
+        f"{data}: also with {network}512 dimensions and a large batch the {common.named('MS', size)} retrieves better "
+        "with easy positives.",
+        common.gain(RECALL[data], "MS", data=data),
+        "easy less usual positives, recall@1",
+        ours=ours,
     )
 
 
@@ -441,7 +445,8 @@ TABLE6 = Experiment(
         ),
         seeds=5,
         claims=(
-            *_multi_gains("birds", "characters"),
+            _multi_gains("here", "birds", network=""),
+            _multi_gains("here", "characters", ours=True),
             _absent(
                 "Cars: also with another network the multi-similarity loss retrieves better with easy positives.",
                 "easy less usual positives",
@@ -449,8 +454,9 @@ TABLE6 = Experiment(
         ),
         shows=_table6("birds", "characters"),
         chosen="As tables 2 and 3.",
-        fair="Another network, four times the dimensions of table 3 and twice its batch, as in the paper; no setting "
-        "was tried: all others are those of tables 2 and 3.",
+        fair="Of characters another network, four times the dimensions of table 3 and twice its batch: an addition, as "
+        "the paper has Cars and CUB alone. Birds keep their network. No setting was tried: all others are those of "
+        "tables 2 and 3.",
     ),
     paper=Recipe(
         data=TABLE2.paper.data,
@@ -462,7 +468,7 @@ TABLE6 = Experiment(
             for arm in _on(data, common.both(merged(base, INCEPTION), common.MULTI, "MS"))
         ),
         seeds=common.PAPER_SEEDS,
-        claims=_multi_gains("Cars", "CUB"),
+        claims=(_multi_gains("paper", "Cars"), _multi_gains("paper", "CUB")),
         shows=_table6("Cars", "CUB"),
         chosen="The weights of the paper's network, BN-Inception, are in no library that Trivet loads: GoogLeNet of "
         "torchvision has the same blocks with batch norm. Five images of each class, as the authors of the loss. "

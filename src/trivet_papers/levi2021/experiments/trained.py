@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, Settings
+from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultColumn, ResultTable, SeedValue, Settings
 from trivet_papers.levi2021.experiments import common, omniglot, pictures, retrieval
 from trivet_papers.levi2021.experiments.common import EASY, USUAL
 from trivet_papers.stand_ins import OMNIGLOT
@@ -51,22 +52,40 @@ def _table4(level: str) -> ResultTable:
     )
 
 
+def _where_it_fits(sentence: str, value: Callable[[SeedValue], float], says: str) -> Claim:
+    """A claim on a network that without easy positives fits the alphabets almost perfectly, as the paper's did."""
+    return Claim(
+        sentence,
+        value,
+        says,
+        requires=lambda of: of(TRAINED.format("alphabet", "recall@1"), loss="triplet", positives=USUAL) - 0.99,
+        untested="the network does not fit the alphabets",
+    )
+
+
 def _gain(level: str, measure: str, sign: int, sentence: str) -> Claim:
     label = "easy less usual positives" if sign > 0 else "usual less easy positives"
     gained = common.gain(TRAINED.format(level, measure), "triplet")
-    return Claim(sentence, lambda of: sign * gained(of), f"{label}, {measure.replace('nmi', 'NMI')}")
+    return _where_it_fits(sentence, lambda of: sign * gained(of), f"{label}, {measure.replace('nmi', 'NMI')}")
+
+
+def _more_clusters(of: SeedValue) -> float:
+    alphabets, characters = (
+        of(TRAINED.format(level, "nmi"), loss="triplet", positives=EASY) for level in ("alphabet", "character")
+    )
+    return characters - alphabets
 
 
 TABLE4_CLAIMS = (
-    Claim(
-        "Without easy positives the network fits the alphabets it is trained on almost perfectly.",
-        lambda of: of(TRAINED.format("alphabet", "recall@1"), loss="triplet", positives=USUAL) - 0.99,
-        "recall@1 of alphabets with usual positives, less 99 %",
-    ),
     _gain("alphabet", "recall@1", -1, "Easy positives retrieve the trained alphabets worse."),
     _gain("alphabet", "nmi", -1, "Easy positives cluster the trained alphabets worse, with a cluster for each."),
     _gain("character", "recall@1", 1, "Easy positives retrieve the characters of the images trained on better."),
     _gain("character", "nmi", 1, "Easy positives cluster the characters of the images trained on better."),
+    _where_it_fits(
+        "With easy positives NMI rises from as many clusters as alphabets to as many as characters.",
+        _more_clusters,
+        "NMI of characters less that of alphabets, with easy positives",
+    ),
 )
 
 TABLE4 = Experiment(
@@ -123,9 +142,9 @@ FIGURE6_CLAIMS = (
 FIGURE6 = Experiment(
     key="levi2021-fig6",
     title="The classes trained on as a map",
-    ran="t-SNE of training classes of Cars196 with the margin loss: without easy positives each class looks like one "
-    "normal distribution of small variance, with them classes are more spread and some look like a mixture of several. "
-    "No numbers are printed.",
+    ran="t-SNE of training classes of Cars196: without easy positives each class looks like one normal distribution of "
+    "small variance, with them classes are more spread and some look like a mixture of several. No numbers are "
+    "printed.",
     here=replace(
         TABLE4.here,
         setting="conv4, 128 dimensions; 4 alphabets of 32 images in a batch; margin loss; Adam, rate 0.001, 1,500 "
@@ -138,6 +157,7 @@ FIGURE6 = Experiment(
                 common.gain("train/fine-coarse", "margin"),
                 "distance of characters in an alphabet over that of alphabets, with easy less with usual positives",
                 unit="",
+                ours=True,
             ),
         ),
         shows=(

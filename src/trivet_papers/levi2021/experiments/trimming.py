@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 from trivet_papers.experiment import (
     Arm,
@@ -46,19 +47,33 @@ def _trimmed(data: str, base: Settings, known: tuple[Arm, ...]) -> tuple[Arm, ..
     )
 
 
-def _mean_gain(data: str, loss: str) -> Callable[[SeedValue], float]:
-    """The gain by trimming, the mean over its shares."""
-
-    def value(of: SeedValue) -> float:
-        plain, *trimmed = (of(RECALL[data], data=data, loss=loss, trim=share) for share in SHARES)
-        return sum(gain - plain for gain in trimmed) / len(trimmed)
-
-    return value
+def _gains(of: SeedValue, data: str, loss: str) -> dict[str, float]:
+    """The gain by trimming of each share."""
+    plain, *trimmed = (of(RECALL[data], data=data, loss=loss, trim=share) for share in SHARES)
+    return {f"{100 * share:.0f} % left out": recall - plain for share, recall in zip(SHARES[1:], trimmed, strict=True)}
 
 
-def _little_gain(data: str, loss: str) -> Callable[[SeedValue], float]:
-    gain = _mean_gain(data, loss)
-    return lambda of: TOLERANCE - gain(of)
+def _none(data: str, loss: str) -> Claim:
+    """A claim that it gains nothing to speak of."""
+    return Claim(
+        f"{data}: leaving out the largest terms of the {loss} loss does not improve it to speak of.",
+        lambda of: {share: TOLERANCE - gain for share, gain in _gains(of, data, loss).items()},
+        "three points less the gain by trimming, recall@1",
+    )
+
+
+def _little(data: str, loss: str) -> Claim:
+    """A claim that it gains, and not much."""
+
+    def value(of: SeedValue) -> dict[str, float]:
+        gain = fmean(_gains(of, data, loss).values())
+        return {"a gain": gain, "a small one": TOLERANCE - gain}
+
+    return Claim(
+        f"{data}: leaving out the largest terms of the {loss} loss improves it a little.",
+        value,
+        "gain by trimming, the mean of its shares, and three points less it, recall@1",
+    )
 
 
 def _ahead(data: str, loss: str) -> Callable[[SeedValue], dict[str, float]]:
@@ -72,27 +87,12 @@ def _ahead(data: str, loss: str) -> Callable[[SeedValue], dict[str, float]]:
 
 
 def _claims(*names: str) -> tuple[Claim, ...]:
-    """The claims of a data set; `characters` is the one where the margin loss gains a little."""
+    """The claims of a data set; the paper excepts the margin loss on `characters`."""
     return tuple(
         claim
         for data in names
         for claim in (
-            *(
-                Claim(
-                    f"{data}: leaving out the largest terms of the {loss} loss does not improve it to speak of.",
-                    _little_gain(data, loss),
-                    "three points less the gain by trimming, the mean of its shares, recall@1",
-                )
-                for loss in TRIMMED
-            ),
-            *(
-                Claim(
-                    f"{data}: the margin loss gains a little by trimming.",
-                    _mean_gain(data, "margin"),
-                    "gain by trimming, the mean of its shares, recall@1",
-                )
-                for _ in range(data == "characters")
-            ),
+            *((_little if (data, loss) == ("characters", "margin") else _none)(data, loss) for loss in TRIMMED),
             *(
                 Claim(
                     f"{data}: the {loss} loss is better with easy positives than trimmed by any share.",
@@ -131,9 +131,9 @@ def _shows(*names: str) -> tuple[ResultTable | Drawing, ...]:
 CHOSEN = (
     "Trimmed are the shares .1, .25 and .5 of the terms of a batch, those with the largest loss; triplets with random "
     "positives and random negatives, the margin loss with random positives and distance-weighted negatives. No "
-    "improvement to speak of: less than three points, fixed beforehand. The paper's figure does not compare trimming "
-    "with easy positives, as our additions do: both losses as table 3 has them, the triplet loss with semi-hard "
-    "negatives."
+    "improvement to speak of, or a little one: less than three points, fixed beforehand. The paper's figure does not "
+    "compare trimming with easy positives, as our additions do: both losses as table 3 has them, the triplet loss with "
+    "semi-hard negatives."
 )
 
 FIGURE4 = Experiment(
