@@ -106,7 +106,7 @@ def gain(measure: str, loss: str, **more: str) -> Callable[[SeedValue], float]:
 
 
 def gained(recall: str, *losses: str, **more: str) -> Callable[[SeedValue], dict[str, float]]:
-    """What each of the losses gains by training, with the better of its positives, of a seed."""
+    """The gain of each loss by training, with the better of its positives, of a seed."""
 
     def value(of: SeedValue) -> dict[str, float]:
         before = of(recall, loss=BEFORE, positives=USUAL, **more)
@@ -142,12 +142,12 @@ def named(loss: str, size: Size) -> str:
 
 
 def with_lambda(losses: str, size: Size) -> str:
-    """Several losses in a sentence, the MS loss among them."""
+    """Words for several losses in a sentence, the MS loss among them."""
     return f"{losses} (MS: lambda = {LAMBDA[size]:g})"
 
 
 def each_loss(size: Size) -> str:
-    """All three in a sentence."""
+    """Words for all three in a sentence."""
     return with_lambda("each of the three losses", size)
 
 

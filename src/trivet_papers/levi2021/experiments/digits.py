@@ -54,7 +54,7 @@ def _both_gain(of: SeedValue) -> dict[str, float]:
 
 
 def _collapse(of: SeedValue) -> dict[str, float]:
-    """That random positives collapse a parity and easy ones do not, and have learned it."""
+    """Numbers for: random positives collapse a parity, easy ones do not, and have learned it."""
     index, parity = (
         {kind: of(f"seen/{measure}", positives=kind) for kind in (USUAL, EASY)}
         for measure in ("fine-coarse", "parity/recall@1")
