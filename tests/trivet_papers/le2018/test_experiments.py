@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -70,44 +70,69 @@ Level = Callable[[str, str, float], float]  # data, method, p -> the ratio to th
 
 
 def as_claimed(data: str, method: str, p: float) -> float:
-    steep = {"random": 0.6, "fixed": 1.2, "marginal": 1.5}[method]
-    if data in PRETRAINED:
-        steep = {"random": 0.6, "fixed": 1.2, "marginal": 0.62}[method]
-        if method == "marginal":  # breaks somewhat earlier
-            return 1 - steep * math.pow(p, 1.8)
-    return 1 - steep * math.pow(p, 1.5 if method == "fixed" and data in PRETRAINED else 2)
+    if data in PRETRAINED:  # the marginal loss breaks somewhat earlier
+        steep, power = {"random": (1.2, 2), "fixed": (1.35, 1.5), "marginal": (1.2, 1.95)}[method]
+        return 1 - steep * math.pow(p, power)
+    return 1 - {"random": 0.5, "fixed": 1.3, "marginal": 1.5}[method] * p * p
 
 
 def against(data: str, method: str, p: float) -> float:
     if data in PRETRAINED:
-        return 1 - {"random": 0.6, "fixed": 0.3, "marginal": 0.1}[method] * (p * p * p if method == "marginal" else p)
-    return 1 - 1.2 * p if method == "random" else 1 - {"fixed": 0.6, "marginal": 0.3}[method] * math.sqrt(p)
+        return 1 - {"random": 1.0, "fixed": 0.5, "marginal": 0.3}[method] * (p * p * p if method == "marginal" else p)
+    return 1 - 1.25 * p if method == "random" else 1 - {"fixed": 0.6, "marginal": 0.3}[method] * math.sqrt(p)
 
 
 def marginal_is_worst(data: str, method: str, p: float) -> float:
-    return 1 - {"random": 0.4, "fixed": 0.6, "marginal": 0.8}[method] * p
+    if data in PRETRAINED:
+        return 1 - {"random": 0.4, "fixed": 0.6, "marginal": 0.8}[method] * p
+    return 1 - {"random": 0.8, "fixed": 0.9, "marginal": 1.0}[method] * p
 
 
 def unhurt(data: str, method: str, p: float) -> float:
     return 1 - {"random": 0.15, "fixed": 0.3, "marginal": 0.17}[method] * p
 
 
-def made_up(one: Experiment, size: Size, level: Level, sign: int, untrained: float = 0.2) -> dict[str, Verdict]:
-    """The verdict on each claim; without noise fixed is better for a positive sign, as is the fall of toplines."""
+def fixed_alone_is_hurt(data: str, method: str, p: float) -> float:
+    return 1 - p if method == "fixed" else 1.0
+
+
+UNTRAINED = {"recall": 0.2, "nmi": 0.55}
+NO_GAIN = {"recall": 0.9, "nmi": 0.9}
+
+
+def made_up(
+    one: Experiment,
+    size: Size,
+    level: Level,
+    sign: int,
+    untrained: Mapping[str, float] = UNTRAINED,
+    fewer: float = 0.1,
+) -> dict[str, Verdict]:
+    """The verdict on each claim; without noise fixed is better for a positive sign, as is the fall of toplines.
+
+    Args:
+        fewer: how far a topline falls for each unit of p.
+    """
     sources = {source.name: source for source in SOURCES[size].values()}
 
     def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         data, method, kind, p = (arm.factors[key] for key in ("data", "method", "labels", "p"))
+        source = sources[str(data)]
         if kind == "none":
-            return {sources[str(data)].recall: untrained, sources[str(data)].nmi: untrained}
+            return {source.recall: untrained["recall"], source.nmi: untrained["nmi"]}
         best = 0.8 + sign * 0.02 * (method == "fixed")
-        topline = best - (0.1 + sign * 0.04 * (method == "marginal")) * float(p)
-        ratio = 1.0 if kind == "topline" else level(str(data), str(method), float(p))
-        if kind in HUMAN and sign < 0:  # the more labels are wrong, the better
-            ratio = 1 + {"random": 1.0, "fixed": 2.0, "marginal": 3.0}[str(method)] * float(p)
-        return {sources[str(data)].recall: topline * ratio, sources[str(data)].nmi: topline * (1 + ratio) / 2}
+        topline = best - fewer * (1 + sign * 0.4 * (method == "marginal")) * float(p)
+        ratio = 1.0 if kind == "topline" else level(source.name, str(method), float(p))
+        if kind in HUMAN and sign <= 0:  # the more labels are wrong, the better; or so with one seed, not with another
+            factor = (1, -1, 0)[seed] if sign == 0 else 1
+            ratio = 1 + factor * {"random": 1.0, "fixed": 2.0, "marginal": 3.0}[str(method)] * float(p)
+        return {source.recall: topline * ratio, source.nmi: topline * (2 + ratio) / 3}
 
     return verdicts(one, size, values)
+
+
+def starting(told: Mapping[str, Verdict], *starts: str) -> set[str]:
+    return {sentence for sentence in told if sentence.startswith(starts)}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -118,32 +143,75 @@ def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", KNOWN)
-def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
+@pytest.mark.parametrize(("name", "count"), [("sop", 0), ("cub", 2), ("flowers", 2), ("clustering", 2), ("human", 0)])
+def test_claims_fall_where_it_is_not(name: str, count: int, size: Size) -> None:
     told = made_up(KNOWN[name], size, against, -1)
-    robust = {sentence for sentence in told if sentence.startswith("From a pretrained network the marginal loss")}
+    robust = starting(told, "From a pretrained network the marginal loss", "A pretrained start")
     assert {told[sentence] for sentence in told.keys() - robust} == {"does not hold"}
     told = made_up(KNOWN[name], size, marginal_is_worst, 1)
     assert all(told[sentence] == "does not hold" for sentence in robust)
-    assert len(robust) == (2 if name in ("cub", "flowers") else 0)
+    assert len(robust) == count
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("level", "untrained"), [(unhurt, 0.2), (as_claimed, 0.9)])
 @pytest.mark.parametrize(("name", "others"), [("sop", 1), ("cub", 1), ("flowers", 2), ("clustering", 0)])
-def test_robustness_is_judged_where_training_helps_and_noise_hurts(
-    name: str, others: int, level: Level, untrained: float, size: Size
-) -> None:
-    told = made_up(KNOWN[name], size, level, 1, untrained)
-    assert len([sentence for sentence, verdict in told.items() if verdict == "cannot tell"]) == len(told) - others
+def test_robustness_is_judged_where_training_helps_and_noise_hurts(name: str, others: int, size: Size) -> None:
+    told = made_up(KNOWN[name], size, unhurt, 1)
+    assert list(told.values()).count("cannot tell") == len(told) - others
+    assert set(made_up(KNOWN[name], size, as_claimed, 1, NO_GAIN).values()) == {"cannot tell"}
 
 
+@pytest.mark.parametrize("name", CURVES)
+def test_noise_has_to_hurt_one_of_the_methods_that_are_compared(name: str) -> None:
+    told = made_up(KNOWN[name], "here", fixed_alone_is_hurt, 1)
+    assert {told[sentence] for sentence in starting(told, "Under noise", "Fixed semi-hard")} == {"holds"}
+    others = starting(told, "From a pretrained network", "The marginal loss breaks", "In plain recall@1")
+    assert {told[sentence] for sentence in others} <= {"cannot tell"}
+    assert len(others) == {"sop": 0, "cub": 3, "flowers": 3}[name]
+
+
+def test_a_start_makes_robust_only_what_was_not() -> None:
+    told = made_up(KNOWN["clustering"], "here", against, -1)  # from random weights the marginal loss is ahead
+    assert {told[sentence] for sentence in starting(told, "A pretrained start")} == {"cannot tell"}
+
+
+def test_fewer_items_have_to_cost_something() -> None:
+    told = made_up(KNOWN["flowers"], "here", as_claimed, 1, fewer=-0.05)
+    assert {told[sentence] for sentence in starting(told, "The marginal loss suffers")} == {"cannot tell"}
+
+
+def test_a_claim_that_is_so_with_one_seed_and_not_with_another_stays_open() -> None:
+    assert set(made_up(KNOWN["human"], "here", as_claimed, 0).values()) == {"cannot tell"}
+
+
+# Loss -> the measure with noise, and with as many clean items; before training it is .5.
 @pytest.mark.parametrize(
-    ("fixed", "random", "verdict"), [(2, 1, "holds"), (1, 1, "cannot tell"), (1, 2, "does not hold")]
+    ("marginal", "verdict"),
+    [
+        ((0.51, 0.9), "holds"),
+        ((0.52, 0.6), "cannot tell"),  # keeps more of its topline, and less of what it gains
+        ((0.88, 0.9), "does not hold"),
+    ],
 )
-def test_the_gap_that_widens_is_that_beyond_random_negatives(fixed: int, random: int, verdict: Verdict) -> None:
-    def level(data: str, method: str, p: float) -> float:
-        return 1 - 0.9 * float(p**fixed if method == "fixed" else p**random)
+def test_a_ratio_decides_where_the_share_of_the_gain_does_not_speak_against_it(
+    marginal: tuple[float, float], verdict: Verdict
+) -> None:
+    source = SOURCES["here"]["SOP"]
 
-    told = made_up(KNOWN["sop"], "here", level, 1)
-    assert {value for sentence, value in told.items() if "widens more" in sentence} == {verdict}
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        noise, topline = marginal if arm.factors["method"] == "marginal" else (0.65, 0.9)
+        kind, p = arm.factors["labels"], arm.factors["p"]
+        value = 0.5 if kind == "none" else noise if kind == "noise" and p else topline
+        return {source.recall: value, source.nmi: value}
+
+    told = verdicts(KNOWN["sop"], "here", values)
+    assert {told[sentence] for sentence in starting(told, "From random weights")} == {verdict}
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(2.0, "holds"), (1.0, "cannot tell"), (0.5, "does not hold")])
+def test_the_gap_of_fixed_negatives_widens(power: float, verdict: Verdict) -> None:
+    def level(data: str, method: str, p: float) -> float:
+        return 1 - 0.54 * math.pow(p / 0.6, power if method == "fixed" else 1)
+
+    told = made_up(KNOWN["sop"], "here", level, 1, fewer=0.0)
+    assert {told[sentence] for sentence in starting(told, "From p = ")} == {verdict}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -11,42 +12,43 @@ from trivet_papers.le2018.experiments.common import (
     OVER,
     RATES,
     SOURCES,
+    Left,
     NoisyDataset,
     cells,
     gap,
+    ratio,
     recipe,
-    where_noise_hurts,
+    robustness,
 )
 from trivet_papers.le2018.noise_figures import clustering_figure
 
 
 def clustering_claims(sources: Mapping[str, NoisyDataset]) -> tuple[Claim, ...]:
-    def ahead(of: SeedValue, source: NoisyDataset, other: str) -> float:
-        return gap(of, source, source.nmi, "random", other)
+    def ahead(of: SeedValue, source: NoisyDataset, other: str, left: Left = ratio) -> float:
+        return gap(of, source, source.nmi, "random", other, left)
 
-    def closer(name: str) -> Callable[[SeedValue], float]:
-        return lambda of: ahead(of, sources["SOP"], "marginal") - ahead(of, sources[name], "marginal")
+    def closer(of: SeedValue, left: Left, name: str) -> float:
+        return ahead(of, sources["SOP"], "marginal", left) - ahead(of, sources[name], "marginal", left)
 
     measures = {name: (source, source.nmi) for name, source in sources.items()}
     return (
-        where_noise_hurts(
-            Claim(
-                "Over all three data sets, fixed semi-hard negatives lose NMI faster than random ones.",
-                lambda of: float(np.mean([ahead(of, source, "fixed") for source in sources.values()])),
-                f"random less fixed, NMI, {OVER}, mean over data sets",
-            ),
+        robustness(
+            "Over all three data sets, fixed semi-hard negatives lose NMI faster than random ones.",
+            lambda of, left: float(np.mean([ahead(of, source, "fixed", left) for source in sources.values()])),
+            f"random less fixed, NMI, {OVER}, mean over data sets",
+            ("fixed", "random"),
             *measures.values(),
         ),
         *(
-            where_noise_hurts(
-                Claim(
-                    f"A pretrained start makes the marginal loss robust: on {sources[name].name} it lies less behind "
-                    f"the triplet loss than on {sources['SOP'].name}, which is trained from random weights.",
-                    closer(name),
-                    f"random less marginal on {sources['SOP'].name}, less that on {sources[name].name}, NMI, {OVER}",
-                ),
+            robustness(
+                f"A pretrained start makes the marginal loss robust: on {sources[name].name} it lies less behind the "
+                f"triplet loss than on {sources['SOP'].name}, which is trained from random weights.",
+                partial(closer, name=name),
+                f"random less marginal on {sources['SOP'].name}, less that on {sources[name].name}, NMI, {OVER}",
+                ("marginal", "random"),
                 measures["SOP"],
                 measures[name],
+                premise=lambda of: ahead(of, sources["SOP"], "marginal"),
             )
             for name in ("CUB", "Flowers")
         ),
