@@ -45,7 +45,7 @@ def named(source: NoisyDataset) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("recall@1", source.recall), ("NMI", source.nmi)
 
 
-def fixed_beside_random(source: NoisyDataset) -> list[Claim]:
+def sampling_claims(source: NoisyDataset) -> list[Claim]:
     """The claims on the two ways to choose negatives, of every data set."""
     methods = ("fixed", "random")
 
@@ -119,7 +119,7 @@ def sop_claims(source: NoisyDataset) -> list[Claim]:
         return f"fall of the ratio from p = {p:g} to {2 * p:g} less that from 0 to {p:g}, fixed"
 
     return [
-        *fixed_beside_random(source),
+        *sampling_claims(source),
         robustness(
             "From p = 0.3 on recall@1 with fixed semi-hard negatives falls further behind its topline than before.",
             partial(late, measure=source.recall, p=0.3),
@@ -164,7 +164,7 @@ def cub_claims(source: NoisyDataset) -> list[Claim]:
         return random - marginal
 
     return [
-        *fixed_beside_random(source),
+        *sampling_claims(source),
         *as_robust(source),
         robustness(
             "The marginal loss breaks down at a lower noise rate than the triplet loss with random negatives.",
@@ -189,7 +189,7 @@ def flowers_claims(source: NoisyDataset) -> list[Claim]:
         return gains(of, source, source.recall, methods) | {"fewer items": max(falls)}
 
     return [
-        *fixed_beside_random(source),
+        *sampling_claims(source),
         *as_robust(source),
         robustness(
             "In plain recall@1 the marginal loss falls slightly faster under noise than the triplet loss.",
