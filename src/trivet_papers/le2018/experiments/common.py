@@ -226,8 +226,8 @@ def arm(source: NoisyDataset, cell: Cell) -> Arm:
 
 OVER = "ratio to the topline, mean over p = 0.3 to 0.6"
 UNTESTED = (
-    "training gains less than a point, noise at p = 0.6 takes less than half of it, what the sentence takes for granted "
-    "is not so, or the share of the gain that noise leaves does not bear it out"
+    "training gains less than a point, noise at p = 0.6 takes less than half of it, what the sentence takes for "
+    "granted is not so, or the share of the gain that noise leaves does not bear it out"
 )
 Left = Callable[[SeedValue, NoisyDataset, str, str, float], float]  # what noise leaves: of, source, measure, method, p
 
