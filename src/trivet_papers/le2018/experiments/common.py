@@ -233,7 +233,7 @@ Left = Callable[[SeedValue, NoisyDataset, str, str, float], float]  # what noise
 
 
 def both(of: SeedValue, source: NoisyDataset, measure: str, method: str, p: float) -> tuple[float, float]:
-    """What a method reaches with noise, and with as many clean items."""
+    """The measure of a method with noise, and with as many clean items."""
     return of(measure, **cell(source.name, method, "noise", p)), of(measure, **cell(source.name, method, "topline", p))
 
 
@@ -251,13 +251,13 @@ def share_of_gain(of: SeedValue, source: NoisyDataset, measure: str, method: str
 
 
 def gap(of: SeedValue, source: NoisyDataset, measure: str, method: str, other: str, left: Left = ratio) -> float:
-    """What noise leaves of a method less that of another, the mean over the rates where the methods part."""
+    """The rest that noise leaves of a method less that of another, the mean over the rates where the methods part."""
     means = [np.mean([left(of, source, measure, name, p) for p in MIDDLE]) for name in (method, other)]
     return float(means[0] - means[1])
 
 
 def gains(of: SeedValue, source: NoisyDataset, measure: str, methods: Sequence[str]) -> dict[str, float]:
-    """What clean training gains with each method over the untrained network, beyond the least gain."""
+    """The gain by clean training with each method over the untrained network, beyond the least."""
     least = of(measure, **untrained(source)) + LEAST_GAIN
     return {f"{source.name}, {method}": of(measure, **cell(source.name, method)) - least for method in methods}
 
