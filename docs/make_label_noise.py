@@ -1,7 +1,7 @@
 """Draw the pictures of docs/label_noise.md: .venv/bin/python docs/make_label_noise.py FOLDER
 
-FOLDER is where the commands of the page were run: it holds audit.html and runs/noisy, mended, topline and clean. The
-page of the audit is opened in the Chromium of playwright. The calibration is that in the results of the benchmark.
+FOLDER is where the commands of the page were run: its audit.html is opened in the Chromium of playwright. The other
+pictures are of the committed results.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.reports.figure import BLUE, ORANGE, encode, panels, style
 
 RESULTS = Path(__file__).parents[1] / "studies" / "results" / "label_noise.json"
+QUOTED = RESULTS.with_name("quoted.json")
 PICTURES = Path(__file__).parent / "label_noise"
 RUNS = {
     "noisy": "20 % of the labels wrong",
@@ -28,15 +29,12 @@ RUNS = {
 SPLITS = {"seen": "new images of digits 0 to 5, trained on", "unseen": "digits 6 to 9, never trained on"}
 
 
-def draw(folder: Path) -> None:
+def draw() -> None:
     """Recall@1 by digit, on new images of the digits trained on and on digits never seen."""
-    recall = {}
-    for run in RUNS:
-        evaluation = json.loads((folder / "runs" / run / "record.json").read_text())["evaluation"]
-        recall[run] = {}
-        for split in SPLITS:
-            (trained,) = (one for one in evaluation[split] if one["name"] == "trained")
-            recall[run][split] = 100 * trained["levels"]["digit"]["recall@1"]
+    measured = json.loads(QUOTED.read_text())["wrong labels"]["values"]
+    recall = {
+        run: {split: 100 * measured[run][f"trained, {split}, digit"]["recall@1"] for split in SPLITS} for run in RUNS
+    }
     with style():
         picture, axes = panels(1, 1, height=2.4)
         axis = axes[0, 0]
@@ -94,5 +92,5 @@ def photograph(page: Path) -> None:
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
     calibrate()
-    draw(Path(sys.argv[1]))
+    draw()
     photograph(Path(sys.argv[1]) / "audit.html")

@@ -271,28 +271,28 @@ def ranged(values: Sequence[float], form: str) -> str:
 
 
 def judged(rows: Sequence[dict[str, Any]]) -> str:
-    """How well forecast and alarm knew the end of the runs: one sentence each."""
-    known = [row for row in rows if row["forecast"] is not None and not row["failed"]]
-    if not known:
+    """How well alarm and forecast knew the end of the runs: a sentence each."""
+    ended = [row for row in rows if not row["failed"]]
+    if not ended:
         return ""
+    full, partial = (sum(row["collapse"] == severity for row in ended) for severity in ("full", "partial"))
+    alarms = [row for row in ended if row["alarm"] is not None]
+    at_a_point = sum(row["collapse"] == "full" for row in alarms)
+    known = [row for row in ended if row["forecast"] is not None]
     ends = [row["collapse"] is not None for row in known]
     chances = [row["forecast"]["probability"] for row in known]
     brier = statistics.fmean((chance - end) ** 2 for chance, end in zip(chances, ends, strict=True))
     rate = statistics.fmean(ends)
-    warned = [chance > 0.5 for chance in chances]
-    alarms = [row["alarm"] is not None for row in known]
-
-    def said(name: str, yes: Sequence[bool]) -> str:
-        hits = sum(a and b for a, b in zip(yes, ends, strict=True))
-        false = sum(a and not b for a, b in zip(yes, ends, strict=True))
-        return f"{name}: {hits} of {sum(ends)} collapses, {false} of {len(ends) - sum(ends)} other runs."
-
+    hits = sum(chance > 0.5 and end for chance, end in zip(chances, ends, strict=True))
+    false = sum(chance > 0.5 and not end for chance, end in zip(chances, ends, strict=True))
     return "\n".join(
         [
-            f"{len(known)} runs, {sum(ends)} collapsed.",
-            said("Forecast above one half after 20 steps", warned),
-            said("Alarm of the monitor", alarms),
-            f"Brier score of the forecast {brier:.3f}; of the rate alone {rate * (1 - rate):.3f}.",
+            f"{len(ended)} runs: {full} ended as a point, {partial} collapsed in part.",
+            f"Alarm of the monitor: {at_a_point} of {full} that ended as a point, {len(alarms) - at_a_point} of "
+            f"{len(ended) - full} others.",
+            f"Forecast above one half after 20 steps, of the {len(known)} runs that have a forecast: {hits} of "
+            f"{sum(ends)} collapses of either kind, {false} of {len(ends) - sum(ends)} others; Brier score "
+            f"{brier:.3f}, of the rate alone {rate * (1 - rate):.3f}.",
         ]
     )
 

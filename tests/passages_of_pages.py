@@ -1,0 +1,510 @@
+"""Passages of the other documents, made from the committed results."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.committed import BENCHMARKS, STUDIES, flat, percent, quoted, results, row
+from tests.passages_of_results import COMMON, strategies
+
+from trivet_papers.catalogue import experiments
+from trivet_papers.runs import results as measured
+
+# --- docs/collapse.md
+
+
+def diagnosis() -> Iterator[str]:
+    parts = results(STUDIES / "diagnosis.json")["parts"]
+    half = [each for each in parts["verdicts"]["rows"] if each["half"] == "second"]
+    healthy = [each for each in half if each["kind"] == "healthy"]
+    assert not any(each["called_collapsed"] for each in healthy)
+    yield (
+        f"held-out half of {len(parts['verdicts']['rows'])} cases of known condition | the kind was right for "
+        f"{sum(each['right'] for each in half)} of {len(half)}, none of {len(healthy)} healthy ones was called "
+        "collapsed"
+    )
+
+    def first(rows: list[dict[str, Any]], fate: str, verdict: str, key: str = "with") -> str:
+        some = [each[key][0] for each in rows if each["fate"] == fate]
+        return f"{some.count(verdict)} of {len(some)}"
+
+    real = parts["real-verdicts"]["rows"]
+    yield (
+        f"| {len(real)} heads on features of CUB, CIFAR-10, Fashion-MNIST, CLINC150 and BANKING77, with the "
+        "features as "
+        f"reference | {first(real, 'good', 'healthy')} good ones healthy; "
+        f"{first(real, 'worse', 'worse-than-reference')} "
+        "that lost 10 points or more worse than the reference; "
+        f"{first(real, 'slightly worse', 'worse-than-reference')} "
+        f"that lost 1 to 10 points, 1 left open; {first(real, 'chance', 'no-better-than-chance')} at chance |"
+    )
+    twins, encoders = (parts[name]["rows"] for name in ("equal-twins", "equal-encoders"))
+    pairs, told = (sum(each[key] for each in twins) for key in ("pairs", "told"))
+    assert not any(each["told"] for each in encoders)
+    yield (
+        f"{pairs:,} pairs of embeddings that are as good as each other | {told} called worse than their twin "
+        f"({100 * told / pairs:.1f} %); of {sum(each['pairs'] for each in encoders)} pairs of different "
+        "encoders none |"
+    )
+    runs = [each for each in parts["run-verdicts"]["rows"] if each["half"] == "second"]
+    right = {
+        fate: (sum(each["right"] for each in runs if each["fate"] == fate), sum(each["fate"] == fate for each in runs))
+        for fate in ("good", "worse", "slightly worse")
+    }
+    yield (
+        f"| {len(runs)} whole runs on other data than the rules were chosen on | "
+        "{} of {} good ones not accused, {} of {} that lost 10 points called worse, {} of {} that lost less not "
+        "called "
+        "healthy;".format(*(number for fate in right.values() for number in fate))
+    )
+    page = (STUDIES / "diagnosis.md").read_text()
+    causes = re.findall(r"^\| second \| (?:slightly )?worse .*\| (\d+) of (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    named, asked, another = (sum(map(int, column)) for column in zip(*causes, strict=True))
+    yield f"the cause that was provoked named in {named} of {asked}, another one in {another}"
+    inside = [each for each in parts["inside-verdicts"]["rows"] if each["split"] == "train"]
+    accused = [each for each in inside if "class-collapse" in each["verdicts"]]
+    assert all(each["inside"] != "kept" for each in accused)
+    lost = [each for each in inside if each["inside"] == "lost" and each["way"] == "groups, all positives"]
+    yield (
+        f"| {len(inside)} heads trained on groups of classes or on the classes, without a finer label | each of "
+        f"{len(accused)} accusations was right; {sum(each['verdicts'] == ['healthy'] for each in lost)} of "
+        f"{len(lost)} heads"
+    )
+    trained = parts["trained-verdicts"]["rows"]
+
+    def called(given: str, data: str, arm: str = "usual") -> tuple[int, int]:
+        some = [each["found"] for each in trained if (each["given"], each["data"], each["arm"]) == (given, data, arm)]
+        return sum("class-collapse" in found for found in some), len(some)
+
+    sets = ("digits", "mnist", "omniglot")
+    for title, given in {
+        "finer label": "fine label",
+        "raw inputs as reference": "raw inputs",
+        "untrained network as reference": "untrained network",
+        "nothing": "nothing",
+    }.items():
+        yield row(title, *("{} of {}".format(*called(given, data)) for data in sets))
+    easy = [called(given, data, "easy") for given in ("nothing", "raw inputs", "fine label") for data in sets]
+    fine = [called("nothing", data, "fine") for data in (*sets, "fashion-mnist")]
+    assert not any(hits for hits, _ in (*easy, *fine))
+    easy_count, fine_count = sum(count for _, count in easy[:3]), sum(count for _, count in fine)
+    yield (
+        f"None of {easy_count} networks trained with easy positives was called collapsed, and none of "
+        f"{fine_count} trained"
+    )
+    large = parts["large"]
+    yield (f"takes {statistics.median(large['seconds']):.1f} s and {large['peak_mib'] / 1024:.1f} GiB")
+
+
+def guard() -> Iterator[str]:
+    found = results(STUDIES / "guard.json")
+    both = [found["watch"][name]["probed"] for name in ("test", "later")]
+
+    def pair(part: str, whole: str, share: bool = False) -> list[str]:
+        return [
+            f"{each[part]} of {each[whole]}" + (f" ({100 * each[part] / each[whole]:.0f} %)" if share else "")
+            for each in both
+        ]
+
+    yield row("harmed or collapsed runs called (95 %)", *pair("called", "harmed", True))
+    yield row("false alarms (5 %)", *pair("false", "healthy", True))
+    yield row("right kind, of those called", *pair("right_kind", "called"))
+    yield row("at least 20 (0.93)", *(f"{each['auroc']:.3f}" for each in both)).removeprefix("| ")
+    yield " ".join(("of the steps (80 %) |", " | ".join(pair("in_time", "slow")), "|"))
+    yield " ".join(("70 to 300 (2 %) |", " | ".join(f"{100 * each['cost']:.1f} %" for each in both), "|"))
+    foretold = []
+    for name, each in zip(("test", "later"), both, strict=True):
+        said = {one["number"] for one in found["foretold"][name] if one["sentence"]}
+        ends = {one["number"]: one["fate"] for one in each["runs"]}
+        harmed = sum(ends[number] not in ("healthy", "harmless") for number in said)
+        healthy = sum(ends[number] == "healthy" for number in said)
+        foretold.append(f"{harmed} of {each['harmed']}, {healthy} of {each['healthy']}")
+    yield row("warned of before the first step by `guard.forecast`: harmed, healthy", *foretold)
+    called, false, harmed, healthy = (
+        sum(each[key] for each in both) for key in ("called", "false", "harmed", "healthy")
+    )
+    yield (
+        f"{called} of {called + false} calls were right, and {harmed - called} of "
+        f"{harmed + healthy - called - false} silent "
+        "runs were harmed"
+    )
+
+
+def gauntlet() -> Iterator[str]:
+    found = results(STUDIES / "gauntlet.json")
+    test = found["watch"]["test"]
+    yield (
+        f"on {len(test['runs'])} test runs of small networks: {test['called']} of {test['collapsed']} collapses "
+        "called, "
+        f"{test['false_alarms']} of {test['healthy']} others too; {test['before_5_points']} of {test['called']} "
+        "before 5 points "
+        f"of recall@1 were lost, as {test['lost_within_5_percent']} of the {test['collapsed']} lost them within "
+        "5 % of the "
+        f"steps; AUROC of the forecast after 5 % of the steps {test['auroc']:.3f}"
+    )
+    cost = found["overhead"]
+    (short,) = (each for each in cost["short"] if round(each["step_ms"], 1) == 4.2)
+    first, *rest = short["shares"]
+    whole = (10 * first + 290 * rest[0] + 300 * sum(rest[1:])) / 900
+    yield (
+        f"takes {cost['step_ms']:.0f} ms on two threads; an update of the monitor {cost['update_ms']:.2f} ms. "
+        "Of 900 steps of "
+        f"{short['step_ms']:.1f} ms it takes {100 * whole:.1f} %"
+    )
+
+
+# --- docs/label_noise.md
+
+
+def worked_example() -> Iterator[str]:
+    found = quoted("wrong labels")
+    labels = found["labels"]
+
+    def recalls(run: str, form: str = "{} and {} %") -> str:
+        return form.format(
+            *(percent(found[run][f"trained, {split}, digit"]["recall@1"]) for split in ("seen", "unseen"))
+        )
+
+    items, wrong = found["audit"]["items"], labels["wrong"]
+    yield f"Of the {items} training labels {wrong} ({percent(wrong / items)} %) are wrong"
+    spelled = "{} % on new images of the trained digits and {} % on unseen digits"
+    yield f"Recall@1 by digit is {recalls('noisy', spelled)}."
+    rate = found["audit"]["noise_rate"]
+    low, high = map(percent, rate["interval"])
+    yield f"here {percent(rate['estimate'])} % (95 % interval: {low} to {high} %)"
+    agreeing = re.findall(
+        r"([\d.]+) % of the labels agree with the networks, ([\d.]+) % with", *found["audit"]["notes"]
+    )
+    yield "({1} % of the labels agree with the pixels, {0} % with the networks)".format(*agreeing[0])
+    relabelled, right, spoiled = (labels[key] for key in ("relabelled", "made right", "spoiled"))
+    yield (
+        f"{relabelled} labels change here: {right} become right, {relabelled - right - spoiled} go from one "
+        "wrong label to "
+        f"another, and {spoiled} right one is spoiled"
+    )
+    left = wrong - right + spoiled
+    yield f"Now {left} labels ({percent(left / items)} %) are wrong"
+    yield f"and recall@1 is {recalls('mended', '{} % and {} %')}."
+    picture = ("noisy", "mended", "topline", "clean")
+    yield ", ".join(f"{run} {recalls(run)}" for run in picture)
+    yield (
+        f"In the end {labels['cleaned, dropped']} items are left out, {labels['cleaned, dropped and wrong']} of "
+        "them among the "
+        f"{wrong} wrong ones. Recall@1 is "
+        f"{recalls('cleaned', '{} % on the trained digits and {} % on unseen digits')}."
+    )
+    assert labels["cleaned late, dropped"] == labels["cleaned late, dropped and wrong"]
+    yield (
+        f"it leaves out only {labels['cleaned late, dropped']}, all of them wrong, and recall@1 is "
+        f"{recalls('cleaned late')}."
+    )
+    tolerated = found["tolerance"]
+    low, high = tolerated["interval"]
+    yield f"tolerates about p = {tolerated['value']:.2f} [{low:.2f}, {high:.2f}] of wrong labels"
+
+
+AGAIN = [
+    *("clinc150, within domains 20", "banking77, symmetric 20", "cifar-10n, worse"),
+    *("clinc150, right", "banking77, right", "cifar-10n, right"),
+]
+
+
+def audits() -> Iterator[str]:
+    cells = results(STUDIES / "label_noise.json")["cells"]
+    summary = flat((STUDIES / "label_noise.md").read_text())
+    (counts,) = re.findall(
+        r"Of (19) cases with wrong labels, AUROC is at least that of the best other in (\d+), precision@100 in (\d+).*?"
+        r"largest shortfalls are [\d.]+ and ([\d.]+)\. The interval contains the true share in (\d+ of \d+) cells",
+        summary,
+    )
+    yield (
+        "a softmax layer in {1} of {0} cases; precision among the first 100 in {2}, at most {3:.2f} lower in the rest"
+    ).format(*counts[:3], float(counts[3]))
+    yield f"the range held the truth in {counts[4]} runs"
+    asked = {
+        tuple(key.split(" | ")[1:3]): [
+            cell for other, cell in cells.items() if other.rpartition(" | ")[0] == key.rpartition(" | ")[0]
+        ]
+        for key in cells
+        if key.startswith("case | ") and "chosen on" not in key and "random vectors" not in key
+    }
+    people = [
+        cell for (data, kind), some in asked.items() if data.startswith("cifar") and kind != "right" for cell in some
+    ]
+
+    def ends(values: Sequence[float], form: str = "{:.0f} to {:.0f} %") -> str:
+        return form.format(100 * min(values), 100 * max(values))
+
+    lows, highs = ([cell["interval"][side] for cell in people] for side in (0, 1))
+    yield (
+        f"with {ends([cell['rate'] for cell in people], '{:.1f} to {:.1f} %')} wrong, it begins at {ends(lows)} "
+        "and ends at "
+        f"{ends(highs)}"
+    )
+    right = [cell for (_, kind), some in asked.items() if kind == "right" for cell in some]
+    assert not any(cell["interval"][0] for cell in right)
+    assert len(right) == 5
+    accused = sum(round(cell["named_wrong"] * cell["items"]) for cell in right)
+    assert accused == 1
+    yield f"for all five sets; of {sum(cell['items'] for cell in right):,} right labels one is called wrong"
+    errors: dict[str, list[float]] = {"plain": [], "boundary": [], "people": []}
+    for (data, kind), some in asked.items():
+        if "calibration" in some[0] and "known errors" not in kind:
+            group = "people" if data.startswith("cifar") else "boundary" if kind.startswith("boundary") else "plain"
+            errors[group].append(statistics.fmean(cell["calibration"]["error"] for cell in some))
+    near, people_off = (f"{min(errors[key]):.2f} to {max(errors[key]):.2f}" for key in ("boundary", "people"))
+    yield (
+        f"within {max(errors['plain']):.3f} of the share that is wrong with noise put in, but {near} off for "
+        "mistakes near "
+        f"another class, and {people_off} too low for labels of people"
+    )
+    again = {name: [cells[f"retrain | {name} | {seed}"] for seed in (9, 10, 11)] for name in AGAIN}
+
+    def gains(name: str, decided: str, against: str = "as given") -> float:
+        return 100 * statistics.fmean(cell[decided] - cell[against] for cell in again[name])
+
+    dropped, doubtful, over = (
+        [gains(name, *sides) for name in AGAIN[:3]]
+        for sides in (
+            ("trivet, dropped",),
+            ("trivet, doubtful dropped",),
+            ("trivet, doubtful dropped", "cleanlab, dropped"),
+        )
+    )
+    change = [gains(name, "trivet, doubtful dropped") for name in AGAIN[3:]]
+    yield (
+        (
+            'gains {:.1f}, {:.1f} and {:.1f} points of recall@1 on CLINC150, BANKING77 and CIFAR-10N "worse" '
+            "without what is "
+            "called wrong; {:.1f}, {:.1f} and {:.1f} with `--drop-above 0.5`, {:.1f} to {:.1f} more than after "
+            "cleanlab's decisions. "
+            "Where all labels are right it changes by {:.1f}, {:.1f} and {:+.1f}"
+        )
+        .format(*dropped, *doubtful, min(over), max(over), *change)
+        .replace("-0.", "−0.")
+    )
+    large = cells["large | 60,000 x 512, 100 classes"]
+    yield f"take {large['judged_seconds']:.0f} s and at most {large['peak_gib']:.1f} GiB on two cores"
+    rare = [
+        [float(cell) for cell in line.strip("| ").split(" | ")[4:6]]
+        for line in (STUDIES / "label_noise.md").read_text().splitlines()
+        if "| symmetric 10 | " in line and ("digits in parity" in line or "characters in alphabets" in line)
+    ]
+    yield f"up to {100 * max(each[0] for each in rare):.0f} % were called wrong with 10 % noise, none without"
+
+
+def robust() -> Iterator[str]:
+    found = results(STUDIES / "robust_training.json")
+
+    def mean(data: str, strategy: str, rate: str, seeds: Sequence[int] = (3, 4, 5)) -> float:
+        return 100 * statistics.fmean(found[data][strategy][rate]["noise"][str(seed)] for seed in seeds)
+
+    places = [("fashion-mnist", rate) for rate in ("0.0", "0.2", "0.4", "0.6")]
+    places += [("cifar-10n", rate) for rate in ("0.0", "0.17", "0.4")]
+    for title in (
+        *("margin, all, violating, drop", "margin, all, violating", "triplet, all, violating"),
+        *("triplet, easy, violating", "triplet, random, violating"),
+    ):
+        strategy = title.replace("drop", "drop from 30%")
+        yield row(title, *(f"{mean(data, strategy, rate):.1f}" for data, rate in places))
+    best = "margin, all, violating, drop from 30%"
+    behind = max(
+        mean(data, strategy, rate) - mean(data, best, rate)
+        for data, rate in places
+        for strategy, rates in found[data].items()
+        if "3" in rates.get(rate, {}).get("noise", {})
+    )
+    yield f"it is at most {behind:.1f} points of recall@1 below the best"
+    chosen = (0, 1, 2)
+    fashion = found["fashion-mnist"]
+    cleaned = [name for name in fashion if name.endswith(", drop from 30%")]
+    dropping, relabelling = (
+        {
+            (strategy, rate): mean("fashion-mnist", f"{base}{ending}", rate, chosen)
+            - mean("fashion-mnist", than, rate, chosen)
+            for strategy in cleaned
+            for base in [strategy.removesuffix(", drop from 30%")]
+            for than in [f"{base}{other}"]
+            for rate in ("0.0", "0.2", "0.4", "0.6")
+        }
+        for ending, other in ((", drop from 30%", ""), (", relabel from 30%", ", drop from 30%"))
+    )
+    assert min(gain for (_, rate), gain in dropping.items() if rate != "0.0") > 0
+    assert min(gain for (_, rate), gain in dropping.items() if rate == "0.0") > -1
+    yield f"helps all {'five' if len(cleaned) == 5 else len(cleaned)} strategies"
+    yield f"by up to {max(gain for (_, rate), gain in dropping.items() if rate == '0.6'):.0f} points at 0.6"
+    yield f"Relabelling is at most {max(relabelling.values()):.1f} points better"
+    beyond = [
+        mean("fashion-mnist", f"{kind}, {positives}, violating", rate, chosen)
+        - mean("fashion-mnist", f"{kind}, {positives}, semihard-hardest", rate, chosen)
+        for kind in ("triplet", "selectively-contrastive")
+        for positives in ("easy", "random", "all")
+        for rate in ("0.4", "0.6")
+    ]
+    yield f"by {min(beyond):.0f} to {max(beyond):.0f} points at p = 0.4 and 0.6 with triplet losses"
+    triplets, margin = ("triplet, all, violating", "margin, all, violating")
+    yield (
+        "reach {:.1f} % with right labels and {:.1f} % at p = 0.4; the margin loss, the same otherwise, {:.1f} "
+        "and {:.1f} %; "
+        "triplets without dropping {:.1f} and {:.1f} %"
+    ).format(
+        *(
+            mean("omniglot", strategy, rate)
+            for strategy in (f"{triplets}, drop from 30%", f"{margin}, drop from 30%", triplets)
+            for rate in ("0.0", "0.4")
+        )
+    )
+
+
+# --- other pages
+
+
+def first_steps() -> Iterator[str]:
+    found = quoted("first steps")
+    yield f"The features of the backbone have {found[''][0]:.1f} %"
+    for title, change in (("nothing", ""), ('`batch_norm = "train"`', "batch_norm=train")):
+        yield row(title, *(f"{value:.1f}" for value in found[change][1:]))
+    yield f'A last layer begun at random (`head = "mlp"`) has {found["head=mlp"][1]:.1f} % before the first step.'
+    yield f"the linear one has {found['embedding_dim=64'][1]:.1f} %"
+
+
+def texts() -> Iterator[str]:
+    runs = results(STUDIES / "fine_tuning_texts_finetuned.json")["runs"]
+    three = [runs[f"triplet-random-{seed}"] for seed in range(3)]
+    measures = ("recall@1", "map@r")
+    yield row("character n-grams", *(percent(three[0][measure]["raw inputs"]) for measure in measures))
+    zero = [percent(three[0][measure]["zero-shot backbone"]) for measure in measures]
+    yield row("all-MiniLM-L6-v2 as it is (zero-shot)", *zero)
+    head = [quoted("heads")[f"CLINC150, {seed}"]["trained, unseen, intent"] for seed in range(3)]
+    trained = (statistics.fmean(each[measure] for each in head) for measure in measures)
+    yield row("a linear head on its vectors, 200 steps: [results](results.md#heads-on-vectors)", *map(percent, trained))
+    tuned = (statistics.fmean(run[measure]["trained"] for run in three) for measure in measures)
+    yield row(
+        "trained end to end, 60 steps: [results](results.md#pretrained-networks-fine-tuned)", *map(percent, tuned)
+    )
+
+
+def scale() -> Iterator[str]:
+    micro = results(BENCHMARKS / "scale_micro.json")
+    mib = {(each["case"], each["items"], each["micro"]): f"{each['mib']:.0f} MiB" for each in micro["memory"]}
+    ratio = {(each["case"], each["items"], each["micro"]): f"{each['ratio']:.2f}" for each in micro["times"]}
+    small, batch = ("conv4", 64, None), ("resnet18", 64, None)
+    yield row("conv4, 28", "1,024", mib[small], "–", "–", ratio["conv4", 1024, 64])
+    pieces = (mib["conv4", 4096, 64], mib["conv4", 4096, None])
+    yield row("conv4, 28", "4,096", mib[small], *pieces, ratio["conv4", 4096, 64])
+    pieces = (mib["resnet18", 256, 64], mib["resnet18", 256, None])
+    yield row("ResNet-18, 64", 256, mib[batch], *pieces, ratio["resnet18", 256, 64])
+    for title, key, large in (
+        ("ResNet-18, 28 | 256", ("resnet18-28", 256), 128),
+        ("conv4, 14 | 2,048", ("conv4-14", 2048), 512),
+    ):
+        yield f"| {title} | – | – | – | {ratio[*key, 64]}; in pieces of {large}: {ratio[*key, large]} |"
+    processes = results(BENCHMARKS / "scale_processes.json")
+    rows = {
+        kind: [each for each in processes["same"]["rows"] if each["dtype"] == f"torch.{kind}"]
+        for kind in ("float32", "float64")
+    }
+    alike = sum(each["chosen alike"] for each in rows["float32"])
+    near = sum(each["weights"] < 1e-4 for each in rows["float32"])
+    assert all(each["chosen alike"] and each["weights"] <= 1e-13 for each in rows["float64"])
+    yield (
+        f"In float32 {alike} of {len(rows['float32'])} trainings choose the same; {near} differ by less than "
+        "1e-4 of the norm "
+        f"of the weights, the others by at most {max(each['weights'] for each in rows['float32']):.2f}, as "
+        "rounding decided "
+        "otherwise on the way"
+    )
+    kills = processes["kills"]
+    assert kills["finished after that"]
+    yield (
+        f"{len(kills['rows'])} times SIGKILL at a random moment. All processes had ended after "
+        f"{kills['slowest end, seconds']:.0f} seconds at most"
+    )
+    waits = [each for each in processes["waits"]["rows"] if each["processes"] == 2]
+    yield "waits for {:.0f} % of a step of {:.0f} ms and {:.0f} % of one of {:.0f} ms".format(
+        *(value for each in waits for value in (100 * each["waits"], each["ms a step"]))
+    )
+    step = results(BENCHMARKS / "scale_step.json")
+    conv4, resnet = (step["networks"][name]["milliseconds_per_item"] for name in ("conv4", "timm:resnet18"))
+    yield f"takes {conv4['64']:.2f} ms an item for conv4 at 28 pixels and {resnet['64']:.0f} ms for ResNet-18 at 64"
+    exchange = step["exchange"]["2"]
+    yield (
+        f"is gathered among 2 processes in {exchange['gather']['milliseconds']['2097152']:.0f} ms, the gradient "
+        "of ResNet-18 "
+        f"averaged in {exchange['average']['milliseconds']['44000000']:.0f} ms"
+    )
+    vectors = {(each["part"], each["items"]): each for each in results(BENCHMARKS / "scale_vectors.json")["rows"]}
+    for title, part in {
+        "`trivet embed` into 4 and 16 shards, by a linear head": "embed",
+        "reading the shards, mapped; ids and labels are held": "read, mapped",
+        "the same without `vectors.npy`, held in memory": "read into memory",
+        "`trivet evaluate --sample 2000`, exact": "evaluate",
+        "`trivet index --kind ivf-pq`, recall@10 of at least 0.95": "ivf-pq",
+    }.items():
+        digits = 0 if part == "ivf-pq" else 1
+        few, many = (f"{vectors[part, items]['seconds']:.{digits}f} s" for items in (250_000, 1_000_000))
+        yield row(title, few, many, f"{vectors[part, 1_000_000]['own_mib']:.0f}")
+    for kind, first, second in (("ivf-pq", 250_000, 1_000_000), ("hnsw", 250_000, None)):
+        query = [f"{vectors[f'search {kind}', items]['ms_per_query']:.1f} ms" for items in (first, second) if items]
+        recall = [f", recall {vectors[kind, items]['recall']:.3f}" for items in (first, second) if items]
+        parts = ["".join(pair) for pair in zip(query, recall, strict=True)] if second else query
+        yield "| a query of it, k = 10 | " + " | ".join(parts) + " |"
+    graph = vectors["hnsw", 250_000]
+    yield f"--kind hnsw` | {graph['seconds']:.0f} s, recall {int(1000 * graph['recall'] + 0.5) / 1000:.3f} |"
+
+
+def others() -> Iterator[str]:
+    vectors = results(BENCHMARKS / "data.json")["vectors"]
+    yield f"are ready after {vectors['open_seconds']:.1f} s, in {vectors['open_own_mib']:.0f} MiB for their ids"
+
+
+def coverage() -> Iterator[str]:
+    found = results(STUDIES / "intervals.json")["coverage"]
+    yield (
+        f"contained the true ROC AUC in {100 * found['roc-auc']:.0f} % and the true TAR at FAR 0.1 in "
+        f"{100 * found['tar@far=0.1']:.0f} %"
+    )
+
+
+def of_the_readme() -> Iterator[str]:
+    rows = [
+        each["ratio"]
+        for each in results(BENCHMARKS / "core.json")["rows"]
+        if each["part"] == "named" and each["anchors"] == 4096 and each["case"] in COMMON
+    ]
+    yield f"a step with 4096 embeddings takes {min(rows):.1f} to {max(rows):.1f} times as long"
+
+
+def coarse_labels() -> Iterator[str]:
+    """Sentences of docs/coming_from.md that cite docs/results.md; a third one is in tests/test_coming_from.py."""
+    (table,) = (one for one in experiments("levi2021") if one.key == "levi2021-table3")
+    found, _ = measured(table, "here", STUDIES / "reproduce")
+    gains = []
+    for loss in ("triplet", "margin", "MS"):
+        usual, easy = (
+            statistics.fmean(found.numbers("unseen/character/recall@1", loss=loss, positives=positives))
+            for positives in ("usual", "easy")
+        )
+        gains.append(100 * (easy - usual))
+    yield f"it gains {min(gains):.0f} to {max(gains):.0f} points of recall@1 by character"
+    yield (
+        next(passage for passage in strategies() if "on pretrained features" in passage)
+        .replace("on p", "On p")
+        .replace("all lie", "all strategies lie")
+    )
+
+
+SOURCES = {
+    "README.md": (of_the_readme,),
+    "docs/collapse.md": (diagnosis, guard, gauntlet),
+    "docs/label_noise.md": (worked_example, audits, robust),
+    "docs/networks.md": (first_steps,),
+    "docs/texts.md": (texts,),
+    "docs/scale.md": (scale,),
+    "docs/vectors.md": (others,),
+    "docs/evaluation.md": (coverage,),
+    "docs/coming_from.md": (coarse_labels,),
+}
