@@ -53,10 +53,11 @@ def quoted(name: str) -> Any:
 
 
 @functools.cache
-def program(name: str) -> dict[str, Any]:
-    """The names of a study."""
-    sys.path.insert(0, str(ROOT / "studies"))
+def program(path: str) -> dict[str, Any]:
+    """The names of a program below studies or benchmarks."""
+    folder = str((ROOT / path).parent)
+    sys.path.insert(0, folder)
     try:
-        return runpy.run_path(str(ROOT / "studies" / f"{name}.py"))
+        return runpy.run_path(str(ROOT / path))
     finally:
-        sys.path.remove(str(ROOT / "studies"))
+        sys.path.remove(folder)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.committed import BENCHMARKS, STUDIES, flat, percent, quoted, results, row
+from tests.committed import BENCHMARKS, STUDIES, flat, percent, program, quoted, results, row
 from tests.passages_of_results import COMMON, strategies
 
 from trivet_papers.catalogue import experiments
@@ -430,6 +430,13 @@ def scale() -> Iterator[str]:
     step = results(BENCHMARKS / "scale_step.json")
     conv4, resnet = (step["networks"][name]["milliseconds_per_item"] for name in ("conv4", "timm:resnet18"))
     yield f"takes {conv4['64']:.2f} ms an item for conv4 at 28 pixels and {resnet['64']:.0f} ms for ResNet-18 at 64"
+    paper = program("benchmarks/scale_step.py")["paper"]
+    shares = []
+    for count, each in ((8, 1024), (64, 256)):
+        times = paper(count, each, 512, micro=each > 256)
+        parts = [times[part] for part in ("loss", "gather", "network", "gradient")]
+        shares.append(f"{100 * sum(parts[:2]) / sum(parts):.0f} %")
+    yield f"take {shares[0]} of a step of 8,192 items on 8 GPUs, and {shares[1]} of one of 16,384 items on 64"
     exchange = step["exchange"]["2"]
     yield (
         f"is gathered among 2 processes in {exchange['gather']['milliseconds']['2097152']:.0f} ms, the gradient "

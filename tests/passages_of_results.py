@@ -58,7 +58,7 @@ def strategies() -> Iterator[str]:
     widest = max(max(each) - min(each) for each in zip(*spans[1:], strict=True))
     yield f"on pretrained features all lie within {widest:.1f} points of recall@1"
     yield f"{len(results(STUDIES / 'strategies-here.jsonl'))} runs."
-    study = program("strategies")
+    study = program("studies/strategies.py")
     yield f"the critical difference is {study['critical_difference'](len(study['DATA'])):.1f} (Nemenyi, 5 %)"
 
 
