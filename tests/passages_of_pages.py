@@ -13,8 +13,6 @@ from tests.passages_of_results import COMMON, strategies
 from trivet_papers.catalogue import experiments
 from trivet_papers.runs import results as measured
 
-# --- docs/collapse.md
-
 
 def diagnosis() -> Iterator[str]:
     parts = results(STUDIES / "diagnosis.json")["parts"]
@@ -33,21 +31,19 @@ def diagnosis() -> Iterator[str]:
 
     real = parts["real-verdicts"]["rows"]
     yield (
-        f"| {len(real)} heads on features of CUB, CIFAR-10, Fashion-MNIST, CLINC150 and BANKING77, with the "
-        "features as "
-        f"reference | {first(real, 'good', 'healthy')} good ones healthy; "
-        f"{first(real, 'worse', 'worse-than-reference')} "
-        "that lost 10 points or more worse than the reference; "
-        f"{first(real, 'slightly worse', 'worse-than-reference')} "
-        f"that lost 1 to 10 points, 1 left open; {first(real, 'chance', 'no-better-than-chance')} at chance |"
+        f"| {len(real)} heads on features of CUB, CIFAR-10, Fashion-MNIST, CLINC150 and BANKING77, with the features "
+        f"as reference | {first(real, 'good', 'healthy')} good ones healthy; "
+        f"{first(real, 'worse', 'worse-than-reference')} that lost 10 points or more worse than the reference; "
+        f"{first(real, 'slightly worse', 'worse-than-reference')} that lost 1 to 10 points, 1 left open; "
+        f"{first(real, 'chance', 'no-better-than-chance')} at chance |"
     )
     twins, encoders = (parts[name]["rows"] for name in ("equal-twins", "equal-encoders"))
     pairs, told = (sum(each[key] for each in twins) for key in ("pairs", "told"))
     assert not any(each["told"] for each in encoders)
     yield (
         f"{pairs:,} pairs of embeddings that are as good as each other | {told} called worse than their twin "
-        f"({100 * told / pairs:.1f} %); of {sum(each['pairs'] for each in encoders)} pairs of different "
-        "encoders none |"
+        f"({100 * told / pairs:.1f} %); of {sum(each['pairs'] for each in encoders)} pairs of different encoders "
+        "none |"
     )
     runs = [each for each in parts["run-verdicts"]["rows"] if each["half"] == "second"]
     right = {
@@ -92,11 +88,11 @@ def diagnosis() -> Iterator[str]:
     assert not any(hits for hits, _ in (*easy, *fine))
     easy_count, fine_count = sum(count for _, count in easy[:3]), sum(count for _, count in fine)
     yield (
-        f"None of {easy_count} networks trained with easy positives was called collapsed, and none of "
-        f"{fine_count} trained"
+        f"None of {easy_count} networks trained with easy positives was called collapsed, and none of {fine_count} "
+        "trained"
     )
     large = parts["large"]
-    yield (f"takes {statistics.median(large['seconds']):.1f} s and {large['peak_mib'] / 1024:.1f} GiB")
+    yield f"takes {statistics.median(large['seconds']):.1f} s and {large['peak_mib'] / 1024:.1f} GiB"
 
 
 def guard() -> Iterator[str]:
@@ -128,8 +124,7 @@ def guard() -> Iterator[str]:
     )
     yield (
         f"{called} of {called + false} calls were right, and {harmed - called} of "
-        f"{harmed + healthy - called - false} silent "
-        "runs were harmed"
+        f"{harmed + healthy - called - false} silent runs were harmed"
     )
 
 
@@ -138,25 +133,19 @@ def gauntlet() -> Iterator[str]:
     test = found["watch"]["test"]
     yield (
         f"on {len(test['runs'])} test runs of small networks: {test['called']} of {test['collapsed']} collapses "
-        "called, "
-        f"{test['false_alarms']} of {test['healthy']} others too; {test['before_5_points']} of {test['called']} "
-        "before 5 points "
-        f"of recall@1 were lost, as {test['lost_within_5_percent']} of the {test['collapsed']} lost them within "
-        "5 % of the "
-        f"steps; AUROC of the forecast after 5 % of the steps {test['auroc']:.3f}"
+        f"called, {test['false_alarms']} of {test['healthy']} others too; {test['before_5_points']} of "
+        f"{test['called']} before 5 points of recall@1 were lost, as {test['lost_within_5_percent']} of the "
+        f"{test['collapsed']} lost them within 5 % of the steps; AUROC of the forecast after 5 % of the steps "
+        f"{test['auroc']:.3f}"
     )
     cost = found["overhead"]
     (short,) = (each for each in cost["short"] if round(each["step_ms"], 1) == 4.2)
     first, *rest = short["shares"]
     whole = (10 * first + 290 * rest[0] + 300 * sum(rest[1:])) / 900
     yield (
-        f"takes {cost['step_ms']:.0f} ms on two threads; an update of the monitor {cost['update_ms']:.2f} ms. "
-        "Of 900 steps of "
-        f"{short['step_ms']:.1f} ms it takes {100 * whole:.1f} %"
+        f"takes {cost['step_ms']:.0f} ms on two threads; an update of the monitor {cost['update_ms']:.2f} ms. Of 900 "
+        f"steps of {short['step_ms']:.1f} ms it takes {100 * whole:.1f} %"
     )
-
-
-# --- docs/label_noise.md
 
 
 def worked_example() -> Iterator[str]:
@@ -181,9 +170,8 @@ def worked_example() -> Iterator[str]:
     yield "({1} % of the labels agree with the pixels, {0} % with the networks)".format(*agreeing[0])
     relabelled, right, spoiled = (labels[key] for key in ("relabelled", "made right", "spoiled"))
     yield (
-        f"{relabelled} labels change here: {right} become right, {relabelled - right - spoiled} go from one "
-        "wrong label to "
-        f"another, and {spoiled} right one is spoiled"
+        f"{relabelled} labels change here: {right} become right, {relabelled - right - spoiled} go from one wrong "
+        f"label to another, and {spoiled} right one is spoiled"
     )
     left = wrong - right + spoiled
     yield f"Now {left} labels ({percent(left / items)} %) are wrong"
@@ -191,9 +179,8 @@ def worked_example() -> Iterator[str]:
     picture = ("noisy", "mended", "topline", "clean")
     yield ", ".join(f"{run} {recalls(run)}" for run in picture)
     yield (
-        f"In the end {labels['cleaned, dropped']} items are left out, {labels['cleaned, dropped and wrong']} of "
-        "them among the "
-        f"{wrong} wrong ones. Recall@1 is "
+        f"In the end {labels['cleaned, dropped']} items are left out, {labels['cleaned, dropped and wrong']} of them "
+        f"among the {wrong} wrong ones. Recall@1 is "
         f"{recalls('cleaned', '{} % on the trained digits and {} % on unseen digits')}."
     )
     assert labels["cleaned late, dropped"] == labels["cleaned late, dropped and wrong"]
@@ -240,9 +227,8 @@ def audits() -> Iterator[str]:
 
     lows, highs = ([cell["interval"][side] for cell in people] for side in (0, 1))
     yield (
-        f"with {ends([cell['rate'] for cell in people], '{:.1f} to {:.1f} %')} wrong, it begins at {ends(lows)} "
-        "and ends at "
-        f"{ends(highs)}"
+        f"with {ends([cell['rate'] for cell in people], '{:.1f} to {:.1f} %')} wrong, it begins at {ends(lows)} and "
+        f"ends at {ends(highs)}"
     )
     right = [cell for (_, kind), some in asked.items() if kind == "right" for cell in some]
     assert not any(cell["interval"][0] for cell in right)
@@ -258,8 +244,7 @@ def audits() -> Iterator[str]:
     near, people_off = (f"{min(errors[key]):.2f} to {max(errors[key]):.2f}" for key in ("boundary", "people"))
     yield (
         f"within {max(errors['plain']):.3f} of the share that is wrong with noise put in, but {near} off for "
-        "mistakes near "
-        f"another class, and {people_off} too low for labels of people"
+        f"mistakes near another class, and {people_off} too low for labels of people"
     )
     again = {name: [cells[f"retrain | {name} | {seed}"] for seed in (9, 10, 11)] for name in AGAIN}
 
@@ -278,10 +263,8 @@ def audits() -> Iterator[str]:
     yield (
         (
             'gains {:.1f}, {:.1f} and {:.1f} points of recall@1 on CLINC150, BANKING77 and CIFAR-10N "worse" '
-            "without what is "
-            "called wrong; {:.1f}, {:.1f} and {:.1f} with `--drop-above 0.5`, {:.1f} to {:.1f} more than after "
-            "cleanlab's decisions. "
-            "Where all labels are right it changes by {:.1f}, {:.1f} and {:+.1f}"
+            "without what is called wrong; {:.1f}, {:.1f} and {:.1f} with `--drop-above 0.5`, {:.1f} to {:.1f} more "
+            "than after cleanlab's decisions. Where all labels are right it changes by {:.1f}, {:.1f} and {:+.1f}"
         )
         .format(*dropped, *doubtful, min(over), max(over), *change)
         .replace("-0.", "−0.")
@@ -347,9 +330,8 @@ def robust() -> Iterator[str]:
     yield f"by {min(beyond):.0f} to {max(beyond):.0f} points at p = 0.4 and 0.6 with triplet losses"
     triplets, margin = ("triplet, all, violating", "margin, all, violating")
     yield (
-        "reach {:.1f} % with right labels and {:.1f} % at p = 0.4; the margin loss, the same otherwise, {:.1f} "
-        "and {:.1f} %; "
-        "triplets without dropping {:.1f} and {:.1f} %"
+        "reach {:.1f} % with right labels and {:.1f} % at p = 0.4; the margin loss, the same otherwise, {:.1f} and "
+        "{:.1f} %; triplets without dropping {:.1f} and {:.1f} %"
     ).format(
         *(
             mean("omniglot", strategy, rate)
@@ -357,9 +339,6 @@ def robust() -> Iterator[str]:
             for rate in ("0.0", "0.4")
         )
     )
-
-
-# --- other pages
 
 
 def first_steps() -> Iterator[str]:
@@ -411,11 +390,9 @@ def scale() -> Iterator[str]:
     near = sum(each["weights"] < 1e-4 for each in rows["float32"])
     assert all(each["chosen alike"] and each["weights"] <= 1e-13 for each in rows["float64"])
     yield (
-        f"In float32 {alike} of {len(rows['float32'])} trainings choose the same; {near} differ by less than "
-        "1e-4 of the norm "
-        f"of the weights, the others by at most {max(each['weights'] for each in rows['float32']):.2f}, as "
-        "rounding decided "
-        "otherwise on the way"
+        f"In float32 {alike} of {len(rows['float32'])} trainings choose the same; {near} differ by less than 1e-4 of "
+        f"the norm of the weights, the others by at most {max(each['weights'] for each in rows['float32']):.2f}, as "
+        "rounding decided otherwise on the way"
     )
     kills = processes["kills"]
     assert kills["finished after that"]
@@ -439,9 +416,8 @@ def scale() -> Iterator[str]:
     yield f"take {shares[0]} of a step of 8,192 items on 8 GPUs, and {shares[1]} of one of 16,384 items on 64"
     exchange = step["exchange"]["2"]
     yield (
-        f"is gathered among 2 processes in {exchange['gather']['milliseconds']['2097152']:.0f} ms, the gradient "
-        "of ResNet-18 "
-        f"averaged in {exchange['average']['milliseconds']['44000000']:.0f} ms"
+        f"is gathered among 2 processes in {exchange['gather']['milliseconds']['2097152']:.0f} ms, the gradient of "
+        f"ResNet-18 averaged in {exchange['average']['milliseconds']['44000000']:.0f} ms"
     )
     vectors = {(each["part"], each["items"]): each for each in results(BENCHMARKS / "scale_vectors.json")["rows"]}
     for title, part in {

@@ -172,11 +172,9 @@ def shapes() -> Iterator[str]:
     alarms = [line["alarm"] for line in points]
     yield f"{len(lines)} runs;"
     yield (
-        f"After 20 steps it gave {min(chances):.0f} to {max(chances):.0f} % to each of the {len(points)} runs "
-        "that ended "
-        f"as a point, and {min(other):.0f} to {max(other):.0f} % to the others. The monitor reported all "
-        f"{len(points)}, "
-        f"at steps {min(alarms)} to {max(alarms)}, and none of the other {len(others)}, of which "
+        f"After 20 steps it gave {min(chances):.0f} to {max(chances):.0f} % to each of the {len(points)} runs that "
+        f"ended as a point, and {min(other):.0f} to {max(other):.0f} % to the others. The monitor reported all "
+        f"{len(points)}, at steps {min(alarms)} to {max(alarms)}, and none of the other {len(others)}, of which "
         f"{sum(line['collapse'] == 'partial' for line in others)} collapsed in part."
     )
 
@@ -260,24 +258,21 @@ def speed() -> Iterator[str]:
     bank = {each["case"]: f"{each['ratio']:.1f}" for each in rows if each["part"] == "bank"}
     yield (
         f"takes {bank['EPHN']} x floor with EPHN, {bank['batch-hard']} with batch-hard, "
-        f"{bank['distance-weighted margin']} "
-        f"with distance-weighted negatives, {bank['contrastive']} contrastive, {bank['semi-hard']} semi-hard and "
-        f"{bank['all triplets']} with all triplets"
+        f"{bank['distance-weighted margin']} with distance-weighted negatives, {bank['contrastive']} contrastive, "
+        f"{bank['semi-hard']} semi-hard and {bank['all triplets']} with all triplets"
     )
     large = {key: each["ratio"] for key, each in named.items() if key[1] == 16384}
     ends = [ratio for key, ratio in large.items() if key[0] in ("EPHN", "batch-hard")]
     most = max(ratio for key, ratio in large.items() if key[0] != "contrastive, trimmed")
     yield (
-        f"At N = 16,384 EPHN and batch-hard take {min(ends):.2f} to {max(ends):.2f} x floor, all other named "
-        "cases without "
-        f"trimming over pairs at most {most:.1f} (all triplets, 16 per class)"
+        f"At N = 16,384 EPHN and batch-hard take {min(ends):.2f} to {max(ends):.2f} x floor, all other named cases "
+        f"without trimming over pairs at most {most:.1f} (all triplets, 16 per class)"
     )
     product = [each for each in rows if each["part"] == "product"]
     single, rest = ([each["ratio"] for each in product if each["one_each"] == one] for one in (True, False))
     yield (
-        f"{len(product)} in all, at N = 4096 with d = 128 and 4 per class: the {len(single)} with one positive "
-        "and one "
-        f"negative per anchor take at most {max(single):.1f} x floor; of the other {len(rest)}, "
+        f"{len(product)} in all, at N = 4096 with d = 128 and 4 per class: the {len(single)} with one positive and "
+        f"one negative per anchor take at most {max(single):.1f} x floor; of the other {len(rest)}, "
         f"{sum(ratio <= 2.5 for ratio in rest)} take at most 2.5 x floor, and none more than {max(rest):.1f}."
     )
 
