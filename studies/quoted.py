@@ -2,7 +2,7 @@
 
     TRIVET_DATA=... OMP_NUM_THREADS=1 .venv/bin/python studies/quoted.py [NAME ...] --models FOLDER
 
-The names are those of `QUOTED`; by default all are run, in about five minutes of one core. FOLDER holds
+The names are those of `QUOTED`; by default all are run, in about four minutes of one core. FOLDER holds
 clinc150_minilm.npz (`studies/encoded_texts.py`) and the weights of tf_efficientnet_lite0. What was measured goes to
 studies/results/quoted.json, beside its commands, the day, the versions and the machine; `tests/test_quoted_numbers.py`
 compares the documents with it.
@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from pages import environment, read
-from pretrained import measured
 from readers import cub_archive, picture, pooled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +44,6 @@ WRONG_LABELS = {
 }
 HEADS = {"CLINC150": "trivet train --vectors clinc.npz --labels intent --set seed={}",
          "CUB": "trivet train --vectors cub.npz --labels species --set seed={}"}  # fmt: skip
-FIRST_STEPS = ("", "batch_norm=train", "head=mlp", "embedding_dim=64")
 
 
 def printed(command: str) -> Printed:
@@ -112,18 +110,10 @@ def heads(models: Path) -> tuple[list[str], Printed]:
     return [command.format("0, 1, 2") for command in HEADS.values()], values
 
 
-def first_steps(models: Path) -> tuple[list[str], Printed]:
-    """Recall@1 in per cent: of the backbone, before the first of 20 steps, and after the last."""
-    weights = models / "tf_efficientnet_lite0.safetensors"
-    values = {change: measured(weights, [change] if change else [], 20) for change in FIRST_STEPS}
-    return [f".venv/bin/python studies/pretrained.py FILE {change}".strip() for change in FIRST_STEPS], values
-
-
 QUOTED: dict[str, Callable[[Path], tuple[list[str], Printed]]] = {
     "demo": demo,
     "wrong labels": wrong_labels,
     "heads": heads,
-    "first steps": first_steps,
 }
 
 
