@@ -1,9 +1,8 @@
 """Run commands whose numbers the documents quote, as a reader would, and write what they print.
 
-    TRIVET_DATA=... OMP_NUM_THREADS=1 .venv/bin/python studies/quoted.py [NAME ...] --models FOLDER
+    OMP_NUM_THREADS=1 .venv/bin/python studies/quoted.py [NAME ...]
 
-The names are those of `QUOTED`; by default all are run, in about four minutes of one core. FOLDER holds
-clinc150_minilm.npz (`studies/encoded_texts.py`) and the weights of tf_efficientnet_lite0. What was measured goes to
+The names are those of `QUOTED`; by default all are run, in about three minutes of one core. What was measured goes to
 studies/results/quoted.json, beside its commands, the day, the versions and the machine; `tests/test_quoted_numbers.py`
 compares the documents with it.
 """
@@ -23,10 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pages import environment, read
-from readers import cub_archive, picture, pooled
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "quoted.json"
@@ -42,8 +38,6 @@ WRONG_LABELS = {
     "cleaned late": "trivet train noisy.toml --set cleaning.action=drop --set cleaning.after=200 "
     "--set cleaning.every=200 -o runs/late",
 }
-HEADS = {"CLINC150": "trivet train --vectors clinc.npz --labels intent --set seed={}",
-         "CUB": "trivet train --vectors cub.npz --labels species --set seed={}"}  # fmt: skip
 
 
 def printed(command: str) -> Printed:
@@ -72,12 +66,12 @@ def rows(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def demo(_: Path) -> tuple[list[str], Printed]:
+def demo() -> tuple[list[str], Printed]:
     found = printed("trivet demo")
     return ["trivet demo --json"], {name: found[name] for name in ("results", "references", "collapse", "gains")}
 
 
-def wrong_labels(_: Path) -> tuple[list[str], Printed]:
+def wrong_labels() -> tuple[list[str], Printed]:
     """The example of docs/label_noise.md."""
     page = (ROOT / "docs" / "label_noise.md").read_text()
     Path("noisy.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
@@ -96,35 +90,19 @@ def wrong_labels(_: Path) -> tuple[list[str], Printed]:
     return list(WRONG_LABELS.values()), values
 
 
-def heads(models: Path) -> tuple[list[str], Printed]:
-    """Heads on vectors of texts and of birds, three seeds each."""
-    Path("clinc.npz").symlink_to((models / "clinc150_minilm.npz").resolve())
-    archive, names = cub_archive()
-    features = pooled(models / "tf_efficientnet_lite0.safetensors", [picture(archive, name) for name in names], 96)
-    np.savez("cub.npz", embeddings=features, species=np.array([name.split("/")[-2] for name in names]))
-    values: Printed = {}
-    for name, command in HEADS.items():
-        for seed in range(3):
-            run = printed(f"{command.format(seed)} -o runs/{name}-{seed}")
-            values[f"{name}, {seed}"] = recalls(run) | {"choosing": run["choosing"], "verdicts": run["verdicts"]}
-    return [command.format("0, 1, 2") for command in HEADS.values()], values
-
-
-QUOTED: dict[str, Callable[[Path], tuple[list[str], Printed]]] = {
+QUOTED: dict[str, Callable[[], tuple[list[str], Printed]]] = {
     "demo": demo,
     "wrong labels": wrong_labels,
-    "heads": heads,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(QUOTED))
-    parser.add_argument("--models", type=Path, required=True)
     given = parser.parse_args()
     for name in given.names or QUOTED:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            commands, values = QUOTED[name](given.models)
+            commands, values = QUOTED[name]()
         measured_with = environment("torch", "numpy")
         found = read(RESULTS) | {name: {"commands": commands, "environment": measured_with, "values": values}}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")

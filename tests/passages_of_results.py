@@ -83,25 +83,6 @@ def digits() -> Iterator[str]:
     yield "NMI of two clusters with parity falls from {} to {},".format(*falls)
 
 
-def heads() -> Iterator[str]:
-    for data, name, level in (
-        ("CLINC150", "CLINC150, 75 intents never seen", "intent"),
-        ("CUB", "CUB, 25 classes never seen", "species"),
-    ):
-        runs = [quoted("heads")[f"{data}, {seed}"] for seed in range(3)]
-        trained = [run[f"trained, unseen, {level}"] for run in runs]
-        raw = runs[0][f"raw inputs, unseen, {level}"]
-        ranked = statistics.fmean(each["map@r"] for each in trained)
-        steps = ", ".join(str(run["choosing"]["step"]) for run in runs)
-        yield row(
-            name,
-            percent(raw["recall@1"]),
-            *(percent(each["recall@1"]) for each in trained),
-            steps,
-            percents([raw["map@r"], ranked]),
-        )
-
-
 def shapes() -> Iterator[str]:
     lines = results(STUDIES / "collapse_map.jsonl")
 
@@ -312,4 +293,4 @@ def suspects() -> Iterator[str]:
     yield "{} wrong, {} of no class, {} doubtful".format(*map(judged.count, ("wrong", "no class", "doubtful")))
 
 
-SOURCES = (easy_positives, strategies, digits, heads, shapes, fine_tuned, speed, steps, evaluation, suspects)
+SOURCES = (easy_positives, strategies, digits, shapes, fine_tuned, speed, steps, evaluation, suspects)
