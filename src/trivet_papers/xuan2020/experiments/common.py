@@ -147,6 +147,23 @@ def gap(dataset: RetrievalSet, group: int, k: int = 1) -> Callable[[SeedValue], 
     return value
 
 
+def hard_gap(of: SeedValue, dataset: RetrievalSet, order: str, group: int) -> float:
+    """Recall@1 of EPHN less that of EPSHN, of one seed."""
+    hard, semi = (of(dataset.recall.format(1), **factors(dataset, rule, order, group)) for rule in MINED)
+    return hard - semi
+
+
+def gained(dataset: RetrievalSet, *groups: int) -> Callable[[SeedValue], dict[str, float]]:
+    """The gain of recall@1 by training with EPHN, of the better order and n, of one seed."""
+    measure = dataset.recall.format(1)
+
+    def value(of: SeedValue) -> dict[str, float]:
+        trained = [of(measure, **factors(dataset, EPHN, order, group)) for order in ORDERS for group in groups]
+        return {"best": max(trained) - of(measure, **before(dataset))}
+
+    return value
+
+
 def mean(values: Sequence[float]) -> float:
     """NaN if one is."""
     return sum(values) / len(values)
