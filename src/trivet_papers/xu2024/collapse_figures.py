@@ -65,7 +65,7 @@ def collapse_figure(
 def _rows(panel: Panel, results: Results) -> list[Row]:
     rows: list[Row] = []
     for across, factors in panel.runs:
-        half = results.arm(**factors).steps[1]
+        half = results.arm(**factors).steps[-2]
         for seed in results.seeds:
             of = results.of(seed)
             before = of("diameter", at=0, **factors)

@@ -22,7 +22,12 @@ def by_batch(size: Size) -> Recipe:
     title, source = "Diameter of held-out embeddings by the batch", "Xu et al. (2024), figure 5, left"
     table = common.table("Held-out embeddings before and after training, by the batch P x K", cells, common.by_batch)
     return common.recipe(
-        size, cells, claims, (collapse_figure("batches", title, source, [panel], with_shrinkage=True), table)
+        size,
+        cells,
+        claims,
+        (collapse_figure("batches", title, source, [panel], with_shrinkage=True), table),
+        seeds=5,
+        lengths=common.LENGTHS[size],
     )
 
 
@@ -43,6 +48,7 @@ def by_dimension(size: Size) -> Recipe:
         claims,
         (collapse_figure("dimensions", title, source, [panel], with_shrinkage=True), table),
         seeds=5,
+        lengths=common.LENGTHS[size],
     )
 
 

@@ -29,7 +29,8 @@ CLASSES, BATCH, DIMENSION = (2, 4, 8, 18), (8, 4), 128
 ITEMS: dict[Size, tuple[int, ...]] = {"here": (2, 4, 8, 16, 20), "paper": (2, 4, 8, 16, 32)}
 DIMENSIONS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MARGINS = (0.01, 0.05)
-STEPS: dict[Size, int] = {"here": 500, "paper": 40_000}
+STEPS: dict[Size, tuple[int, ...]] = {"here": (250, 500), "paper": (10_000, 20_000, 40_000)}
+LENGTHS: dict[Size, tuple[int, ...]] = {"here": (500, 1000, 2000), "paper": STEPS["paper"]}
 FLOOR = 1e-4  # what has kept less counts as this in logarithms
 NETWORK: dict[Size, str] = {"here": "conv4", "paper": "ResNet-18"}
 NETWORKS: dict[str, Settings] = {
@@ -75,9 +76,8 @@ def cell(
     return {"network": network or NETWORK[size], "P": p, "K": k, "d": d, "margin": margin}
 
 
-def arm(size: Size, cell: Cell) -> Arm:
-    """The run of a cell, measured before training, half way and at the end."""
-    steps = STEPS[size]
+def arm(size: Size, cell: Cell, lengths: tuple[int, ...]) -> Arm:
+    """The run of a cell, measured before training and after each of the lengths."""
     data = str(cell.get("data", "Omniglot" if size == "here" else "Market-1501"))
     network = NETWORKS[str(cell.get("network", NETWORK[size]))]
     batch = {"size": cell["N"]} if "N" in cell else {"num_classes": cell["P"], "samples_per_class": cell["K"]}
@@ -94,11 +94,11 @@ def arm(size: Size, cell: Cell) -> Arm:
                 "distance": "euclidean",
                 "margin": cell.get("margin", 0.0),
             },
-            "training": {"steps": steps, "learning_rate": 1e-3},
+            "training": {"steps": lengths[-1], "learning_rate": 1e-3},
             "evaluation": {**AT_THE_END, "distance": "euclidean"},
         },
         measures=("spread", "first-batch"),
-        at=(0, steps // 2, steps),
+        at=(0, *lengths),
     )
 
 
@@ -165,7 +165,7 @@ def survives(size: Size, cells: Sequence[Cell], sentence: str) -> Claim:
 
 def whatever_the_stop(size: Size, cells: Sequence[Cell], claim: Claim) -> Claim:
     """The claim, for runs that have collapsed, or would not at this pace in half as many steps again."""
-    half = STEPS[size] // 2
+    half = STEPS[size][-2]
 
     def decided(of: SeedValue, cell: Cell) -> float:
         above = above_collapse(of, cell)
@@ -258,13 +258,15 @@ def recipe(
     shows: tuple[ResultTable | Drawing, ...],
     fair: str = "",
     seeds: int = 3,
+    lengths: tuple[int, ...] = (),
 ) -> Recipe:
-    """The recipe of any of these experiments."""
+    """The recipe of any of these experiments; with lengths, its claims are judged after each of them."""
+    steps = lengths or STEPS[size]
     unique = list({frozenset(cell.items()): cell for cell in cells}.values())
     data = sorted({str(cell["data"]) for cell in cells if "data" in cell})
     networks = list(dict.fromkeys(str(cell.get("network", NETWORK[size])) for cell in cells))
     setting = (
-        f"{', '.join(networks)} from random weights, rows of any length, Adam at 0.001, {STEPS[size]:,} steps; the "
+        f"{', '.join(networks)} from random weights, rows of any length, Adam at 0.001, {steps[-1]:,} steps; the "
         "farthest positive and the nearest negative of each anchor, plain distances"
     )
     repeats = (
@@ -277,7 +279,7 @@ def recipe(
     return Recipe(
         data=DATA_OF[size] if not data else f"{', '.join(data)}: batches of items as they come",
         setting=setting,
-        arms=tuple(arm(size, cell) for cell in unique),
+        arms=tuple(arm(size, cell, steps) for cell in unique),
         seeds=seeds if size == "here" else 3,
         claims=claims,
         shows=shows,
