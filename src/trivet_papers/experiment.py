@@ -137,6 +137,11 @@ class Results:
         values = (self.get(seed, measure, at, **factors) for seed in self.seeds)
         return [value for value in values if value is not None]
 
+    def until(self, length: int) -> Results:
+        """The same of runs that had ended after so many steps, at which they are measured."""
+        arms = [replace(arm, at=tuple(step for step in arm.steps if step <= length)) for arm in self.arms]
+        return Results(self._rows, arms, self._failed)
+
     def ended_early(self, seed: int, **factors: Factor) -> bool:
         """True if the run of this seed ended before its last step, or without numbers."""
         return (self._index[frozenset(factors.items())], seed) in self._failed
@@ -155,6 +160,14 @@ SeedValue = Callable[..., float]  # what the runs of one seed have measured: of(
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """Steps after each of which a claim is judged, and those that the paper trains."""
+
+    steps: tuple[int, ...]
+    published: int
+
+
+@dataclass(frozen=True)
 class Claim:
     """A statement of a paper that runs can hold or break.
 
@@ -169,6 +182,7 @@ class Claim:
             can tell how a network recovers that has not fallen.
         untested: why they do not, where one of these is not.
         ours: whether it is no statement of the paper, but an addition.
+        lengths: where what comes out depends on how long one trains. Default: it is judged after the last step.
     """
 
     sentence: str
@@ -179,6 +193,7 @@ class Claim:
     requires: Callable[[SeedValue], float | Mapping[str, float]] | None = field(default=None, repr=False)
     untested: str = ""
     ours: bool = False
+    lengths: Lengths | None = None
 
 
 def where_training_gains(claim: Claim, gains: Callable[[SeedValue], Mapping[str, float]]) -> Claim:
@@ -243,11 +258,16 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     A claim of several numbers holds if the intervals of all lie above 0. That needs no correction for their count: all
     have to be wrong for a wrong "holds" (Berger, "Multiparameter hypothesis testing and acceptance sampling",
     Technometrics 1982). It does not hold if that of one lies below, at a level corrected for their count. An effect of
-    less than .2 points does not make a claim hold, and runs that do not test it decide nothing.
+    less than .2 points does not make a claim hold, and runs that do not test it decide nothing. With lengths, it has a
+    verdict if that is the same after each; its numbers are those after the last.
 
     Args:
         seeds: how many there are to be; a verdict on fewer says so.
     """
+    if claim.lengths:
+        once = replace(claim, lengths=None)
+        after = {step: judge(once, results.until(step), seeds) for step in claim.lengths.steps}
+        return _alike(after, claim.lengths.published)
     by_seed = [_value(claim.value, results, seed) for seed in results.seeds]
     outcomes = sorted(_outcomes(by_seed), key=lambda outcome: outcome.lowest)
     undefined, failed = (sum(getattr(value, what) for value in by_seed) for what in ("undefined", "failed"))
@@ -281,6 +301,19 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
     chance = f"it lies below 0, which one of {len(outcomes)} may by chance"
     why = "it includes 0" if outcomes[0].ends[1] >= 0 else chance
     return judged("cannot tell", "; ".join(filter(None, (why, few))))
+
+
+def _alike(after: Mapping[int, JudgedClaim], published: int) -> JudgedClaim:
+    """The verdict after the last of these steps if it is that after each; else nobody can tell."""
+    *_, judged = after.values()
+    if judged.verdict == "not run":
+        return judged
+    whys = [judged.why, f"alike after {', '.join(f'{step:,}' for step in after)} steps"]
+    if len({each.verdict for each in after.values()}) > 1:
+        each = ", ".join(f"{each.verdict} after {step:,}" for step, each in after.items())
+        judged.verdict, whys = "cannot tell", [f"it depends on how long one trains: {each} steps"]
+    judged.why = "; ".join(filter(None, (*whys, f"the paper trains {published:,}")))
+    return judged
 
 
 def mark_shared(claims: Sequence[tuple[str, JudgedClaim]]) -> None:

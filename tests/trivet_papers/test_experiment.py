@@ -8,7 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from trivet_papers.experiment import Arm, Claim, JudgedClaim, Results, SeedValue, arms, judge, mark_shared, merged
+from trivet_papers.experiment import (
+    Arm,
+    Claim,
+    JudgedClaim,
+    Lengths,
+    Results,
+    SeedValue,
+    arms,
+    judge,
+    mark_shared,
+    merged,
+)
 
 T_2 = 4.302652729911275  # Student's t for 95 % and three values, of a printed table: 4.303
 
@@ -150,6 +161,41 @@ def test_runs_that_do_not_test_a_claim_decide_nothing(start: tuple[float, ...], 
     assert (judged.verdict, judged.why) == (verdict, "" if verdict == "holds" else "it is high from the start")
     fallen = judge(claim, gain([(value, value - 0.1 - 0.001 * seed) for seed, value in enumerate(start)]))
     assert fallen.verdict == ("does not hold" if verdict == "holds" else "cannot tell")
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict", "why"),
+    [
+        ((0.2, 0.3), "holds", "alike after 10, 20 steps; the paper trains 4,000"),
+        ((-0.2, -0.3), "does not hold", "alike after 10, 20 steps; the paper trains 4,000"),
+        (
+            (0.2, -0.3),
+            "cannot tell",
+            "it depends on how long one trains: holds after 10, does not hold after 20 steps; the paper trains 4,000",
+        ),
+        (
+            (0.2, 0.0),
+            "cannot tell",
+            "it depends on how long one trains: holds after 10, cannot tell after 20 steps; the paper trains 4,000",
+        ),
+        ((0.0, 0.0), "cannot tell", "it includes 0; alike after 10, 20 steps; the paper trains 4,000"),
+    ],
+)
+def test_a_claim_of_several_lengths_has_the_verdict_that_is_the_same_after_each(
+    gains: tuple[float, float], verdict: str, why: str
+) -> None:
+    (arm,) = arms({"training": {"steps": 20}}, at=(0, 10, 20))
+    recall = {0: 0.5, 10: 0.5 + gains[0], 20: 0.5 + gains[1]}
+    rows = {
+        seed: {step: {"recall": recall[step] + 0.01 * (seed - 1) * (step > 0)} for step in recall} for seed in range(3)
+    }
+    claim = Claim("It rises.", lambda of: of("recall") - of("recall", at=0), "rise", lengths=Lengths((10, 20), 4000))
+    judged = judge(claim, Results({0: rows}, (arm,)))
+    assert (judged.verdict, judged.why) == (verdict, why)
+    assert judged.outcomes[0].mean == pytest.approx(gains[1])
+    of_last = replace(claim, requires=lambda of: 0.75 - of("recall"), untested="it is high")
+    assert (judge(of_last, Results({0: rows}, (arm,))).verdict == "holds") is False
+    assert judge(claim, Results({}, (arm,))).verdict == "not run"
 
 
 def test_a_number_that_stands_twice_is_that_of_the_claim_that_has_it_alone() -> None:

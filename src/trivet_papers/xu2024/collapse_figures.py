@@ -10,9 +10,9 @@ from statistics import fmean
 from matplotlib.axes import Axes
 
 from trivet.reports.figure import BLUE, GREEN, RED, panels
-from trivet_papers.experiment import Cell, Drawing, Results
-from trivet_papers.figure import Figure, columns, direct_label
-from trivet_papers.lines import SOFT, Row, handle
+from trivet_papers.experiment import Cell, Drawing, Results, SeedValue
+from trivet_papers.figure import Figure, columns, direct_label, legend_above
+from trivet_papers.lines import COLOURS, DASHES, SOFT, Row, SeedLine, handle, seed_curve
 
 COLLAPSED = 0.05  # of the mean distance before training; what keeps less has collapsed
 FACTOR = 2.0  # c of equation (17), as the paper has it
@@ -60,6 +60,50 @@ def collapse_figure(
         return Figure(name, title, source, READING, columns(rows, names), picture)
 
     return Drawing(draw)
+
+
+def length_figure(name: str, runs: Sequence[tuple[str, Cell]]) -> Drawing:
+    """What is kept of the mean distance, and recall@1, by the steps of training: a line for each of these runs."""
+    measures = (("kept", "kept of the mean distance"), ("recall", "recall@1, held-out items"))
+
+    def draw(results: Results) -> Figure:
+        picture, axes = panels(1, 2, height=3.2)
+        rows: list[Row] = []
+        for (label, factors), colour, dashes in zip(runs, COLOURS, DASHES, strict=False):
+            lines: dict[str, SeedLine] = {key: [] for key, _ in measures}
+            for step in results.arm(**factors).steps:
+                seeds = [{"seed": seed, **_at(results.of(seed), factors, step)} for seed in results.seeds]
+                seeds = [values for values in seeds if not math.isnan(values["kept"])]
+                rows += [{"run": label, "step": step, **values} for values in seeds]
+                for key, line in lines.items():
+                    line.append((step, [values[key] for values in seeds]))
+            for panel, line in zip(axes[0], lines.values(), strict=True):
+                seed_curve(panel, line, colour, dashes)
+        for panel, (_, text) in zip(axes[0], measures, strict=True):
+            panel.set_xlabel("steps")
+            panel.set_ylabel(text)
+        axes[0, 0].set_yscale("log")
+        axes[0, 0].axhline(COLLAPSED, color=RED, linewidth=1, linestyle=":")
+        legend_above(
+            picture, [handle(label, *style) for (label, _), *style in zip(runs, COLOURS, DASHES, strict=False)]
+        )
+        return Figure(
+            name,
+            "Scale and retrieval by the steps of training",
+            "Xu et al. (2024), figure 5, which has one length: 40,000 steps",
+            "Left, what held-out items keep of their mean distance: below 5 %, dotted, its scale has collapsed. Right, "
+            "whether retrieval is lost with it. Lines: means over seeds with the 95 % interval; marks: seeds.",
+            columns(rows, ("run", "step", "seed", "kept", "recall")),
+            picture,
+        )
+
+    return Drawing(draw)
+
+
+def _at(of: SeedValue, factors: Cell, step: int) -> dict[str, float]:
+    share = of("distance mean", at=step, **factors) / of("distance mean", at=0, **factors)
+    kept = share if math.isnan(share) else max(share, LEAST)
+    return {"kept": kept, "recall": of("sample recall@1", at=step, **factors)}
 
 
 def _rows(panel: Panel, results: Results) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trivet_papers.experiment import Experiment, Recipe, Size
-from trivet_papers.xu2024.collapse_figures import collapse_figure
+from trivet_papers.xu2024.collapse_figures import collapse_figure, length_figure
 from trivet_papers.xu2024.experiments import common
 
 FULL_GRID = "P in 2, 4, 8, 18 and K in 2, 4, 8, 16, 32"
@@ -11,45 +11,45 @@ FULL_GRID = "P in 2, 4, 8, 18 and K in 2, 4, 8, 16, 32"
 
 def by_batch(size: Size) -> Recipe:
     cells = common.grid(size)
+    small, largest = [cell for cell in cells if common.items(cell) <= 8], cells[-1]
     claims = (
         common.falls_with_batch(cells),
-        common.collapses(size, [cells[-1]], f"The largest batch, {common.by_batch(cells[-1])}, collapses."),
-        common.survives(size, [c for c in cells if common.items(c) <= 8], "Batches of 4 and 8 items do not collapse."),
-        common.costs_retrieval(cells[-1]),
+        common.collapses([largest], f"The largest batch, {common.by_batch(largest)}, collapses."),
+        common.survives(small, "Batches of 4 and 8 items do not collapse."),
+        common.costs_retrieval(largest),
+        common.promises_no_retrieval(cells[0], common.cell(size)),
+        common.keeps_retrieval(small, "With batches of 4 and 8 items"),
         common.bound_holds(cells, "at each batch size"),
     )
     panel = common.batch_panel("d = 128, margin 0", cells)
     title, source = "Diameter of held-out embeddings by the batch", "Xu et al. (2024), figure 5, left"
-    table = common.table("Held-out embeddings before and after training, by the batch P x K", cells, common.by_batch)
-    return common.recipe(
-        size,
-        cells,
-        claims,
-        (collapse_figure("batches", title, source, [panel], with_shrinkage=True), table),
-        seeds=5,
-        lengths=common.LENGTHS[size],
+    shows = (
+        collapse_figure("batches", title, source, [panel], with_shrinkage=True),
+        length_figure("batches-lengths", [(common.by_batch(cell), cell) for cell in (*cells[::4], largest)]),
+        common.table("Held-out embeddings before and after training, by the batch P x K", cells, common.by_batch),
     )
+    return common.recipe(size, cells, claims, shows, seeds=5, lengths=common.LENGTHS[size])
 
 
 def by_dimension(size: Size) -> Recipe:
     cells = common.swept(size)
+    fewest, wide = cells[0], cells[-3:]
     claims = (
         common.grows_with_dimension(cells),
-        common.collapses(size, [cells[0]], "At 4 dimensions, the fewest, the embedding collapses."),
-        common.survives(size, cells[-3:], "From 256 dimensions on it does not collapse."),
+        common.collapses([fewest], "At 4 dimensions, the fewest, the embedding collapses."),
+        common.survives(wide, "From 256 dimensions on it does not collapse."),
+        common.costs_retrieval(fewest, "Where 4 dimensions collapse,"),
+        common.keeps_retrieval(wide, "From 256 dimensions on"),
         common.bound_holds(cells, "at each dimension"),
     )
     panel = common.dimension_panel("8 x 4 = 32, margin 0", cells)
     title, source = "Diameter of held-out embeddings by the dimension", "Xu et al. (2024), figure 5, right"
-    table = common.table("Held-out embeddings before and after training, by the dimension", cells, common.by_dimension)
-    return common.recipe(
-        size,
-        cells,
-        claims,
-        (collapse_figure("dimensions", title, source, [panel], with_shrinkage=True), table),
-        seeds=5,
-        lengths=common.LENGTHS[size],
+    shows = (
+        collapse_figure("dimensions", title, source, [panel], with_shrinkage=True),
+        length_figure("dimensions-lengths", [(common.by_dimension(cell), cell) for cell in cells[::2]]),
+        common.table("Held-out embeddings before and after training, by the dimension", cells, common.by_dimension),
     )
+    return common.recipe(size, cells, claims, shows, seeds=5, lengths=common.LENGTHS[size])
 
 
 BATCH = Experiment(
