@@ -192,6 +192,9 @@ def test_checks_fail_with_other_wrong_theory(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "mine", lambda *args, **kwargs: trivet.mine(*args, **{**kwargs, "negatives": "all"}))
         assert {"one-to-one", "section7-asymmetry"} <= failures(sampling.sampling_checks())
+    with monkeypatch.context() as patch:  # of an anchor one positive alone: not all that are corrupted are used
+        patch.setattr(sampling, "mine", lambda *args, **kwargs: trivet.mine(*args, **{**kwargs, "positives": "random"}))
+        assert "section7-asymmetry" in failures(sampling.sampling_checks())
     with monkeypatch.context() as patch:
         weighted = risk._noisy_weighted_risk
         patch.setattr(risk, "_noisy_weighted_risk", lambda truth, d, p, weight: weighted(truth, d, 0.0, weight))

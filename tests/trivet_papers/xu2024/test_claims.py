@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,15 @@ def test_quick_statements_of_the_paper_check_out(few: dict[point_sets.PointSet, 
     assert all(row.id.startswith("xu2024-") and row.statement.endswith(".") for row in rows)
 
 
+def without_hinge(points: np.ndarray, labels: np.ndarray, **options: Any) -> float:
+    """The loss of the short version: that of separated points is below 0, of collapsed ones 0 and the margin."""
+    return isometry.hardest_triplet(points, labels).violation + options.get("margin", 0.0)
+
+
+def without_margin(points: np.ndarray, labels: np.ndarray, **options: Any) -> float:
+    return batch_hard_loss(points, labels, **options | {"margin": 0.0})
+
+
 def one_way(f: np.ndarray, g: np.ndarray, labels: np.ndarray) -> float:
     """The Hausdorff distance from the images of f to those of g alone, of one class."""
     return float(np.linalg.norm(f[:, None] - g, axis=2).min(axis=1).max())
@@ -123,6 +133,8 @@ def one_way(f: np.ndarray, g: np.ndarray, labels: np.ndarray) -> float:
             sizes.definition_checks,
             {"zero-loss", "collapse-is-optimal-without-margin"},
         ),
+        ("batch_hard_loss", without_hinge, sizes.definition_checks, {"collapse-is-optimal-without-margin"}),
+        ("batch_hard_loss", without_margin, sizes.definition_checks, {"collapse-is-optimal-without-margin"}),
         ("class_hausdorff_distance", one_way, sizes.definition_checks, {"hausdorff-both-ways"}),
         ("thickness", lambda points: 1.0, theorems.proof_checks, {"thickness-zero"}),
         ("displacement", lambda f, g: 0.5, theorems.proof_checks, {"lemma-not-linear"}),
@@ -178,3 +190,46 @@ def test_wrong_distances_fail_the_bounds(
 
     monkeypatch.setattr(nearest_separated, "distance_on_a_line", wrong)
     assert failed in {row.id for row in theorems.inequality_checks(few) if not row.holds}
+
+
+Sizes = dict[tuple[int, int, int], point_sets.Scale]
+
+
+@pytest.fixture(scope="module")
+def right_sizes() -> Sizes:
+    """Both sides of equation (17) for all batches and dimensions of the table."""
+    cells = [(n, int(batch.split("x")[1]), d) for batch, n in point_sets.BATCHES.items() for d in collapse.DIMENSIONS]
+    return {cell: point_sets.scale(*cell) for cell in cells}
+
+
+TABLE = {f"scale-{batch}" for batch in point_sets.BATCHES}
+VACUOUS = TABLE | {"equation-17-vacuous"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "failed"),
+    [
+        (lambda size, d: size, set()),
+        (lambda size, d: replace(size, diameter=1.005 * size.diameter), TABLE),
+        (lambda size, d: replace(size, mean_loss=size.mean_loss + 0.02), TABLE),
+        (lambda size, d: replace(size, loss=size.mean_loss), VACUOUS),
+        (lambda size, d: replace(size, diameter=size.mean_distance), VACUOUS),
+        (lambda size, d: replace(size, diameter=4 * size.diameter / d**0.5), VACUOUS | {"scales"}),
+        (lambda size, d: replace(size, loss=0.1 * size.diameter), VACUOUS | {"scales", "scales-with-batch"}),
+        (lambda size, d: replace(size, mean_distance=size.diameter), {"scales-with-batch"}),
+    ],
+)
+def test_wrong_sizes_fail_the_table(
+    right_sizes: Sizes,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Callable[[point_sets.Scale, int], point_sets.Scale],
+    failed: set[str],
+) -> None:
+    monkeypatch.setattr(collapse, "scale", lambda n, k, d: wrong(right_sizes[n, k, d], d))
+    assert {row.id.removeprefix("xu2024-") for row in collapse._scale_checks() if not row.holds} == failed
+
+
+def test_a_bound_of_one_loss_fails_the_table(right_sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collapse, "scale", lambda *cell: right_sizes[cell])
+    monkeypatch.setattr(isometry, "diameter_bound", lambda diameter, loss: diameter - loss)
+    assert {row.id.removeprefix("xu2024-") for row in collapse._scale_checks() if not row.holds} == VACUOUS

@@ -87,7 +87,7 @@ def made(size: Size) -> Recipe:
                 "margin-batches",
                 "Diameter by the batch, with a margin",
                 "Xu et al. (2024), figure 6",
-                [common.batch_panel(f"d = 128, margin {margin:g}", batches[margin]) for margin in common.MARGINS],
+                [common.batch_panel(f"d = 128, margin {margin:g}", of_margin) for margin, of_margin in batches.items()],
             ),
             collapse_figure(
                 "margin-dimensions",
