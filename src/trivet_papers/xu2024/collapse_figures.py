@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from trivet.reports.figure import BLUE, GREEN, RED, panels
 from trivet_papers.experiment import Cell, Drawing, Results, SeedValue
-from trivet_papers.figure import Figure, columns, direct_label, legend_above
+from trivet_papers.figure import Figure, columns, direct_label, in_percent, legend_above
 from trivet_papers.lines import COLOURS, DASHES, SOFT, Row, SeedLine, handle, seed_curve
 
 COLLAPSED = 0.05  # of the mean distance before training; what keeps less has collapsed
@@ -64,7 +64,7 @@ def collapse_figure(
 
 def length_figure(name: str, runs: Sequence[tuple[str, Cell]]) -> Drawing:
     """What is kept of the mean distance, and recall@1, by the steps of training: a line for each of these runs."""
-    measures = (("kept", "kept of the mean distance"), ("recall", "recall@1, held-out items"))
+    measures = (("kept", "kept of the mean distance"), ("recall", "recall@1 of held-out items, %"))
 
     def draw(results: Results) -> Figure:
         picture, axes = panels(1, 2, height=3.2)
@@ -84,6 +84,7 @@ def length_figure(name: str, runs: Sequence[tuple[str, Cell]]) -> Drawing:
             panel.set_ylabel(text)
         axes[0, 0].set_yscale("log")
         axes[0, 0].axhline(COLLAPSED, color=RED, linewidth=1, linestyle=":")
+        in_percent(axes[0, 1].yaxis)
         legend_above(
             picture, [handle(label, *style) for (label, _), *style in zip(runs, COLOURS, DASHES, strict=False)]
         )

@@ -184,10 +184,10 @@ def recall_gain(of: SeedValue, cell: Cell) -> float:
     return of("sample recall@1", **cell) - of("sample recall@1", at=0, **cell)
 
 
-def costs_retrieval(cell: Cell, sentence: str = "Where the largest batch collapses,") -> Claim:
+def costs_retrieval(cell: Cell, where: str = "") -> Claim:
     """The claim of section 5 on collapse, which is one of scale, and what it does downstream."""
     return Claim(
-        f"{sentence} recall@1 falls below that before training.",
+        f"{where}Where the largest batch collapses, recall@1 falls below that before training.",
         lambda of: -recall_gain(of, cell),
         "recall@1 of held-out items before training less that after",
         requires=lambda of: -above_collapse(of, cell),

@@ -32,10 +32,7 @@ def made(size: Size) -> Recipe:
     ends = {data: [shuffled(data, n, d) for n in (4, largest[data]) for d in (4, 1024)] for data in few}
     claims = [common.falls_with_batch(cells, f"{data}: ") for data, cells in batches.items()]
     claims.append(common.grows_with_dimension(dimensions, f"{many}, batches of {largest[many]}: "))
-    claims += [
-        common.costs_retrieval(cells[-1], f"{data}: where the largest batch collapses,")
-        for data, cells in batches.items()
-    ]
+    claims += [common.costs_retrieval(cells[-1], f"{data}: ") for data, cells in batches.items()]
     for data in few:
         low, high = ends[data][:2], ends[data][2:]
         never = f"{data}: with batches of 4 it does not collapse, at 4 or at 1,024 dimensions."

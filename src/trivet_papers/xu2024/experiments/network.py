@@ -30,7 +30,7 @@ def made(size: Size) -> Recipe:
             common.whatever_the_stop(
                 size, batches[name][-1:], common.collapses(batches[name][-1:], f"{name}: the largest batch collapses.")
             ),
-            common.costs_retrieval(batches[name][-1], f"{name}: where the largest batch collapses,"),
+            common.costs_retrieval(batches[name][-1], f"{name}: "),
             common.promises_no_retrieval(batches[name][0], common.cell(size, network=name), f"{name}: "),
             common.grows_with_dimension(dimensions[name], f"{name}: "),
         ]
