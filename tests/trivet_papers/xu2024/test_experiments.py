@@ -43,9 +43,7 @@ def test_shared_arms_are_run_once() -> None:
 
 
 def kept_as_claimed(arm: Arm) -> float:
-    """Falls with the batch, rises with the dimension, less so where P and K are not fixed; one run is an outlier."""
-    if (arm.factors.get("network"), arm.factors["d"]) == ("GoogLeNet", 512):
-        return 0.04
+    """Falls with the batch, and rises with the dimension, less so where P and K are not fixed."""
     power = 0.5 if "P" in arm.factors else 0.1
     return float(1.2 * (items(arm.factors) / 4) ** -1 * (float(arm.factors["d"]) / 128) ** power)
 
@@ -72,21 +70,24 @@ def made_up(
     return verdicts(one, size, values)
 
 
+def of_trends(one: Experiment, size: Size) -> set[str]:
+    """Sentences of the paper on batch, dimension and margin; the others are tested below."""
+    claims = [claim for claim in one.recipe(size).claims if not claim.ours]
+    return {claim.sentence for claim in claims if not claim.sentence.startswith("GoogLeNet collapses at some")}
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
-    one = KNOWN[name]
-    told = made_up(one, size, kept_as_claimed, loss=5, wider=1)
-    comparable = [claim.sentence for claim in one.recipe(size).claims if not claim.not_comparable]
-    assert {told[sentence] for sentence in comparable} == {"holds"}
-    assert {told[sentence] for sentence in told.keys() - {*comparable}} <= {"not comparable"}
+    told = made_up(KNOWN[name], size, kept_as_claimed, loss=5, wider=1)
+    assert {told[sentence] for sentence in of_trends(KNOWN[name], size)} == {"holds"}
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_fall_where_it_is_not(name: str, size: Size) -> None:
     told = made_up(KNOWN[name], size, kept_against, loss=0.1)
-    told = {sentence: verdict for sentence, verdict in told.items() if "GoogLeNet collapses at some" not in sentence}
+    told = {sentence: told[sentence] for sentence in of_trends(KNOWN[name], size)}
     of_collapse = ("The batch from which on it collapses", "recall@1 falls below", "No collapse does not promise")
     undefined = {sentence for sentence in told if any(words in sentence for words in of_collapse)}
     assert all(told[sentence] == "cannot tell" for sentence in undefined)  # where nothing collapses
@@ -207,7 +208,7 @@ def test_collapse_at_one_end_is_not_collapse_at_both(d: int) -> None:
 
 def test_the_bound_is_broken_by_one_run_alone() -> None:
     def one_falls(arm: Arm) -> float:
-        return 0.5 if (arm.factors["P"], arm.factors["K"]) == (4, 4) else 0.9
+        return 0.5 if (arm.factors["P"], arm.factors["K"]) == (4, 2) else 0.9
 
     told = made_up(KNOWN["A"], "here", one_falls, loss=2)
     assert (
