@@ -14,7 +14,10 @@ FAIR_A = (
 
 
 def by_batch(size: Size) -> Recipe:
-    five = [common.cell(size, shape) for shape in ((2, 2), (4, 2), common.BATCH, (18, 4), (18, common.ITEMS[size][-1]))]
+    five = [
+        common.cell(size, shape)
+        for shape in (common.SMALLEST, (4, 2), common.BATCH, (18, 4), (18, common.ITEMS[size][-1]))
+    ]
     cells = five if size == "here" else common.grid(size)
     small, largest = [cell for cell in cells if common.items(cell) <= 8], cells[-1]
     claims = (
@@ -22,7 +25,7 @@ def by_batch(size: Size) -> Recipe:
         common.collapses([largest], f"The largest batch, {common.by_batch(largest)}, collapses."),
         common.survives(small, "Batches of 4 and 8 items do not collapse."),
         common.costs_retrieval(largest),
-        common.promises_no_retrieval(cells[0], common.cell(size)),
+        common.promises_no_retrieval(size, [common.NETWORK[size]]),
         common.keeps_retrieval(small, "With batches of 4 and 8 items"),
         common.bound_holds(cells, "at each batch size"),
     )
