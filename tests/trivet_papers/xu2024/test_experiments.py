@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.trivet_papers.made_results import verdicts
+from tests.trivet_papers.drawn_figures import rows, sound
+from tests.trivet_papers.made_results import filled, verdicts
 
 from trivet_papers.experiment import Arm, Cell, Experiment, Size, Verdict
 from trivet_papers.runs import planned
+from trivet_papers.xu2024.collapse_figures import length_figure
 from trivet_papers.xu2024.experiments import EXPERIMENTS
-from trivet_papers.xu2024.experiments.common import items
+from trivet_papers.xu2024.experiments.common import by_dimension, items
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -221,3 +223,19 @@ def test_the_bound_is_broken_by_one_run_alone() -> None:
         ]
         == "does not hold"
     )
+
+
+def test_scale_and_retrieval_are_drawn_by_the_steps() -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        return {"distance mean": 8 / (1 + step / 500), "sample recall@1": 0.1 * seed + step / 1e4}
+
+    runs = [(by_dimension(arm.factors), arm.factors) for arm in KNOWN["B"].here.arms]
+    figure = length_figure("steps", runs[1::3]).draw(filled(KNOWN["B"].here.arms, values))
+    sound(figure)
+    assert len(rows(figure)) == 3 * 4 * 3
+    found = {(row["step"], row["seed"]): (row["kept"], row["recall"]) for row in rows(figure, run="d = 512")}
+    assert found[0, 1] == (1.0, 0.1)
+    assert found[2000, 2] == (pytest.approx(0.2), pytest.approx(0.4))
+    scale, retrieval = figure.picture.axes
+    assert scale.lines[0].get_ydata() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 5])
+    assert retrieval.lines[0].get_ydata() == pytest.approx([0.1, 0.15, 0.2, 0.3])
