@@ -103,8 +103,8 @@ def length_figure(name: str, runs: Sequence[tuple[str, Cell]]) -> Drawing:
 
 def _at(of: SeedValue, factors: Cell, step: int) -> dict[str, float]:
     share = of("distance mean", at=step, **factors) / of("distance mean", at=0, **factors)
-    kept = share if math.isnan(share) else max(share, LEAST)
-    return {"kept": kept, "recall": of("sample recall@1", at=step, **factors)}
+    share = share if math.isnan(share) else max(share, LEAST)
+    return {"kept": share, "recall": of("sample recall@1", at=step, **factors)}
 
 
 def _rows(panel: Panel, results: Results) -> list[Row]:

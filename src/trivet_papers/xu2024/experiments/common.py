@@ -208,8 +208,8 @@ def promises_no_retrieval(size: Size, networks: Sequence[str], where: str = "") 
     other = [cell(size, network=network) for network in networks]
 
     def gain(of: SeedValue) -> float:
-        pairs = zip(other, small, strict=True)
-        return float(np.max([of("sample recall@1", **one) - of("sample recall@1", **two) for one, two in pairs]))
+        pairs = zip(small, other, strict=True)
+        return float(np.max([of("sample recall@1", **high) - of("sample recall@1", **low) for low, high in pairs]))
 
     return Claim(
         f"No collapse does not promise retrieval: batches of {by_batch(small[0])} do not collapse, and{where} recall@1 "
