@@ -63,7 +63,7 @@ def collapse_figure(
 
 
 def length_figure(name: str, runs: Sequence[tuple[str, Cell]]) -> Drawing:
-    """What is kept of the mean distance, and recall@1, by the steps of training: a line for each of these runs."""
+    """Curves of the mean distance that is left, and of recall@1, over the steps of training, for each of these runs."""
     measures = (("kept", "kept of the mean distance"), ("recall", "recall@1 of held-out items, %"))
 
     def draw(results: Results) -> Figure:
