@@ -32,7 +32,7 @@ def made(size: Size) -> Recipe:
     ends = {data: [shuffled(data, n, d) for n in (4, largest[data]) for d in (4, 1024)] for data in few}
     claims = [common.falls_with_batch(cells, f"{data}: ") for data, cells in batches.items()]
     claims.append(common.grows_with_dimension(dimensions, f"{many}, batches of {largest[many]}: "))
-    claims += [common.costs_retrieval(cells[-1], f"{data}: ") for data, cells in batches.items()]
+    claims += [common.costs_retrieval(cells, f"{data}: ") for data, cells in batches.items()]
     for data in few:
         low, high = ends[data][:2], ends[data][2:]
         never = f"{data}: with batches of 4 it does not collapse, at 4 or at 1,024 dimensions."
@@ -41,7 +41,11 @@ def made(size: Size) -> Recipe:
             common.whatever_the_stop(size, low, common.survives(low, never)),
             common.whatever_the_stop(size, high, common.collapses(high, always)),
         ]
+    many_items = batches[many][-1:]
+    always = f"{many}: the largest batch, of {largest[many]}, collapses."
+    claims.append(common.whatever_the_stop(size, many_items, common.collapses(many_items, always)))
     cells = [cell for group in (*batches.values(), dimensions, *ends.values()) for cell in group]
+    claims.append(common.fails_with_many(cells))
     return common.recipe(
         size,
         cells,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,16 +31,21 @@ def made(size: Size) -> Recipe:
     dimensions = {margin: common.swept(size, margin=margin) for margin in common.MARGINS}
 
     def of_batch_and_margin(of: SeedValue) -> dict[str, float]:
-        """The gap between the smallest and the largest batch, less what a margin changes at a batch, either way."""
-        none = {common.items(cell): math.log2(common.shrinkage(of, cell)) for cell in batches[0.0]}
-        difference = none[min(none)] - none[max(none)]
-        return {
-            f"margin {margin:g}, N = {common.items(cell)}, {way}": difference
-            - sign * (math.log2(common.shrinkage(of, cell)) - none[common.items(cell)])
-            for margin in common.MARGINS
-            for cell in batches[margin]
-            for way, sign in (("more kept", 1), ("less kept", -1))
-        }
+        """The gap between the smallest and the largest batch, or dimension, less what a margin changes at any."""
+
+        def beyond(of_margin: Sequence[Cell], others: Sequence[Cell], name: Callable[[Cell], str]) -> dict[str, float]:
+            ends = [math.log2(common.shrinkage(of, of_margin[end])) for end in (0, -1)]
+            return {
+                f"margin {other['margin']:g}, {name(other)}": abs(ends[1] - ends[0])
+                - abs(math.log2(common.shrinkage(of, other)) - math.log2(common.shrinkage(of, cell)))
+                for cell, other in zip(of_margin, others, strict=True)
+            }
+
+        low, high = common.MARGINS
+        gaps = beyond(dimensions[low], dimensions[high], common.by_dimension)
+        for margin in common.MARGINS:
+            gaps |= beyond(batches[0.0], batches[margin], common.by_batch)
+        return gaps
 
     def moved(of: SeedValue) -> dict[str, float]:
         at = {margin: threshold(of, cells) for margin, cells in batches.items()}
@@ -58,9 +63,9 @@ def made(size: Size) -> Recipe:
     claims += [common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
     claims += [
         Claim(
-            "The margin matters less for collapse than the batch does.",
+            "The margin matters less for collapse than the batch does, and less than the dimension.",
             of_batch_and_margin,
-            "log2(kept) of the smallest less the largest batch, less the change by a margin at each batch",
+            "change of log2(kept) from the smallest to the largest batch, or dimension, less the change by a margin",
             unit="",
         ),
         Claim(

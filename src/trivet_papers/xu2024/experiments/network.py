@@ -32,7 +32,7 @@ def made(size: Size) -> Recipe:
             common.whatever_the_stop(
                 size, batches[name][-1:], common.collapses(batches[name][-1:], f"{name}: the largest batch collapses.")
             ),
-            common.costs_retrieval(batches[name][-1], f"{name}: "),
+            common.costs_retrieval(batches[name], f"{name}: "),
             common.grows_with_dimension(dimensions[name], f"{name}: "),
         ]
     wide = [item for item in dimensions["GoogLeNet" if size == "paper" else "mlp"] if common.dimension(item) > 256]
