@@ -60,8 +60,8 @@ CHOSEN = (
     "The paper gives no optimiser, rate, image size or augmentation, and does not say which of its embeddings are "
     "measured. Here: Adam at 0.001, constant; the largest distance among 1,000 held-out items; before training the "
     "statistics of batch norm are taken from training items. Collapsed is what keeps less than 5 % of their mean "
-    "distance. Judged is what is kept, not the "
-    "diameter itself: that of the untrained network grows with the root of d. The bound (17) takes this diameter before training and the hardest triplet of the first batch."
+    "distance. Judged is what is kept, not the diameter itself: that of the untrained network grows with the root of "
+    "d. The bound (17) takes this diameter before training and the hardest triplet of the first batch."
 )
 FAIR = (
     "Omniglot has, as Market-1501, many classes (964 against 751) of few items (20 against 17 on average), and its "
