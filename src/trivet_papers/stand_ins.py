@@ -1,6 +1,6 @@
 """Data and networks of a size that two cores train in seconds, which stand for those of the papers.
 
-Each is a part of the settings of a run: its data and its network, measured at the end only. Two are trained on what a
+Each is a part of the settings of a run: its data and its network, measured at the end only. Some are trained on what a
 pretrained network makes of the items, computed once: all but the last stage of an image network, and a text encoder.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.datasets import DataConfig, Splits, load
+from trivet.datasets import DataConfig, Dataset, Splits, load
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import in_memory
 from trivet.models import in_unit_range
@@ -44,6 +44,12 @@ CUB: Settings = {
         "weights": "{models}/tf_efficientnet_lite0.safetensors",
         "embedding_dim": 1280,
     },
+    "evaluation": AT_THE_END,
+}
+# The same on CIFAR-10: 500 images of each class are trained on, 200 others tested; 128 dimensions of a random map.
+CIFAR_STAGE: Settings = {
+    "data": CUB["data"] | {"image_size": 64, "source": "cifar10", "train_items": 500, "test_items": 200},
+    "model": CUB["model"] | {"embedding_dim": 128},
     "evaluation": AT_THE_END,
 }
 # Sentences as a sentence encoder gives them, and a residual head on them; see studies/encoded_texts.py.
@@ -93,7 +99,13 @@ def some_alphabets(
 
 
 def last_stage_maps(
-    weights: str, data_root: Path, progress: Progress | None, image_size: int = 96, source: str = "cub"
+    weights: str,
+    data_root: Path,
+    progress: Progress | None,
+    image_size: int = 96,
+    source: str = "cub",
+    train_items: int | None = None,
+    test_items: int | None = None,
 ) -> Splits:
     """Images of a data set as the last stage of a pretrained EfficientNet-Lite0 gets them: maps `(192, h, w)`.
 
@@ -101,11 +113,13 @@ def last_stage_maps(
         weights: its file, safetensors.
         image_size: side of the square images, in pixels.
         source: the data set.
+        train_items, test_items: how many of each class, the first; None for all.
     """
     config = DataConfig.parse({"name": source, "image_size": image_size, "channels": 3}, source=source)
     splits = load(config, data_root, progress)
     network = _efficientnet(weights).eval()
-    datasets = {"": splits.train, **splits.evaluation}
+    datasets = {"": _first(splits.train, splits.level, train_items)}
+    datasets |= {name: _first(items, splits.level, test_items) for name, items in splits.evaluation.items()}
     made = {}
     for name, items in datasets.items():
         chunks = []
@@ -118,6 +132,13 @@ def last_stage_maps(
             chunks.append(maps.numpy())
         made[name] = replace(items, inputs=in_memory(np.concatenate(chunks), white=1))
     return Splits(train=made.pop(""), evaluation=made, level=splits.level)
+
+
+def _first(items: Dataset, level: str, count: int | None) -> Dataset:
+    """The first items of each class."""
+    classes = items.labels[level]
+    rows = [np.flatnonzero(classes == label)[:count] for label in np.unique(classes)]
+    return items.subset(np.sort(np.concatenate(rows)))
 
 
 class LastStage(nn.Module):

@@ -41,6 +41,18 @@ def test_maps_and_the_last_stage_make_the_whole_network(weights: Path, tmp_path:
         torch.testing.assert_close(last(splits.train.inputs.batch(rows)), expected)
 
 
+def test_the_first_items_of_each_class_are_enough(weights: Path, tmp_path: Path) -> None:
+    cub(tmp_path / "cub")
+    every = last_stage_maps(str(weights), tmp_path, None, image_size=64)
+    few = last_stage_maps(str(weights), tmp_path, None, image_size=64, train_items=2, test_items=1)
+    for whole, part, count in ((every.train, few.train, 2), (every.evaluation["unseen"], few.evaluation["unseen"], 1)):
+        classes = whole.labels[every.level]
+        rows = np.sort(np.concatenate([np.flatnonzero(classes == label)[:count] for label in np.unique(classes)]))
+        assert len(rows) < len(whole)
+        assert (part.labels[every.level] == classes[rows]).all()
+        torch.testing.assert_close(part.inputs.batch(np.arange(len(part))), whole.inputs.batch(rows))
+
+
 def test_fewer_dimensions_are_a_projection_that_learns(weights: Path) -> None:
     maps = torch.randn(3, 192, 2, 2, generator=torch.Generator().manual_seed(0))
     whole, few = (LastStage((192, 2, 2), d, str(weights)).eval() for d in (1280, 8))

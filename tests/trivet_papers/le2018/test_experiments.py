@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("rough_evaluation")
 KNOWN = {one.key.partition("-")[2]: one for one in EXPERIMENTS}
 SIZES: tuple[Size, Size] = ("here", "paper")
 CURVES = ("sop", "cub", "flowers")
-PRETRAINED = ("CUB-50", "BANKING77", "CUB", "Flowers-102")
+PRETRAINED = ("CIFAR-10", "BANKING77", "CUB", "Flowers-102")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -147,7 +147,9 @@ def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
 def test_claims_fall_where_it_is_not(name: str, count: int, size: Size) -> None:
     told = made_up(KNOWN[name], size, against, -1)
     robust = starting(told, "From a pretrained network the marginal loss", "A pretrained start")
-    assert {told[sentence] for sentence in told.keys() - robust} == {"does not hold"}
+    narrower = starting(told, "Fixed semi-hard negatives fall behind")
+    assert {told[sentence] for sentence in told.keys() - robust - narrower} == {"does not hold"}
+    assert {told[sentence] for sentence in narrower} <= {"cannot tell"}  # fixed negatives are ahead
     told = made_up(KNOWN[name], size, marginal_is_worst, 1)
     assert all(told[sentence] == "does not hold" for sentence in robust)
     assert len(robust) == count
@@ -206,6 +208,25 @@ def test_a_ratio_decides_where_the_share_of_the_gain_does_not_speak_against_it(
 
     told = verdicts(KNOWN["sop"], "here", values)
     assert {told[sentence] for sentence in starting(told, "From random weights")} == {verdict}
+
+
+# What noise leaves: of recall@1 with fixed negatives, and of NMI; with random ones it is .64 of .9, before training .5.
+@pytest.mark.parametrize(
+    ("recall", "nmi", "verdict"), [(0.56, 0.63, "holds"), (0.63, 0.56, "does not hold"), (0.8, 0.56, "cannot tell")]
+)
+@pytest.mark.parametrize("name", CURVES)
+def test_methods_part_less_in_nmi_where_they_part(name: str, recall: float, nmi: float, verdict: Verdict) -> None:
+    sources = {source.name: source for source in SOURCES["here"].values()}
+
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        source, kind = sources[str(arm.factors["data"])], arm.factors["labels"]
+        if kind == "noise" and arm.factors["p"]:
+            fixed = arm.factors["method"] == "fixed"
+            return {source.recall: recall if fixed else 0.64, source.nmi: nmi if fixed else 0.64}
+        return dict.fromkeys((source.recall, source.nmi), 0.5 if kind == "none" else 0.9)
+
+    told = verdicts(KNOWN[name], "here", values)
+    assert {told[sentence] for sentence in starting(told, "Fixed semi-hard negatives fall behind")} == {verdict}
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(2.0, "holds"), (1.0, "cannot tell"), (0.5, "does not hold")])
