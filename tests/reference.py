@@ -375,6 +375,12 @@ def tuples_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> lis
     """The chosen (positive, negative) of an anchor, by slot of the positive; every combination for a set."""
     if is_set(negatives):
         return [(p, n) for ps, ns in [pairs_of(problem, a, positives, negatives)] for p in ps for n in ns]
+    if positives.name == "semihard" and negatives.name == "semihard-hardest":  # each positive has its negative first
+        own = [
+            (p, n) for p in allowed_positives(problem, a, positives) for n in ruled_negatives(problem, a, p, negatives)
+        ]
+        farthest = farthest_items(problem, a, [p for p, n in own if problem.d(a, p) < problem.d(a, n)])
+        return [(p, n) for p, n in own if p in farthest]
     if positives.name == "semihard":
         first = ruled_negatives(problem, a, None, negatives)
         return [(p, n) for n in first for p in semihard_positive(problem, a, n, positives)]

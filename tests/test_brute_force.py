@@ -238,8 +238,8 @@ def unit_only(*rules: Rule) -> bool:
 
 
 def possible(positives: Rule, negatives: Rule) -> bool:
-    """A semi-hard positive needs one negative that is chosen before it."""
-    return positives.name != "semihard" or (negatives.name in ("easy", "hard", "random") and negatives.k == 1)
+    """A semi-hard positive needs one negative, of the anchor or of each positive."""
+    return positives.name != "semihard" or (negatives.k == 1 and not reference.is_set(negatives))
 
 
 def mined(sample: Sample, positives: Rule, negatives: Rule, dtype: torch.dtype = torch.float64, **options: object):
@@ -287,6 +287,9 @@ RANDOM = {
     "distance-weighted": (Rule("easy", k=2), Rule("distance-weighted", k=3, upper=1.4)),
     "distance-weighted or random": (Rule("all"), Rule("distance-weighted", upper=1.2, otherwise="random")),
     "semihard positive": (Rule("semihard"), Rule("random")),
+    "semihard positive and negative": (Rule("semihard"), Rule("semihard")),
+    "semihard positive and negative or random": (Rule("semihard"), Rule("semihard", margin=0.25, otherwise="random")),
+    "semihard positive, violating negative": (Rule("semihard", most_similar=0.5), Rule("violating")),
 }
 
 
@@ -314,6 +317,9 @@ def check_draws(
     problem: Problem, a: int, positives: Rule, negatives: Rule, margin: float, found: dict[int, list[int]]
 ) -> None:
     """`found` holds the negatives of each positive that was drawn for an anchor."""
+    if positives.name == "semihard" and negatives.name in ("semihard", "violating"):
+        check_joint_draws(problem, a, positives, negatives, margin, found)
+        return
     if positives.name == "semihard":
         partners = {n: reference.semihard_positive(problem, a, n, positives) for n in problem.negatives(a)}
         assert len(found) <= 1
@@ -340,6 +346,24 @@ def check_draws(
         if negatives.name == "semihard-hardest":
             nearest = reference.ruled_negatives(problem, a, p, negatives)
             assert not nearest or drawn == nearest
+
+
+def check_joint_draws(
+    problem: Problem, a: int, positives: Rule, negatives: Rule, margin: float, found: dict[int, list[int]]
+) -> None:
+    """Each positive draws a negative; of those nearer than theirs the farthest is chosen, with it."""
+
+    def beyond(p: int) -> list[bool]:
+        return [problem.d(a, p) < problem.d(a, n) for n in reference.candidates(problem, a, p, negatives, margin)]
+
+    allowed = reference.allowed_positives(problem, a, positives)
+    assert len(found) <= 1
+    for p, (n,) in found.items():
+        assert p in allowed
+        assert n in reference.candidates(problem, a, p, negatives, margin)
+        assert problem.d(a, p) < problem.d(a, n)
+        allowed = [other for other in allowed if (-problem.d(a, other), other) < (-problem.d(a, p), p)]
+    assert not any(beyond(p) and all(beyond(p)) for p in allowed)  # those passed over may have drawn a nearer one
 
 
 VARIANTS = ("triplet", "soft triplet")

@@ -7,7 +7,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ Size = Literal["here", "paper"]
 Factor = str | float
 Cell = Mapping[str, Factor]  # the factors of an arm
 Settings = Mapping[str, Any]  # of a run, in sections
+BEST: Final = "best"
+Place = int | Literal["best"] | None  # of a measured value: its step or epoch, or where it is largest; None: the last
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 LEVEL = 0.95  # of an interval
@@ -121,18 +123,21 @@ class Results:
         """The arm with these factors, all that it has."""
         return self.arms[self._index[frozenset(factors.items())]]
 
-    def get(self, seed: int, measure: str, at: int | None = None, **factors: Factor) -> Any:
+    def get(self, seed: int, measure: str, at: Place = None, **factors: Factor) -> Any:
         """A value that a run has measured, a number or a list; None if it has not been run, or ended without it.
 
         Args:
-            at: the step or epoch; None for the last one.
+            at: the step or epoch; None for the last one, `BEST` for that where the number is largest.
             factors: all those of the arm.
         """
         number = self._index[frozenset(factors.items())]
         steps = self._rows.get(number, {}).get(seed, {})
+        if at == BEST:
+            values = (row.get(measure) for row in steps.values())
+            return max((value for value in values if value is not None), default=None)
         return steps.get(self.arms[number].steps[-1] if at is None else at, {}).get(measure)
 
-    def numbers(self, measure: str, at: int | None = None, **factors: Factor) -> list[float]:
+    def numbers(self, measure: str, at: Place = None, **factors: Factor) -> list[float]:
         """The same of all seeds that have it."""
         values = (self.get(seed, measure, at, **factors) for seed in self.seeds)
         return [value for value in values if value is not None]
@@ -378,7 +383,7 @@ class ResultColumn:
 
     head: str
     measure: str
-    at: int | None = None
+    at: Place = None
     share: bool = True
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from trivet.commands.evaluate.trained_model import collapse_index
 from trivet.datasets import Dataset, Splits
 from trivet.metrics import evaluate
-from trivet.models import Embedder
+from trivet.models import Embedder, in_unit_range
 from trivet.training.class_sample import class_sample
 from trivet.training.components import make_batches
 from trivet.training.config import RunConfig
@@ -114,6 +114,25 @@ def holdout_map(subject: MeasuredModel) -> Measured:
 
     split, items = next(iter(subject.splits.evaluation.items()))
     return {f"{split}/map": class_map(subject.embeddings(split), list(items.labels.values())[-1])}
+
+
+def neighbourhoods(subject: MeasuredModel) -> Measured:
+    """How many of the nearest held-out items of a class share its view, the finest level; and some to be drawn."""
+    from trivet_papers.levi2021.neighbourhoods import (
+        chance_share,
+        neighbour_rows,
+        view_share,
+    )  # here: it is of one paper
+
+    split, items = next(iter(subject.splits.evaluation.items()))
+    points, classes = subject.embeddings(split), items.labels[subject.splits.level]
+    views = list(items.labels.values())[-1]
+    images = in_unit_range(items.inputs.batch(np.arange(len(items)))).mean(dim=1).numpy()
+    return {
+        f"{split}/same view": view_share(points, classes, views),
+        f"{split}/same view by chance": chance_share(classes, views),
+        f"{split}/neighbours": neighbour_rows(points, classes, views, images),
+    }
 
 
 def spread(subject: MeasuredModel) -> Measured:

@@ -19,6 +19,7 @@ MEASURES: dict[str, Callable[[measured.MeasuredModel], measured.Measured]] = {
     "whole-training": measured.training_set,
     "sub-clusters": measured.sub_clusters,
     "held-out-map": measured.holdout_map,
+    "neighbourhoods": measured.neighbourhoods,
     "inputs": measured.inputs_recall,
     "zero-shot": measured.backbone_recall,
     "collapse": measured.collapse,

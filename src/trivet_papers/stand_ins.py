@@ -69,6 +69,7 @@ BANKING: Settings = {
     "evaluation": AT_THE_END,
 }
 STAGE = 6  # of timm's blocks of EfficientNet-Lite0, the last
+QUARTERS = 4  # of a full turn
 HALF = 0.5  # mean and deviation of the colours that it was trained on
 
 
@@ -86,16 +87,54 @@ def some_alphabets(
         alphabets: how many are trained on.
         drawings: how many of each character.
     """
-    config = DataConfig.parse({"name": "omniglot", "image_size": image_size}, source="omniglot")
-    splits = load(config, data_root, progress)
-    train = splits.train
-    character = train.labels["character"]
-    rank = np.empty(len(train), int)  # of each drawing among those of its character
-    order = np.argsort(character, kind="stable")
-    rank[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
-    alphabet = train.labels["alphabet"]
-    mask = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (rank < drawings)
+    splits = _drawings(data_root, progress, image_size)
+    train, alphabet = splits.train, splits.train.labels["alphabet"]
+    mask = np.isin(alphabet, np.unique(alphabet)[:alphabets]) & (_drawers(train) < drawings)
     return replace(splits, train=train.subset(np.flatnonzero(mask)))
+
+
+def turned_characters(data_root: Path, progress: Progress | None, image_size: int = 28, alphabets: int = 10) -> Splits:
+    """Omniglot, every drawing turned by quarters, as many as the number of its drawer: alphabet > character > view.
+
+    So a character has four views, of five drawings each. It is trained on characters.
+
+    Args:
+        image_size: side of the square images, in pixels.
+        alphabets: how many, the first, are measured.
+    """
+    splits = _drawings(data_root, progress, image_size)
+
+    def turned(items: Dataset) -> Dataset:
+        quarters = _drawers(items) % QUARTERS
+        images = items.inputs.batch(np.arange(len(items))).numpy()
+        for quarter in range(1, QUARTERS):
+            rows = quarters == quarter
+            images[rows] = np.rot90(images[rows], quarter, axes=(2, 3))
+        views = QUARTERS * items.labels["character"] + quarters
+        names = tuple(f"{name}, {90 * quarter}" for name in items.names["character"] for quarter in range(QUARTERS))
+        inputs = in_memory(images)
+        return replace(
+            items, inputs=inputs, labels={**items.labels, "view": views}, names={**items.names, "view": names}
+        )
+
+    unseen = splits.evaluation["unseen"]
+    alphabet = unseen.labels["alphabet"]
+    few = unseen.subset(np.flatnonzero(np.isin(alphabet, np.unique(alphabet)[:alphabets])))
+    return Splits(train=turned(splits.train), evaluation={"unseen": turned(few)}, level="character")
+
+
+def _drawings(data_root: Path, progress: Progress | None, image_size: int) -> Splits:
+    config = DataConfig.parse({"name": "omniglot", "image_size": image_size}, source="omniglot")
+    return load(config, data_root, progress)
+
+
+def _drawers(items: Dataset) -> np.ndarray:
+    """Who has drawn each character `(N,)`, from 0: its place among the drawings of the character."""
+    character = items.labels["character"]
+    place = np.empty(len(items), np.int64)
+    order = np.argsort(character, kind="stable")
+    place[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
+    return place
 
 
 def last_stage_maps(

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from trivet_papers.experiment import (
+    BEST,
     Arm,
     Claim,
     JudgedClaim,
@@ -89,6 +90,15 @@ def test_a_run_that_failed_is_not_left_out_in_silence(failed: bool) -> None:
     assert len(judged.outcomes[0].values) == 3
     expected = ("cannot tell", "a run of 1 of 4 seeds ended without a result") if failed else ("holds", "")
     assert (judged.verdict, judged.why) == expected
+
+
+def test_a_value_at_its_last_step_at_one_and_at_the_best() -> None:
+    (arm,) = arms({"training": {"steps": 9}}, at=(3, 6, 9), one={"x": {}})
+    steps = {3: {"recall": 0.1}, 6: {"recall": 0.4, "more": None}, 9: {"recall": 0.2}}
+    results = Results({0: {0: steps, 1: {3: {}}}}, [arm])
+    assert [results.get(0, "recall", at, one="x") for at in (None, 3, BEST)] == [0.2, 0.1, 0.4]
+    assert results.get(0, "more", BEST, one="x") is None
+    assert results.numbers("recall", BEST, one="x") == [0.4]
 
 
 def of_several(not_comparable: str = "", **numbers: Sequence[float]) -> JudgedClaim:

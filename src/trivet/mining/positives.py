@@ -30,7 +30,7 @@ class PositiveSelector(Selector):
 
     Attributes:
         pairwise: whether every positive may be chosen, in the slots of `DistanceBlock.same_class`; otherwise `k` are.
-        needs_negative: whether it needs the chosen negative, so that the negative is chosen first.
+        needs_negative: whether it needs the chosen negative, which is then chosen first, or one for each slot.
     """
 
     pairwise: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class PositiveSelector(Selector):
     def choose(self, block: DistanceBlock, uniform: Tensor, negatives: SelectedItems | None) -> SelectedItems:
         """The positives `(B, k)`, or `(B, S)` of a pairwise selector.
 
-        `uniform (B, slots)` if it is random; `negatives (B, 1)` if it is to know the negative.
+        `uniform (B, slots)` if it is random; `negatives`, `(B, 1)` or one for each slot, if it is to know the negative.
         """
 
 
@@ -111,8 +111,9 @@ class HardPositive(_OfTheClass):
 class SemihardPositive(_OfTheClass):
     """The farthest item of the same class that is still nearer than the chosen negative (strictly).
 
-    The counterpart of the semi-hard negative: the hardest positive of those that are on the right side. The negative
-    is chosen first, so it must be a rule that does not need the positive ("hard", "easy", "random").
+    The counterpart of the semi-hard negative: the hardest positive of those that are on the right side. The negative is
+    chosen first. One whose rule needs the positive, such as "semihard", is chosen for every item of the class, and goes
+    with the farthest item that is nearer than its own: each of the two is then semi-hard beside the other.
     """
 
     needs_negative = True

@@ -31,7 +31,7 @@ class Strategy:
         unit_rows_for: the name of the selector that means something for unit rows only, or None.
 
     Raises:
-        ValueError: if each of the two selectors needs the choice of the other.
+        ValueError: if a positive that needs the negative is joined with several.
     """
 
     positives: PositiveSelector
@@ -43,11 +43,10 @@ class Strategy:
     unit_rows_for: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        needs_negative, needs_positive = self.positives.needs_negative, self.negatives.needs_positive
-        if needs_negative and (needs_positive or self.negatives.selects_set or self.negatives.k > 1):
+        if self.positives.needs_negative and (self.negatives.selects_set or self.negatives.k > 1):
             raise ValueError(
-                f"{type(self.positives).__name__} needs one negative that is chosen before the positive: got "
-                f"{type(self.negatives).__name__}; use negatives='hard', 'easy', 'random' or 'distance-weighted'."
+                f"{type(self.positives).__name__} needs one negative: got {type(self.negatives).__name__}; use a rule "
+                "that gives one, such as negatives='semihard' or 'hard'."
             )
         selectors = (self.positives, self.negatives)
         unit_rows_for = next((type(selector).__name__ for selector in selectors if selector.unit_rows), None)
@@ -67,13 +66,18 @@ class Strategy:
     def select(self, block: DistanceBlock, rng: CounterRng | None) -> Selection:
         """Choose for a block; `rng` is needed where something is random."""
         if self.positives.needs_negative:
-            first = SelectedItems(block.same_class_columns[:, :1], block.positive[:, :1])
-            # The negative does not depend on it.
-            if first.index.shape[1] == 0:
-                first = nothing(block.labels[:, None])
-            negatives = self.negatives.choose(block, first, self._negative_uniforms(block, rng, 1))
+            # One negative for each positive, or where it does not depend on the positive, one for all.
+            slots = block.same_class.shape[1] if self.negatives.needs_positive else min(1, block.same_class.shape[1])
+            every = SelectedItems(block.same_class_columns[:, :slots], block.positive[:, :slots])
+            if slots == 0:
+                every = nothing(block.label_column)
+            negatives = self.negatives.choose(block, every, self._negative_uniforms(block, rng, every.index.shape[1]))
             assert isinstance(negatives, SelectedItems)
             positives = self.positives.choose(block, self._positive_uniforms(block, rng), negatives)
+            if slots > 1:
+                slot = (every.index == positives.index).long().argmax(dim=1, keepdim=True)
+                index, chosen = (each.gather(1, slot) for each in (negatives.index, negatives.chosen))
+                negatives = SelectedItems(index, chosen, negatives.all_chosen)
         else:
             positives = self.positives.choose(block, self._positive_uniforms(block, rng), None)
             slots = positives.index.shape[1]

@@ -96,6 +96,7 @@ def fixed_alone_is_hurt(data: str, method: str, p: float) -> float:
     return 1 - p if method == "fixed" else 1.0
 
 
+HELPS = "A pretrained start helps the triplet loss"
 UNTRAINED = {"recall": 0.2, "nmi": 0.55}
 NO_GAIN = {"recall": 0.9, "nmi": 0.9}
 
@@ -139,16 +140,16 @@ def starting(told: Mapping[str, Verdict], *starts: str) -> set[str]:
 @pytest.mark.parametrize("name", KNOWN)
 def test_claims_hold_where_it_is_as_they_say(name: str, size: Size) -> None:
     told = made_up(KNOWN[name], size, as_claimed, 1)
-    assert [sentence for sentence, verdict in told.items() if verdict != "holds"] == []
+    assert {told[sentence] for sentence in told.keys() - starting(told, HELPS)} == {"holds"}
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "count"), [("sop", 0), ("cub", 2), ("flowers", 2), ("clustering", 2), ("human", 0)])
 def test_claims_fall_where_it_is_not(name: str, count: int, size: Size) -> None:
     told = made_up(KNOWN[name], size, against, -1)
-    robust = starting(told, "From a pretrained network the marginal loss", "A pretrained start")
+    robust = starting(told, "From a pretrained network the marginal loss", "A pretrained start makes")
     narrower = starting(told, "Fixed semi-hard negatives fall behind")
-    assert {told[sentence] for sentence in told.keys() - robust - narrower} == {"does not hold"}
+    assert {told[sentence] for sentence in told.keys() - robust - narrower - starting(told, HELPS)} == {"does not hold"}
     assert {told[sentence] for sentence in narrower} <= {"cannot tell"}  # fixed negatives are ahead
     told = made_up(KNOWN[name], size, marginal_is_worst, 1)
     assert all(told[sentence] == "does not hold" for sentence in robust)
@@ -174,7 +175,25 @@ def test_noise_has_to_hurt_one_of_the_methods_that_are_compared(name: str) -> No
 
 def test_a_start_makes_robust_only_what_was_not() -> None:
     told = made_up(KNOWN["clustering"], "here", against, -1)  # from random weights the marginal loss is ahead
-    assert {told[sentence] for sentence in starting(told, "A pretrained start")} == {"cannot tell"}
+    assert {told[sentence] for sentence in starting(told, "A pretrained start makes")} == {"cannot tell"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("pretrained", "scratch", "verdict"),
+    [
+        (1.0, 1.2, "holds"),
+        (1.2, 1.0, "does not hold"),
+        (1.0, 1.0, "cannot tell"),
+        (0.2, 1.2, "cannot tell"),  # noise does not hurt
+    ],
+)
+def test_a_start_helps_the_triplet_loss(pretrained: float, scratch: float, verdict: Verdict, size: Size) -> None:
+    def level(data: str, method: str, p: float) -> float:
+        return 1 - (pretrained if data in PRETRAINED else scratch) * p
+
+    told = made_up(KNOWN["clustering"], size, level, 1)
+    assert [told[sentence] for sentence in starting(told, HELPS)] == [verdict, verdict]
 
 
 def test_fewer_items_have_to_cost_something() -> None:

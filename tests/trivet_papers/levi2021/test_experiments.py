@@ -11,12 +11,14 @@ import pytest
 from tests.miniatures import omniglot
 from tests.trivet_papers.made_results import verdicts
 
+from trivet.datasets import DataConfig, load
 from trivet_papers.experiment import Arm, Experiment, ResultTable, Size, Verdict
 from trivet_papers.levi2021.experiments import EXPERIMENTS
-from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LAMBDA, LOSSES, PROXIES, USUAL
+from trivet_papers.levi2021.experiments.common import BEFORE, EASY, LAMBDA, LOSSES, PROXIES, SEMIHARD, USUAL
+from trivet_papers.levi2021.neighbourhoods import chance_share, neighbour_rows, unpacked, view_share
 from trivet_papers.levi2021.sub_clusters import class_map, shape_of_classes
 from trivet_papers.runs import planned
-from trivet_papers.stand_ins import some_alphabets
+from trivet_papers.stand_ins import some_alphabets, turned_characters
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -27,7 +29,7 @@ RECALLS = ("unseen/character/recall@1", "unseen/class/recall@1")
 
 
 def test_every_row_of_the_paper_is_there() -> None:
-    assert set(KNOWN) == {f"table{n}" for n in range(1, 7)} | {"fig4", "fig5a", "fig5b", "fig6"}
+    assert set(KNOWN) == {f"table{n}" for n in range(1, 7)} | {"fig3", "fig4", "fig5a", "fig5b", "fig6", "batch"}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -47,6 +49,7 @@ def test_shared_arms_are_run_once() -> None:
     assert keys("fig5a") < keys("table3")
     assert (len(keys("fig5b") & keys("table3")), len(keys("fig4") & keys("table3"))) == (2, 3)
     assert keys("table5") < keys("table2") | keys("table3")
+    assert len(keys("batch") & keys("table3")) == 2
     shared = {run.key for run in planned(KNOWN["table3"], "paper", 1)}
     assert {run.key for run in planned(KNOWN["table4"], "paper", 1)} < shared
 
@@ -313,6 +316,55 @@ def test_what_the_paper_does_not_say_is_ours() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("before", "gain", "verdict"),
+    [
+        (0.1, 0.01, "holds"),
+        (0.1, -0.01, "does not hold"),
+        (0.1, 0.0, "cannot tell"),
+        (0.1, 0.001, "cannot tell"),  # the least effect is .2 points
+        (0.7, 0.01, "cannot tell"),  # training does not help
+    ],
+)
+def test_easy_positives_beside_semihard_ones(before: float, gain: float, verdict: Verdict) -> None:
+
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        recall = 0.5 + {EASY: gain, SEMIHARD: 0.0}.get(str(arm.factors["positives"]), 0.1)
+        recall = before if arm.factors["loss"] == BEFORE else recall
+        return {f"{level}/recall@1": recall for level in ("unseen/class", "seen/domain")}
+
+    told = verdicts(KNOWN["table2"], "paper", values)
+    assert [value for claim, value in told.items() if "in the place of semi-hard" in claim] == 2 * [verdict]
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.1, "holds"), (-0.1, "does not hold"), (0.0, "cannot tell")])
+def test_neighbours_of_the_same_view(gain: float, verdict: Verdict) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        return {
+            "unseen/same view": 0.4 + 0.01 * seed + (gain or 0.01 * (seed - 1)) * (arm.factors["positives"] == EASY)
+        }
+
+    assert list(verdicts(KNOWN["fig3"], "here", values).values()) == [verdict]
+    assert list(verdicts(KNOWN["fig3"], "paper", values).values()) == ["not comparable"]
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ({"MS": 0.2, "margin": 0.1}, ["holds", "holds"]),
+        ({"MS": 0.1, "margin": 0.2}, ["holds", "does not hold"]),
+        ({"MS": -0.1, "margin": -0.2}, ["does not hold", "holds"]),
+        ({"MS": 0.0, "margin": 0.0}, ["cannot tell", "cannot tell"]),
+    ],
+)
+def test_the_multi_similarity_loss_and_the_batch(gains: Mapping[str, float], expected: list[Verdict]) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        return dict.fromkeys(RECALLS, 0.5 + gains[str(arm.factors["loss"])] * (arm.factors["batch"] == "large"))
+
+    assert list(verdicts(KNOWN["batch"], "paper", values).values()) == 2 * expected
+    assert list(verdicts(KNOWN["batch"], "here", values).values()) == 2 * ["not comparable"]
+
+
 # Where the paper has curves, on made-up numbers
 
 
@@ -387,6 +439,66 @@ def test_some_alphabets_and_some_drawings(tmp_path: Path) -> None:
     splits = some_alphabets(tmp_path, None, image_size=12, alphabets=1, drawings=2)
     assert splits.train.ids == tuple(f"bac0/character0{i}/{n}.png" for i in (0, 1) for n in (3 * i, 3 * i + 1))
     assert len(splits.evaluation["unseen"]) == 12
+
+
+def test_drawings_are_turned_by_their_drawer(tmp_path: Path) -> None:
+    omniglot(tmp_path / "omniglot")
+    plain = load(DataConfig.parse({"name": "omniglot", "image_size": 12}, source="x"), tmp_path)
+    splits = turned_characters(tmp_path, None, image_size=12, alphabets=1)
+    assert splits.level == "character"
+    assert len(splits.evaluation["unseen"]) == 6
+    for items, before in ((splits.train, plain.train), (splits.evaluation["unseen"], plain.evaluation["unseen"])):
+        assert (items.labels["view"] // 4 == items.labels["character"]).all()
+        for row in range(len(items)):
+            drawer = row % 3  # of a miniature character
+            assert items.labels["view"][row] % 4 == drawer
+            assert items.names["view"][items.labels["view"][row]].endswith(f", {90 * drawer}")
+            image, old = (each.inputs.batch(np.array([row]))[0, 0].numpy() for each in (items, before))
+            assert (image == np.rot90(old, drawer)).all()
+
+
+# Neighbours
+
+
+def test_share_of_neighbours_with_the_view() -> None:
+    """Two classes of ten; in the first, views lie apart, in the second they alternate on a line."""
+    classes, views = np.repeat([0, 1], 10), np.tile([0, 1], 10)
+    points = np.zeros((20, 2))
+    points[:, 0] = np.arange(20) * 0.001 + 50 * classes + 10 * views * (classes == 0)
+    apart = 1.0
+    alternating = np.mean(
+        [
+            np.mean(
+                [
+                    views[10 + j] == views[10 + i]
+                    for j in sorted(set(range(10)) - {i}, key=lambda j: (abs(i - j), j))[:4]
+                ]
+            )
+            for i in range(10)
+        ]
+    )
+    assert view_share(points, classes, views) == pytest.approx((apart + alternating) / 2)
+    assert chance_share(classes, views) == pytest.approx(4 / 9)
+    few = np.append(classes, [2, 2]), np.append(views, [0, 0])  # a class without four others does not count
+    assert view_share(np.append(points, [[0, 9], [0, 9]], axis=0), *few) == view_share(points, classes, views)
+    assert chance_share(*few) == pytest.approx(4 / 9)
+
+
+def test_neighbours_to_be_drawn() -> None:
+    noise = np.random.default_rng(0)
+    images = (noise.random((9, 4, 4)) < 0.5).astype(np.float32)
+    labels, views = np.arange(9) % 2, np.arange(9) % 3
+    points = noise.normal(size=(9, 2))
+    rows = neighbour_rows(points, labels, views, images)
+    assert [row[:2] for row in rows] == [(query, place) for query in range(5) for place in range(7)]
+    assert {row[2:4] for row in rows if row[1] == 0} == {(1, 1)}
+    drawn = [[int((unpacked(row[4]) == image).all()) for image in images].index(1) for row in rows]
+    for query in range(5):
+        item, *nearest = drawn[7 * query : 7 * query + 7]
+        order = sorted(set(range(9)) - {item}, key=lambda other: float(np.square(points[other] - points[item]).sum()))
+        assert nearest == order[:6]
+        for row, other in zip(rows[7 * query :], [item, *nearest], strict=False):
+            assert row[2:4] == (int(labels[other] == labels[item]), int(views[other] == views[item]))
 
 
 # Sub-clusters

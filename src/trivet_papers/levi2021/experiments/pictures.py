@@ -1,4 +1,4 @@
-"""Figures 2, 4, 5 and 6 of Levi et al., drawn of runs."""
+"""Figures 2 to 6 of Levi et al., drawn of runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.patches import Rectangle
+
 from trivet.reports.figure import BLACK, BLUE, COLOURS, GREEN, ORANGE, panels
 from trivet_papers.experiment import Cell, Factor, Results
 from trivet_papers.figure import Figure, in_percent, label_outer, legend_above, name_ends, plain_ticks, tidy
 from trivet_papers.levi2021.experiments.common import EASY, LOSSES, PROXIES, USUAL
-from trivet_papers.lines import SeedLine, handle, seed_curve
+from trivet_papers.levi2021.neighbourhoods import unpacked
+from trivet_papers.lines import SOFT, SeedLine, handle, seed_curve
 
 MANY, MARKERS = COLOURS[:7], "o^"
 COLOUR_OF = {"triplet": BLUE, "margin": GREEN, "MS": ORANGE, PROXIES: BLACK}
@@ -165,5 +168,37 @@ def class_maps(
         SOURCE.format(figure),
         f"A colour and mark for each {what}; the first seed.",
         tidy(records) if records else {"x": [], "y": []},
+        picture,
+    )
+
+
+def nearest_items(results: Results, measure: str, **more: Factor) -> Figure:
+    """Items and their nearest, of the first seed, without and with easy positives: a frame tells what they share."""
+    picture, axes = panels(1, 2, height=3.1)
+    records = []
+    seed = results.seeds[0] if results.seeds else 0
+    frames = {(1, 1): GREEN, (1, 0): ORANGE}  # by class and view
+    for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
+        for row, place, same_class, same_view, text in (
+            results.get(seed, measure, None, positives=positives, **more) or []
+        ):
+            left, low = 1.1 * place + 0.4 * (place > 0), -1.1 * row
+            panel.imshow(unpacked(text), cmap="gray_r", extent=(left, left + 1, low, low + 1), origin="upper")
+            frame = BLACK if place == 0 else frames.get((same_class, same_view), SOFT)
+            panel.add_patch(Rectangle((left, low), 1, 1, fill=False, edgecolor=frame, linewidth=1.6))
+            cells = {"query": row, "rank": place, "same character": same_class, "same view": same_view}
+            records.append({"positives": positives, **cells})
+        panel.autoscale_view()
+        panel.set_title(title, loc="left")
+        panel.set(aspect="equal", xticks=[], yticks=[])
+        panel.spines[:].set_visible(False)
+    kinds = {"query": BLACK, "same character, same view": GREEN, "same character, other view": ORANGE, "other": SOFT}
+    legend_above(picture, [handle(name, colour) for name, colour in kinds.items()])
+    return Figure(
+        "nearest-items",
+        "The nearest items of some, without and with easy positives",
+        SOURCE.format("3"),
+        "Each row: an item drawn at random, and its nearest others; the first seed.",
+        tidy(records) if records else {"query": [], "rank": []},
         picture,
     )

@@ -100,7 +100,7 @@ TABLE4 = Experiment(
         seeds=5,
         claims=TABLE4_CLAIMS,
         shows=tuple(map(_table4, ("alphabet", "character"))),
-        chosen=omniglot.HERE_CHOSEN.partition(" two arms")[0] + ".",
+        chosen=f"{omniglot.NETWORK} {common.HERE_CHOSEN}",
         fair=TEN_FAIR,
     ),
     paper=Recipe(
