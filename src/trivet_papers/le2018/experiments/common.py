@@ -183,8 +183,8 @@ CHOSEN = (
     "five points less of the ratio are still as robust. Robustness is judged where clean training gains a point with "
     "each method that is compared, and noise at p = 0.6 takes from one of them half of what its topline gains, at "
     "least. A ratio falls as far as the network before training and no farther, which is more for NMI and for weak "
-    "losses: where the share of the gain that is left, in place of the ratio, has the opposite sign, nobody can tell. In "
-    "published size a pretrained network keeps the statistics of its batch norm, and its new layer begins as the "
+    "losses: where the share of the gain that is left, in place of the ratio, has the opposite sign, nobody can tell. "
+    "In published size a pretrained network keeps the statistics of its batch norm, and its new layer begins as the "
     "projection that keeps most of its features; the paper says neither."
 )
 
