@@ -22,7 +22,7 @@ Factor = str | float
 Cell = Mapping[str, Factor]  # the factors of an arm
 Settings = Mapping[str, Any]  # of a run, in sections
 BEST: Final = "best"
-Place = int | Literal["best"] | None  # of a measured value: its step or epoch, or where it is largest; None: the last
+Step = int | Literal["best"] | None  # of a measured value: its step or epoch, or where it is largest; None: the last
 Verdict = Literal["holds", "does not hold", "cannot tell", "not comparable", "not run"]
 LEAST = 3  # seeds, below which no claim is judged
 LEVEL = 0.95  # of an interval
@@ -123,7 +123,7 @@ class Results:
         """The arm with these factors, all that it has."""
         return self.arms[self._index[frozenset(factors.items())]]
 
-    def get(self, seed: int, measure: str, at: Place = None, **factors: Factor) -> Any:
+    def get(self, seed: int, measure: str, at: Step = None, **factors: Factor) -> Any:
         """A value that a run has measured, a number or a list; None if it has not been run, or ended without it.
 
         Args:
@@ -137,7 +137,7 @@ class Results:
             return max((value for value in values if value is not None), default=None)
         return steps.get(self.arms[number].steps[-1] if at is None else at, {}).get(measure)
 
-    def numbers(self, measure: str, at: Place = None, **factors: Factor) -> list[float]:
+    def numbers(self, measure: str, at: Step = None, **factors: Factor) -> list[float]:
         """The same of all seeds that have it."""
         values = (self.get(seed, measure, at, **factors) for seed in self.seeds)
         return [value for value in values if value is not None]
@@ -383,7 +383,7 @@ class ResultColumn:
 
     head: str
     measure: str
-    at: Place = None
+    at: Step = None
     share: bool = True
 
 

@@ -117,7 +117,7 @@ def holdout_map(subject: MeasuredModel) -> Measured:
 
 
 def neighbourhoods(subject: MeasuredModel) -> Measured:
-    """How many of the nearest held-out items of a class share its view, the finest level; and some to be drawn."""
+    """The share of the nearest held-out items of a class with the same view, the finest level; and some to draw."""
     from trivet_papers.levi2021.neighbourhoods import (
         chance_share,
         neighbour_rows,

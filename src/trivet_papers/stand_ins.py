@@ -129,12 +129,12 @@ def _drawings(data_root: Path, progress: Progress | None, image_size: int) -> Sp
 
 
 def _drawers(items: Dataset) -> np.ndarray:
-    """Who has drawn each character `(N,)`, from 0: its place among the drawings of the character."""
+    """The drawer of each item `(N,)`, from 0: its place among the drawings of the character."""
     character = items.labels["character"]
-    place = np.empty(len(items), np.int64)
+    rank = np.empty(len(items), np.int64)
     order = np.argsort(character, kind="stable")
-    place[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
-    return place
+    rank[order] = np.concatenate([np.arange(count) for count in np.bincount(character) if count])
+    return rank
 
 
 def last_stage_maps(

@@ -13,7 +13,7 @@ INK = 0.3  # of a pixel that is drawn
 
 
 def view_share(embeddings: np.ndarray, classes: np.ndarray, views: np.ndarray) -> float:
-    """Of the four nearest items of its class, the share that has the view of an item, the mean over all items.
+    """The share that has the view of an item, of the four nearest of its class; the mean over all items.
 
     Args:
         embeddings: `(N, d)`.
@@ -33,11 +33,11 @@ def view_share(embeddings: np.ndarray, classes: np.ndarray, views: np.ndarray) -
 def chance_share(classes: np.ndarray, views: np.ndarray) -> float:
     """The same share of neighbours that are drawn at random from the class."""
     pairs = np.stack([classes, views])
-    _, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    _, view_places, view_counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
-    others = counts[places] - 1
+    _, index, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    _, view_index, view_counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    others = counts[index] - 1
     counted = others >= NEAREST
-    return float(((view_counts[view_places.ravel()] - 1) / np.maximum(others, 1))[counted].mean())
+    return float(((view_counts[view_index.ravel()] - 1) / np.maximum(others, 1))[counted].mean())
 
 
 def neighbour_rows(
@@ -54,9 +54,9 @@ def neighbour_rows(
     queries = np.random.default_rng(seed).choice(len(classes), min(QUERIES, len(classes)), replace=False)
     nearest = neighbours(embeddings, queries, min(DRAWN, len(classes) - 1)).indices
     return [
-        (row, place, int(classes[item] == classes[query]), int(views[item] == views[query]), packed(images[item]))
+        (row, rank, int(classes[item] == classes[query]), int(views[item] == views[query]), packed(images[item]))
         for row, (query, items) in enumerate(zip(queries.tolist(), nearest.tolist(), strict=True))
-        for place, item in enumerate([query, *items])
+        for rank, item in enumerate([query, *items])
     ]
 
 

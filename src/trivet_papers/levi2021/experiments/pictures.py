@@ -179,14 +179,14 @@ def nearest_items(results: Results, measure: str, **more: Factor) -> Figure:
     seed = results.seeds[0] if results.seeds else 0
     frames = {(1, 1): GREEN, (1, 0): ORANGE}  # by class and view
     for panel, positives, title in zip(axes[0], (USUAL, EASY), ("usual positives", "easy positives"), strict=True):
-        for row, place, same_class, same_view, text in (
+        for row, rank, same_class, same_view, text in (
             results.get(seed, measure, None, positives=positives, **more) or []
         ):
-            left, low = 1.1 * place + 0.4 * (place > 0), -1.1 * row
+            left, low = 1.1 * rank + 0.4 * (rank > 0), -1.1 * row
             panel.imshow(unpacked(text), cmap="gray_r", extent=(left, left + 1, low, low + 1), origin="upper")
-            frame = BLACK if place == 0 else frames.get((same_class, same_view), SOFT)
+            frame = BLACK if rank == 0 else frames.get((same_class, same_view), SOFT)
             panel.add_patch(Rectangle((left, low), 1, 1, fill=False, edgecolor=frame, linewidth=1.6))
-            cells = {"query": row, "rank": place, "same character": same_class, "same view": same_view}
+            cells = {"query": row, "rank": rank, "same character": same_class, "same view": same_view}
             records.append({"positives": positives, **cells})
         panel.autoscale_view()
         panel.set_title(title, loc="left")

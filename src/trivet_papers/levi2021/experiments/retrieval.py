@@ -146,7 +146,7 @@ def _table2(data: str, what: str, *more: Row, level: str = "") -> ResultTable:
 
 
 def _best(data: str) -> tuple[ResultColumn, ...]:
-    """Of the published size, whose runs are measured at several epochs."""
+    """A column of the published size, whose runs are measured at several epochs."""
     return (ResultColumn("best R@1", LEVEL.format("recall@1"), BEST),) * (data in CARS_BIRDS)
 
 
