@@ -80,9 +80,9 @@ def tidy(blocks: Sequence[Columns]) -> dict[str, list[Any]]:
 
 
 def in_percent(*axes: Any) -> None:
-    """Shares as percent, without the sign."""
+    """Shares as percent, without the sign, with as many digits as tell the ticks apart."""
     for axis in axes:
-        axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+        axis.set_major_formatter(PercentFormatter(1, symbol=""))
 
 
 def plain_ticks(axes: Axes, ticks: Sequence[float]) -> None:

@@ -25,8 +25,10 @@ MEASURES: dict[str, Callable[[measured.MeasuredModel], measured.Measured]] = {
     "collapse": measured.collapse,
     "spread": measured.spread,
     "first-batch": measured.first_batch,
-    "whole-set": partial(measures.full_set, points=False),
-    "whole-set-points": partial(measures.full_set, points=True),
+    "whole-set": partial(measures.full_set, points=False, every=False),
+    "whole-set-points": partial(measures.full_set, points=True, every=False),
+    "whole-set-published": partial(measures.full_set, points=False, every=True),
+    "whole-set-published-points": partial(measures.full_set, points=True, every=True),
     "movement": partial(measures.step_movement, steps=20),
     "movement-published": partial(measures.step_movement, steps=PUBLISHED_STEPS),
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from tests.trivet_papers.made_results import filled
 
 from trivet.reports.figure import style
 from trivet_papers.catalogue import experiments
 from trivet_papers.experiment import Arm, Drawing, Results, Size
+from trivet_papers.figure import in_percent
 
 
 class Anything(dict[str, Any]):
@@ -47,3 +49,15 @@ def test_what_is_shown_can_be_shown(key: str, size: Size) -> None:
                 for _, factors in part.rows:
                     for column in part.columns:
                         assert len(found.numbers(column.measure, column.at, **factors)) == 2 * some
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (0.94, 0.955)])
+def test_ticks_in_percent_differ(limits: tuple[float, float]) -> None:
+    picture = Figure()
+    axes = picture.subplots()
+    axes.set_ylim(limits)
+    in_percent(axes.yaxis)
+    picture.draw_without_rendering()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(set(labels)) == len(labels) > 3
+    assert [float(label) / 100 for label in labels] == pytest.approx(list(axes.get_yticks()))

@@ -1,4 +1,7 @@
-"""Experiments in their published size, on miniatures in the published layouts: a run of each kind; nightly all."""
+"""Experiments in their published size, on miniatures in the published layouts: a run of each kind.
+
+Nightly there is a run of all, and one of each published network.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 from tests.miniatures import cars196, cifar10, cub, flowers102, in_shop, market1501, mnist, omniglot, sop
 
 from trivet_papers.catalogue import PAPERS, experiments
-from trivet_papers.experiment import Experiment, ResultTable
+from trivet_papers.experiment import Arm, Experiment, ResultTable
 from trivet_papers.measures import MEASURES
 from trivet_papers.runs import Runner, planned, results
 from trivet_papers.xuan2020 import measures
@@ -56,12 +59,15 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run_all(one: Experiment, published: Path, folder: Path) -> None:
-    changes = CHANGES.get(one.key, CHANGES[one.key.partition("-")[0]])
+def changes(one: Experiment) -> tuple[str, ...]:
+    return CHANGES.get(one.key, CHANGES[one.key.partition("-")[0]])
+
+
+def run_all(one: Experiment, published: Path, folder: Path, few: tuple[str, ...]) -> None:
     told: list[str] = []
-    Runner(folder, data_root=published, models=None, report=told.append).run_all([one], "paper", 1, changes)
-    found, lines = results(one, "paper", folder, 1, changes)
-    assert len(told) == len({run.key for run in planned(one, "paper", 1, changes)})
+    Runner(folder, data_root=published, models=None, report=told.append).run_all([one], "paper", 1, few)
+    found, lines = results(one, "paper", folder, 1, few)
+    assert len(told) == len({run.key for run in planned(one, "paper", 1, few)})
     assert len(lines) == len(one.paper.arms)
     assert [line.failed for line in lines if line.failed] == []
     arms = {frozenset(arm.factors.items()) for arm in one.paper.arms}
@@ -76,10 +82,34 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MEASURES, "movement-published", partial(measures.step_movement, steps=2))
 
 
+def networks() -> dict[str, tuple[Experiment, Arm]]:
+    """The first arm that trains each published network, and its experiment."""
+    first: dict[str, tuple[Experiment, Arm]] = {}
+    for one in experiments("all"):
+        for arm in one.paper.arms:
+            name = str(arm.settings["model"]["name"]).partition(".")[0]  # without the weights
+            if name.startswith(("timm:", "torchvision:")) and arm.steps[-1] > 0:
+                first.setdefault(name, (one, arm))
+    return first
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", networks())
+def test_each_published_network_is_trained(name: str, published: Path, tmp_path: Path) -> None:
+    one, arm = networks()[name]
+    arm = replace(arm, measures=("recall",), at=(), last=())
+    one = replace(one, paper=replace(one.paper, arms=(arm,), shows=()))
+    smaller = [
+        change for change in changes(one) if not change.startswith(("data.", "model.name", "model.embedding_dim"))
+    ]
+    run_all(one, published, tmp_path, (*smaller, "data.image_size=32"))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("key", [one.key for one in experiments("all")])
 def test_it_runs_to_its_end(key: str, published: Path, tmp_path: Path, few_steps: None) -> None:
-    run_all(*experiments(key), published, tmp_path)
+    (one,) = experiments(key)
+    run_all(one, published, tmp_path, changes(one))
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -93,4 +123,6 @@ def test_a_run_of_each_kind_runs_to_its_end(paper: str, published: Path, tmp_pat
                 kinds.add(kind)
                 few.append(arm)
         if few:
-            run_all(replace(one, paper=replace(one.paper, arms=tuple(few))), published, tmp_path / one.key)
+            run_all(
+                replace(one, paper=replace(one.paper, arms=tuple(few))), published, tmp_path / one.key, changes(one)
+            )

@@ -16,6 +16,7 @@ from trivet_papers.experiment import Claim, Drawing, Experiment, Recipe, ResultC
 from trivet_papers.figure import Figure
 from trivet_papers.reproduce import run as reproduce
 from trivet_papers.reproduce.page import VERDICTS, verdict_counts
+from trivet_papers.reproduce.training_work import RATE, work_of
 from trivet_papers.run_record import Hardware
 from trivet_papers.runs import Runner, planned, store_of
 
@@ -196,6 +197,28 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     assert run("list", "xu2024", "--json") == 0
     few = json.loads(capsys.readouterr().out)["experiments"]
     assert [row["key"] for row in few] == [f"xu2024-{letter}" for letter in "ABCDE"]
+
+
+def test_the_list_in_paper_size_tells_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", "levi2021-table1", "xu2024-A", "--size", "paper", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    digits, people = (row["paper"] for row in answer["experiments"])
+    assert (digits["runs"], digits["images"]) == (32, 16 * 3000 * 60)  # half of the runs are not trained
+    sizes = [p * k for p in (2, 4, 8, 18) for k in (2, 4, 8, 16, 32)]
+    assert (people["runs"], people["images"]) == (60, 3 * 40_000 * sum(sizes))
+    # ResNet-18 at 256 x 128 pixels: 1.2e9 multiplications, and as many again for each of two gradients
+    assert people["operations"] / people["images"] == pytest.approx(6 * 1.19e9, rel=0.05)
+    assert people["hours"] == pytest.approx(people["operations"] / RATE / 3600)
+    assert answer["paper"] == pytest.approx({key: digits[key] + people[key] for key in digits})
+    assert run("list", "levi2021-table1", "--size", "paper") == 0
+    assert "(32 runs, 2.9 million images, " in capsys.readouterr().out
+
+
+def test_an_epoch_has_the_published_images_and_shared_runs_count_once() -> None:
+    (table,) = catalogue.experiments("levi2021-table2")
+    runs = planned(table, "paper", None)
+    assert work_of([*runs, *runs]) == work_of(runs)
+    assert work_of(runs).images == 8 * 7 * 150 * (8_054 + 5_864)
 
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trivet_papers.runs import ArmRun, Runner
 
 
+SIZES: tuple[Size, ...] = ("here", "paper")
 OF_A_RUN = (*RUN_FOLDER, "*.toml", "*.csv", "*.json", "*.html")
 INSIDE = (".runs/*/stages.json", *(f".runs/*/run/{name}" for name in OF_A_RUN))
 
@@ -32,7 +33,7 @@ def reproduce(
         typer.Argument(
             metavar="KEY...",
             help="A paper, such as levi2021; an experiment, such as levi2021-table3; or all. list, alone or before "
-            "a key, lists what there is.",
+            "a key, lists what there is, with --size paper also what it takes.",
             show_default=False,
         ),
     ],
@@ -69,8 +70,8 @@ def reproduce(
     if as_is:
         refuse(context, "--as-is runs nothing", "data_root", "models")
     if keys[0] == "list":
-        refuse(context, "list runs nothing", "size", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
-        _list(experiments(*(keys[1:] or ["all"])), json=json)
+        refuse(context, "list runs nothing", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
+        _list(experiments(*(keys[1:] or ["all"])), size, json=json)
         return 0
     wanted, changes = experiments(*keys), set or ()
     variable = os.environ.get("TRIVET_MODELS")
@@ -143,27 +144,36 @@ def _long(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def _list(every: list[Experiment], *, json: bool) -> None:
+def _list(every: list[Experiment], size: Size, *, json: bool) -> None:
+    """List experiments with their runs; in paper size with the work of these, and of all together."""
+    from trivet_papers.reproduce.training_work import ESTIMATE, work_of
+    from trivet_papers.runs import planned
+
+    counts = [
+        {each: len(experiment.recipe(each).arms) * experiment.recipe(each).seeds for each in SIZES}
+        for experiment in every
+    ]
+    works = []
+    if size == "paper":
+        with show_progress("counting the operations of the published networks"):
+            plans = [planned(experiment, size, None) for experiment in every]
+            works = [work_of(runs) for runs in (*plans, [run for runs in plans for run in runs])]
     if json:
-        rows = [
-            {
-                "key": experiment.key,
-                "title": experiment.title,
-                "runs": {
-                    size: len(experiment.recipe(size).arms) * experiment.recipe(size).seeds
-                    for size in ("here", "paper")
-                },
-            }
-            for experiment in every
+        rows: list[dict[str, Any]] = [
+            {"key": experiment.key, "title": experiment.title, "runs": runs}
+            for experiment, runs in zip(every, counts, strict=True)
         ]
-        print_json({"experiments": rows})
+        for row, work in zip(rows, works, strict=False):
+            row["paper"] = work.as_json()
+        print_json({"experiments": rows} | ({"paper": works[-1].as_json()} if works else {}))
         return
-    for experiment in every:
-        counts = ", ".join(
-            f"{size} {counted(len(experiment.recipe(size).arms) * experiment.recipe(size).seeds, 'run')}"
-            for size in ("here", "paper")
-        )
-        echo(f"{experiment.key:<18} {experiment.title} ({counts})")
+    texts = [work.as_text() for work in works] or [
+        ", ".join(f"{each} {counted(count, 'run')}" for each, count in runs.items()) for runs in counts
+    ]
+    for experiment, text in zip(every, texts, strict=False):
+        echo(f"{experiment.key:<18} {experiment.title} ({text})")
+    if works:
+        echo(f"In all, a run that experiments share once: {texts[-1]}. {ESTIMATE}")
 
 
 def _print(record: ReproductionRecord, chosen: set[str]) -> None:

@@ -62,9 +62,9 @@ def write_front_page(records: Sequence[ReproductionRecord], path: Path, *, comma
         "A claim *holds* if the 95 % interval of its number over the seeds (Student's t) lies above 0, *does not hold* "
         "if it lies below, and else we *cannot tell*. Where a claim is of all of several losses, batches or times, it "
         "has a number for each: it holds if all lie above 0, and does not hold if one lies below, at a level corrected "
-        "for their count; the one that decides is shown. An effect of less than .2 points decides nothing, nor do runs "
-        "that do not put a claim to the test. Each interval is of one claim alone, and claims share runs. Counted are "
-        "the papers' claims, those that rest on one number once; our additions say so.",
+        "for their count; the one that decides is shown. An effect of less than .2 points makes no claim hold, and "
+        "runs that do not put a claim to the test decide nothing. Each interval is of one claim alone, and claims "
+        "share runs. Counted are the papers' claims, those that rest on one number once; our additions say so.",
         "",
         f"Written by `{command}` from the runs in `{runs}`; how to run them, and what they "
         "need: [reproduce.md](../reproduce.md).",

@@ -26,7 +26,7 @@ POINTS = 400  # pairs of the whole set that are kept for a picture
 FOLLOWED = 150  # triplets whose place and direction are kept for a picture
 
 
-def full_set(subject: MeasuredModel, *, points: bool) -> Measured:
+def full_set(subject: MeasuredModel, *, points: bool, every: bool) -> Measured:
     """Mean similarity of training items to the nearest of the same and of another class of the full set.
 
     Batch norm of a network that was begun at random has the statistics of training items, which its running ones
@@ -34,8 +34,9 @@ def full_set(subject: MeasuredModel, *, points: bool) -> Measured:
 
     Args:
         points: also keep some of the pairs, for a picture.
+        every: all training items, however many.
     """
-    items = subject.items(TRAIN)
+    items = subject.splits.train if every else subject.items(TRAIN)
     begun_at_random = subject.model.backbone is None
     model = calibrated(subject.model, subject.splits) if begun_at_random else subject.model
     labels = items.labels[subject.splits.level]

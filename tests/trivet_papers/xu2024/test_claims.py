@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from trivet_papers.checks import Check
-from trivet_papers.xu2024 import isometry, nearest_separated, point_sets
+from trivet_papers.xu2024 import isometry, nearest_separated, point_sets, training
 from trivet_papers.xu2024.claims import collapse, sizes, theorems
 from trivet_papers.xu2024.isometry import batch_hard_loss, diameter
 from trivet_papers.xu2024.nearest_separated import descend, loss_sandwich
@@ -96,6 +97,7 @@ def test_quick_statements_of_the_paper_check_out(few: dict[point_sets.PointSet, 
         *theorems.range_checks(few),
         *theorems.proof_checks(),
         *collapse.forecast_checks(few),
+        *collapse.hinge_checks(),
     ]
     assert [row.id for row in rows if not row.holds] == []
     assert len({row.id for row in rows}) == len(rows)
@@ -153,6 +155,19 @@ def test_a_broken_function_fails_its_check(
     monkeypatch.setattr(isometry, name, broken)
     rows = part(few) if part is collapse.forecast_checks else part()
     assert failed <= {row.id.removeprefix("xu2024-") for row in rows if not row.holds}
+
+
+def test_random_positives_for_the_hardest_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(z: torch.Tensor, classes: torch.Tensor, margin: float) -> torch.Tensor:
+        distances, same = torch.cdist(z, z), classes[:, None] == classes
+        others = same & ~torch.eye(len(z), dtype=torch.bool)
+        positive = torch.multinomial(others.double(), 1, generator=torch.Generator().manual_seed(0))
+        nearest = distances.masked_fill(same, torch.inf).amin(1)
+        return (distances.gather(1, positive)[:, 0] - nearest + margin).relu()
+
+    assert [row.holds for row in collapse.hinge_checks()] == [True]
+    monkeypatch.setattr(training, "batch_hard_hinges", wrong)
+    assert [row.holds for row in collapse.hinge_checks()] == [False]
 
 
 def test_a_case_out_of_range_fails_its_check(few: dict[point_sets.PointSet, list[point_sets.Case]]) -> None:

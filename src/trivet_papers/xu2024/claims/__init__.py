@@ -22,5 +22,6 @@ def checks() -> list[Check]:
         *theorems.proof_checks(),
         *collapse.forecast_checks(measured),
         *collapse.table_checks(),
+        *collapse.hinge_checks(),
         *collapse.training_checks(),
     ]

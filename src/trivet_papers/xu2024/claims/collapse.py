@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
+import torch
 from scipy.spatial.distance import pdist
 
 from trivet.collapse.isometry import Reduction
 from trivet_papers.checks import Check, Checker, as_text
-from trivet_papers.xu2024 import isometry, nearest_separated
+from trivet_papers.xu2024 import isometry, nearest_separated, training
 from trivet_papers.xu2024.nearest_separated import DescentReduction
 from trivet_papers.xu2024.point_sets import (
     BATCHES,
@@ -261,6 +262,18 @@ def _scale_checks() -> Iterator[Check]:
         large.loss >= 3 * small.loss
         and large.diameter <= 1.3 * small.diameter
         and abs(large.mean_distance / small.mean_distance - 1) < 0.05,
+    )
+
+
+def hinge_checks() -> Iterator[Check]:
+    """The loss of the training that follows: with random positives digits collapse too."""
+    points, labels = gaussian(0, 40, 8), np.arange(40) % 5
+    hinges = training.batch_hard_hinges(torch.from_numpy(points), torch.from_numpy(labels), 0.0)
+    yield check.values(
+        "training-hardest",
+        "Digits are trained with the farthest positive and the nearest negative of each anchor.",
+        [isometry.batch_hard_loss(points, labels, reduction=reduction) for reduction in ("max", "mean")],
+        [float(hinges.max()), float(hinges.mean())],
     )
 
 

@@ -27,12 +27,12 @@ MARKS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def by_group(results: Results, sets: Sequence[common.RetrievalSet]) -> Figure:
+def by_group(results: Results, sets: Sequence[common.RetrievalSet], name: str = "by-group") -> Figure:
     """Recall@1 against n, and below it how near the nearest negative of the whole training set is."""
     picture, axes = panels(2, len(sets), height=4.8, sharex="col")
     tables: list[Columns] = []
     for column, dataset in enumerate(sets):
-        for row, (name, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", common.S_AN))):
+        for row, (title, measure) in enumerate((("recall@1", dataset.recall.format(1)), ("S_an", common.S_AN))):
             panel = axes[row][column]
             for order, colour in COLOURS.items():
                 for mined, dashes in DASHES.items():
@@ -41,7 +41,7 @@ def by_group(results: Results, sets: Sequence[common.RetrievalSet]) -> Figure:
                         for n in dataset.groups
                     ]
                     seed_curve(panel, line, colour, dashes)
-                    labels = {"set": dataset.name, "order": order, "mined": mined, "measure": name}
+                    labels = {"set": dataset.name, "order": order, "mined": mined, "measure": title}
                     tables += [
                         {**labels, "n": n, "seed": list(range(len(values))), "value": values}
                         for n, values in line
@@ -51,7 +51,7 @@ def by_group(results: Results, sets: Sequence[common.RetrievalSet]) -> Figure:
             if start:
                 panel.axhline(statistics.fmean(start), color=BLACK, linestyle=":", linewidth=1)
                 tables.append(
-                    {"set": dataset.name, "measure": name, "n": 0, "seed": 0, "value": statistics.fmean(start)}
+                    {"set": dataset.name, "measure": title, "n": 0, "seed": 0, "value": statistics.fmean(start)}
                 )
             panel.set_xscale("log", base=2)
             plain_ticks(panel, dataset.groups)
@@ -67,7 +67,7 @@ def by_group(results: Results, sets: Sequence[common.RetrievalSet]) -> Figure:
     ]
     legend_above(picture, keys)
     return Figure(
-        "by-group",
+        name,
         "Recall of unseen classes, and how near the nearest negatives of the training set are, by n",
         SOURCE.format(4),
         f"{READING} Near 1 in the lower row all items lie at one place.",
