@@ -55,7 +55,9 @@ def work_of(runs: Iterable[ArmRun]) -> TrainingWork:
         if run.steps[-1] > 0:
             count = _images(run.settings)
             images += count
-            operations += count * _image_operations(*(json.dumps(run.settings[part]) for part in ("model", "data")))
+            operations += count * _image_operations(
+                *(json.dumps(run.settings[section]) for section in ("model", "data"))
+            )
     return TrainingWork(runs=len(different), images=images, operations=operations, hours=operations / RATE / 3600)
 
 

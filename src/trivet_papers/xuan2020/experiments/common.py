@@ -30,7 +30,7 @@ class RetrievalSet:
         batch: items of a batch.
         groups: the numbers of items of a class in a batch that are tried.
         best: the one of table 1.
-        whole_set: the measure of the scatter of the training set; "-points" after it keeps some for a picture.
+        scatter: the measure of the scatter of the training set; "-points" after it keeps some for a picture.
     """
 
     name: str
@@ -39,7 +39,7 @@ class RetrievalSet:
     batch: int
     groups: tuple[int, ...]
     best: int
-    whole_set: str = "whole-set"
+    scatter: str = "whole-set"
 
     def settings(self, mined: str, order: str, group: int) -> Settings:
         """The settings of a run."""
@@ -148,7 +148,7 @@ def factors(dataset: RetrievalSet, mined: str, order: str, group: int) -> Cell:
 def trained(dataset: RetrievalSet, groups: Sequence[int], mined: Sequence[str] = (EPHN, EPSHN)) -> tuple[Arm, ...]:
     """Arms of both orders on a data set."""
     return tuple(
-        Arm(factors(dataset, rule, order, group), dataset.settings(rule, order, group), ("recall", dataset.whole_set))
+        Arm(factors(dataset, rule, order, group), dataset.settings(rule, order, group), ("recall", dataset.scatter))
         for rule in mined
         for group in groups
         for order in ORDERS
@@ -157,7 +157,7 @@ def trained(dataset: RetrievalSet, groups: Sequence[int], mined: Sequence[str] =
 
 def untrained(dataset: RetrievalSet) -> Arm:
     """The network before its first step."""
-    return Arm(before(dataset), dataset.settings(EPHN, FIRST, 2), ("recall", dataset.whole_set), at=(0,))
+    return Arm(before(dataset), dataset.settings(EPHN, FIRST, 2), ("recall", dataset.scatter), at=(0,))
 
 
 def before(dataset: RetrievalSet) -> Cell:

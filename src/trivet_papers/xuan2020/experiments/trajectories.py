@@ -39,7 +39,7 @@ def _arms(dataset: common.RetrievalSet, steps: tuple[int, ...]) -> tuple[Arm, ..
         Arm(
             factors(dataset, order, group, steps[-1]),
             dataset.settings(common.EPHN, order, group),
-            (f"{dataset.whole_set}-points",),
+            (f"{dataset.scatter}-points",),
             steps,
         )
         for order in common.ORDERS
