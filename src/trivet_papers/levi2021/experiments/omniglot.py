@@ -316,7 +316,7 @@ FIGURE5B = Experiment(
         setting="conv4, 128 dimensions; 30 x 4, 16 x 8, 8 x 16 or 4 x 32 alphabets and images in a batch; margin loss; "
         "Adam, rate 0.001, 800 steps.",
         arms=_sweep(HERE, HERE_ARMS, HERE_IMAGES),
-        seeds=3,
+        seeds=5,
         claims=FIGURE5B_CLAIMS,
         shows=FIGURE5B_SHOWS,
         chosen=f"{ALONE} The batch has 120 or 128 images.",

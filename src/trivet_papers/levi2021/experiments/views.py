@@ -50,7 +50,7 @@ FIGURE3 = Experiment(
         setting="conv4, 128 dimensions, from random weights; triplet loss; 8 characters of 16 images in a batch; Adam, "
         "rate 0.001, 400 steps.",
         arms=HERE_ARMS,
-        seeds=3,
+        seeds=5,
         claims=(Claim(SENTENCE, common.gain(SHARE, "triplet"), SAYS),),
         shows=(
             Drawing(lambda results: pictures.nearest_items(results, "unseen/neighbours", loss="triplet")),
