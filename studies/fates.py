@@ -17,6 +17,7 @@ from trivet.commands.demo.run import COARSE, NUMBERS, Positives, train_parity
 from trivet.datasets import DigitsConfig, load
 from trivet.distances import unit_rows
 from trivet.losses import TripletLoss
+from trivet.metrics import recall_at_k
 from trivet.training.embed_dataset import embed, raw_inputs
 from trivet_papers.xu2024.training import train_digits
 
@@ -144,18 +145,11 @@ def healthy() -> Iterator[Fate]:
 
 
 def network_collapse() -> Iterator[Fate]:
-    """All items, whatever their class, on a point, a line, or a few spots."""
+    """All items, whatever their class, on a point, a line, or a few spots; and `narrow` ones, which are none."""
 
     def case(name: str, severity: str, points: Array, labels: Array, **more: Any) -> Fate:
         return Fate(name, "network-collapse", severity, points, labels, **more)
 
-    for number, (size, severity) in enumerate(
-        [(1e-6, "full"), (1e-5, "full"), (1e-3, "full"), (3e-3, "full"), (0.03, "partial"), (0.05, "partial")]
-    ):
-        points, labels = clusters(number, classes=10, per_class=40, d=32, within=0.5)
-        centre = np.random.default_rng(number).standard_normal(32)
-        yield case(f"shrunk x {size:g} around a point", severity, centre + size * points, labels)
-        yield case(f"shrunk x {size:g} on the sphere", severity, unit(centre + size * points), labels)
     for number, d in enumerate((2, 16, 128, 512)):
         labels = np.arange(200) % 8
         yield case(f"constant, d = {d}", "full", np.full((200, d), 0.37), labels)
@@ -173,9 +167,7 @@ def network_collapse() -> Iterator[Fate]:
         yield case(
             f"{spots} spots of {classes} classes", "full" if spots == 1 else "partial", points, np.arange(400) % classes
         )
-    for number, (size, severity) in enumerate([(0.01, "full"), (0.03, "full"), (0.1, "partial"), (0.2, "partial")]):
-        before, labels = clusters(30 + number, classes=10, per_class=40, d=16, within=0.5)
-        yield case(f"shrunk x {size:g} beside the reference", severity, size * before, labels, reference=before)
+    yield from narrow()
     settings = [
         {"d": 32, "classes": 8, "samples": 4, "noise": 0.3},
         {"d": 32, "classes": 8, "samples": 16, "noise": 0.3},
@@ -188,13 +180,39 @@ def network_collapse() -> Iterator[Fate]:
     ]
     for seed, setting in enumerate(settings):
         points, own, before = trained(seed, **setting)
-        shrunk = (
-            np.linalg.norm(points - points.mean(0), axis=1).mean()
-            / np.linalg.norm(before - before.mean(0), axis=1).mean()
+        shrunk, (found, found_before) = (
+            spread_out(points) / spread_out(before),
+            (recall(points, own), recall(before, own)),
         )
-        name = "trained until it collapsed, " + ", ".join(f"{key} {value}" for key, value in setting.items())
-        # The rule of the papers' protocol; how far a run shrinks is not known before.
-        yield case(f"{name} (x {shrunk:.2g})", "full" if shrunk < 0.05 else "partial", points, own, reference=before)
+        name = "trained with the hardest, " + ", ".join(f"{key} {value}" for key, value in setting.items())
+        name += f" (x {shrunk:.2g}, recall@1 {found_before:.2f} to {found:.2f})"
+        # How far a run shrinks, and what it then finds, is not known before. By chance a tenth of the digits is found.
+        if found - 0.1 < 0.5 * (found_before - 0.1):
+            yield case(name, "full" if shrunk < 0.05 else "partial", points, own, reference=before)
+        else:
+            yield Fate(name, "healthy", None, points, own, reference=before)
+
+
+def narrow() -> Iterator[Fate]:
+    """Embeddings shifted or scaled, in which each item finds its class as before: no collapse."""
+    for number, size in enumerate((1e-6, 1e-5, 1e-3, 3e-3, 0.03, 0.05)):
+        points, labels = clusters(number, classes=10, per_class=40, d=32, within=0.5)
+        centre = np.random.default_rng(number).standard_normal(32)
+        yield Fate(f"shrunk x {size:g} around a point", "healthy", None, centre + size * points, labels)
+        yield Fate(f"shrunk x {size:g} on the sphere", "healthy", None, unit(centre + size * points), labels)
+    for number, size in enumerate((0.01, 0.03, 0.1, 0.2)):
+        before, labels = clusters(30 + number, classes=10, per_class=40, d=16, within=0.5)
+        yield Fate(f"shrunk x {size:g} beside the reference", "healthy", None, size * before, labels, before)
+
+
+def spread_out(points: Array) -> float:
+    """Mean distance of the rows from their mean."""
+    return float(np.linalg.norm(points - points.mean(0), axis=1).mean())
+
+
+def recall(points: Array, labels: Array) -> float:
+    """Recall@1."""
+    return float(recall_at_k(points, labels, (1,))[1])
 
 
 def class_collapse() -> Iterator[Fate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
+from trivet.collapse.healthy import open_question
 from trivet.collapse.measures import measure, occupied_spots, strangers
 from trivet.commands.diagnose.command import print_diagnosis
 from trivet.losses import TripletLoss
+from trivet.metrics.points import Metric
 from trivet.reports.diagnosis_record import DiagnosisSummary
 
 LABELS = np.repeat(np.arange(10), 40)
@@ -44,45 +47,115 @@ def test_clusters_are_spread_out_and_healthy_beside_a_reference() -> None:
     assert (compared.good, diagnose(clusters(), LABELS).good) == (True, None)
 
 
-@pytest.mark.parametrize(
-    ("size", "severity"), [(0.0, "full"), (1e-7, "full"), (1e-3, "full"), (0.05, "partial"), (1.0, None)]
-)
-def test_shrinking_to_a_point(size: float, severity: str | None) -> None:
-    points = 1 + size * clusters()
-    assert found(points) == [("network-collapse" if severity else "spread-out", severity)]
-    assert found(points, distance="cosine")[0][0] == ("network-collapse" if severity else "spread-out")
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize("size", [0.0, 1e-18, 1e-7, 1e-3, 1.0])
+def test_narrow_is_a_collapse_only_where_nothing_tells_items_apart(size: float, distance: Metric) -> None:
+    result = diagnose(1 + size * clusters(), LABELS, distance=distance)
+    assert result.verdicts[-1].kind == ("spread-out" if size > 1e-18 else "network-collapse")
+    noted = [note for note in result.notes if note.startswith("Shape: relative spread")]
+    assert len(noted) == (1e-18 < size < 1)
+    assert all("cannot be told without a reference" in note for note in noted)
 
 
-@pytest.mark.parametrize(("size", "severity"), [(0.04, "full"), (0.06, "partial"), (0.24, "partial"), (0.26, None)])
-def test_shrinking_beside_a_reference(size: float, severity: str | None) -> None:
-    before = clusters()
-    assert found(size * before, LABELS, before) == [("network-collapse" if severity else "healthy", severity)]
-    assert found(size * before) == [("spread-out", None)]
-    # Lengths in another space say nothing.
-    assert found(size * before, LABELS, before[:, :8]) == [("healthy", None)]
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1e-3), (0, 0.2), (30, 1), (3000, 1), (300, 0.2), (300, 1e-3)])
+def test_a_shift_and_a_scale_that_keep_the_ranks_are_no_collapse(shift: float, scale: float, distance: Metric) -> None:
+    before = clusters(within=1.0, d=15)
+    if distance == "cosine":  # which a new coordinate does not order anew if all rows are of one length
+        before /= np.linalg.norm(before, axis=1, keepdims=True)
+        after = np.concatenate([scale * before, np.full((400, 1), float(shift))], axis=1)
+        before = np.pad(before, ((0, 0), (0, 1)))
+    else:
+        after = shift + scale * before
+    result = diagnose(after, LABELS, before, distance=distance)
+    assert [verdict.kind for verdict in result.verdicts] == ["healthy"]
+    assert result.measures.retention == pytest.approx(1)
+    shaped = result.measures.relative_spread < 0.1 or (result.measures.reference_shrinkage or 1) < 0.25
+    assert [note.split(":")[0] for note in result.notes] == ["Shape"] * shaped
+    assert "no loss here" in "".join(result.notes) or not shaped
+    assert not diagnose(after, LABELS, distance=distance).collapsed
 
 
-def test_an_origin_far_away_is_no_collapse_beside_a_reference() -> None:
-    before = clusters()
-    assert found(before + 3000, LABELS) == [("network-collapse", "full")]  # nothing tells it from one
-    assert found(before + 3000, LABELS, before) == [("healthy", None)]
-    assert found(before + 300, LABELS, before + 300) == [("healthy", None)]  # as narrow before
-    assert found(0.2 * before + 300, LABELS, before) == [("network-collapse", "full")]
+def test_vectors_with_a_common_part_are_no_collapse_beside_themselves() -> None:
+    """As of E5 or an untuned BERT; a margin of 0.6 is far more than their distances, which is said of the loss."""
+    random, labels = np.random.default_rng(0), np.repeat(np.arange(30), 20)
+    points = 3 + 0.5 * random.standard_normal((30, 64))[labels] + random.standard_normal((600, 64))
+    strategy = SamplingStrategy(TripletLoss(margin=0.6, positives="random", negatives="random", normalize=True), 8, 4)
+    result = diagnose(points, labels, points.copy(), strategy, distance="cosine")
+    assert [verdict.kind for verdict in result.verdicts] == ["healthy"]
+    assert any(note.startswith("The loss of random batches") for note in result.notes)
 
 
-def test_what_finds_as_much_as_a_reference_of_another_width_is_no_collapse() -> None:
-    """Lengths cannot be compared, retrieval can: a constant column, or an offset, moves the origin alone."""
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize("fate", ["point", "rounding", "half precision", "line", "spots"])
+def test_items_that_cannot_be_told_apart_are_a_network_collapse(fate: str, compared: bool) -> None:
+    random, before = np.random.default_rng(0), clusters()
+    after = {
+        "point": np.full((400, 16), 0.37),
+        "rounding": np.full((400, 16), 0.37) + 1e-7 * random.standard_normal((400, 16)),
+        "half precision": (7 + 1e-4 * before).astype(np.float16),
+        "line": random.standard_normal((400, 1)) * random.standard_normal(16)
+        + 1e-3 * random.standard_normal((400, 16)),
+        "spots": random.standard_normal((3, 16))[random.integers(0, 3, 400)] + 1e-3 * random.standard_normal((400, 16)),
+    }[fate]
+    result = diagnose(after, LABELS, before if compared else None)
+    kinds = ["no-better-than-chance", *(["worse-than-reference"] if compared else []), "network-collapse"]
+    assert [verdict.kind for verdict in result.verdicts] == kinds
+    assert result.verdicts[-1].severity == ("partial" if fate in ("line", "spots") else "full")
+    assert not any(note.startswith("Shape") for note in result.notes)
+
+
+def test_shape_that_the_reference_has_or_without_a_great_loss_is_none() -> None:
+    random, before = np.random.default_rng(0), clusters(within=0.8)
+    noise = random.standard_normal((400, 16))
+    # All is lost, but not by shrinking: an origin far away, or nothing at all.
+    assert found(noise, LABELS, before) == []
+    assert found(3000 + noise, LABELS, before) == []
+    assert found(3000 + 1e-3 * noise, LABELS, before) == [("network-collapse", "full")]
+    # Shrunk a thousand times and worse beyond doubt, but nearer to the reference than to chance.
+    result = diagnose(1e-3 * (before + 1.2 * noise), LABELS, before)
+    assert [verdict.kind for verdict in result.verdicts] == ["worse-than-reference"]
+    assert "that alone is no collapse" in result.notes[0]
+    # Where no reference knows the labels, there was nothing to lose.
+    assert not diagnose(1e-3 * noise, LABELS, random.standard_normal((400, 16))).collapsed
+
+
+def test_a_constant_column_costs_digits_only() -> None:
     before = clusters()
     wide = np.concatenate([before, np.full((400, 1), 300.0)], axis=1)
-    assert found(wide, LABELS) == [("network-collapse", "partial")]
     (verdict,) = diagnose(wide, LABELS, before).verdicts
     assert verdict.kind == "healthy"
     assert verdict.cause == "Items lie close together beside their distance from the origin, at no loss to retrieval."
-    # What finds less did draw its items together.
-    worse = wide + np.random.default_rng(0).normal(size=wide.shape) * 6
-    assert ("network-collapse", "partial") in found(worse, LABELS, before)
+    far = np.concatenate([before, np.full((400, 1), 3e4)], axis=1).astype(np.float32)
+    result = diagnose(far, LABELS, before)
+    (verdict,) = result.verdicts
+    assert (verdict.kind, result.good) == ("spread-out", None)
+    assert "computed by products in float32, recall@1 is" in verdict.rule
+    assert any(note.startswith("Distances are near the rounding error") for note in result.notes)
+    # As in the reference.
+    assert [one.kind for one in diagnose(far, LABELS, far.copy()).verdicts] == ["healthy"]
     (verdict,) = diagnose(before, LABELS, before[:, :15]).verdicts
     assert (verdict.kind, verdict.cause) == ("healthy", "Items and classes are well spread.")
+
+
+def test_what_only_neighbours_show_leaves_open_whether_it_is_healthy() -> None:
+    random, labels = np.random.default_rng(0), np.repeat(np.arange(10), 100)
+    before = clusters(within=1.2, labels=labels)
+    means = np.stack([before[label == labels].mean(0) for label in range(10)])[labels]
+    hub = before.copy()
+    hub[random.permutation(1000)[:12]] = 9 + 0.1 * random.standard_normal((12, 16))
+    for after, words in (
+        (means + 0.5 * random.standard_normal((1000, 16)), "about as many as by chance"),
+        (hub, "of the items lost all of their ten nearest"),
+    ):
+        result = diagnose(after, labels, before)
+        assert words in result.verdicts[0].rule
+        assert ([one.kind for one in result.verdicts], result.good) == (["spread-out"], None)
+    good = diagnose(before + 0.1 * means, labels, before)
+    assert [one.kind for one in good.verdicts] == ["healthy"]
+    hidden = open_question(replace(good.measures, unfound=(good.measures.reference_unfound or 0) + 0.1))
+    assert hidden is not None
+    assert "are among the ten nearest of no other" in hidden.rule
 
 
 def test_classes_that_lost_are_told_though_all_items_gained() -> None:
@@ -194,7 +267,8 @@ def test_exploding_norms() -> None:
     assert found(1e5 * points) == [("exploding-norm", None)]
     points[7] *= 1e3
     assert found(points) == [("exploding-norm", None)]
-    assert found(1e6 + clusters()) == [("exploding-norm", None), ("network-collapse", "full")]
+    assert found(1e6 + clusters()) == [("exploding-norm", None)]
+    assert found(np.full((400, 16), 1e6)) == [("exploding-norm", None), ("network-collapse", "full")]
 
 
 def test_exchanged_labels() -> None:
@@ -221,7 +295,7 @@ def test_a_strategy_that_finds_nothing() -> None:
 
 def test_advice_names_the_strategy() -> None:
     hard = SamplingStrategy(TripletLoss(positives="easy", negatives="hard", margin=1.0), 4, 8)
-    (verdict,) = diagnose(1 + 1e-3 * clusters(), LABELS, strategy=hard).verdicts
+    *_, verdict = diagnose(0 * clusters(), LABELS, strategy=hard).verdicts
     assert "hardest of 32 items" in verdict.cause
     easy = SamplingStrategy(TripletLoss(positives="easy", negatives="hard", margin=50.0), 4, 2)
     (verdict,) = diagnose(clusters(within=0.01), LABELS, strategy=easy).verdicts
@@ -246,7 +320,7 @@ def test_every_threshold_is_used() -> None:
     folder = Path(diagnosis.__file__).parent
     text = "".join(
         (folder / f"{name}.py").read_text(encoding="utf-8")
-        for name in ("diagnosis", "measures", "healthy", "thresholds")
+        for name in ("diagnosis", "measures", "healthy", "rules", "thresholds")
     )
     for name, threshold in THRESHOLDS.items():
         assert f'["{name}"]' in text, name
@@ -316,15 +390,14 @@ def test_agreement_with_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure(clusters(), LABELS).nmi is None
 
 
-def test_a_loss_at_its_margin_is_a_network_collapse() -> None:
-    """A shrunk embedding without a reference: its shape says nothing, the loss does."""
+def test_a_loss_at_its_margin_is_noted_of_the_loss() -> None:
     strategy = SamplingStrategy(TripletLoss(positives="hard", negatives="hard", margin=0.2), 4, 4)
     result = diagnose(1e-4 * clusters(), LABELS, strategy=strategy)
-    assert [(one.kind, one.severity) for one in result.verdicts] == [("network-collapse", "partial")]
-    assert "margin of 0.2" in result.verdicts[0].rule
-    assert found(clusters(), strategy=strategy) == [("spread-out", None)]
+    assert [one.kind for one in result.verdicts] == ["spread-out"]
+    assert "is stuck at its margin of 0.2" in result.notes[0]
+    assert not diagnose(clusters(), LABELS, strategy=strategy).notes
     soft = SamplingStrategy(TripletLoss(positives="hard", negatives="hard", soft=True), 4, 4)
-    assert found(1e-4 * clusters(), strategy=soft) == [("spread-out", None)]
+    assert not diagnose(1e-4 * clusters(), LABELS, strategy=soft).notes
 
 
 def test_a_reference_of_another_scale_does_not_say_that_it_shrank() -> None:
@@ -375,28 +448,28 @@ def test_odd_input_is_said_or_measured() -> None:
         measure(clusters(), LABELS).relative_spread
     )
     same = np.random.default_rng(0).standard_normal((400, 1)) * np.ones((1, 32))
-    assert found(same, distance="cosine")
+    assert found(same, distance="cosine") == [("network-collapse", "partial")]
 
 
 def test_print_shows_what_the_command_line_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
+    found = diagnose(np.ones((400, 16)), LABELS)
     about = {"name": "file", "split": None, "items": 400, "dimension": 16, "level": "labels", "distance": "euclidean"}
     print_diagnosis([DiagnosisSummary.read(found.as_json() | about | {"reference": None})], [], None)
     shown = capsys.readouterr().out.splitlines()
     said = str(found).splitlines()
-    assert said[0] == "network collapse, full: " + found.verdicts[0].rule
+    assert said[0] == "no better than chance: " + found.verdicts[0].rule
     assert len(said) >= 4 + len(found.verdicts[0].changes) - 1
     assert "\n".join(said) == str(found)
     for line in said:
         assert f"file: {line}" in shown or (line if line.startswith("  ") else f"  {line}") in shown
     assert "array" not in str(found) + repr(found)
-    assert repr(found) == "Diagnosis(Verdict('network-collapse', 'full'))"
+    assert repr(found) == "Diagnosis(Verdict('no-better-than-chance', None), Verdict('network-collapse', 'full'))"
     assert str(found.verdicts[0]) in str(found)
 
 
 def test_the_learning_rate_is_the_first_change_where_nothing_is_known_of_the_training() -> None:
-    found = diagnose(np.ones((400, 16)) + 1e-6 * clusters(), LABELS)
-    assert found.verdicts[0].changes[0].startswith("Lower the learning rate tenfold")
+    found = diagnose(np.ones((400, 16)), LABELS)
+    assert found.verdicts[1].changes[0].startswith("Lower the learning rate tenfold")

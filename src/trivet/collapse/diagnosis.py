@@ -15,10 +15,12 @@ from trivet.collapse.healthy import (
     counted_index,
     healthy_verdict,
     known,
+    open_question,
     parted_alike,
-    ranked_lower,
+    precision_name,
 )
 from trivet.collapse.measures import Measures, measure
+from trivet.collapse.rules import EmbeddingShape, by_chance, network_collapse, retrieval_lost, shape_note
 from trivet.collapse.significance import comparison_json, in_words
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, exploding_norm
@@ -60,8 +62,7 @@ class Diagnosis:
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        complete = not self.measures.lost and not ranked_lower(self.measures)
-        return True if complete and as_good(self.measures) else None
+        return True if as_good(self.measures) and open_question(self.measures) is None else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
@@ -97,7 +98,8 @@ def diagnose(
     The result comes first: recall@1 that labels permuted at random reach as well, and recall@1 below that of a
     reference. Without either, an embedding whose shape is sound is healthy if it was compared, else only spread out.
 
-    Network collapse: all items, whatever their class, come to lie on one point, one line or a few spots. Class
+    Network collapse: items can no longer be told apart. Recall@1 was lost, and the shape says how: all items, whatever
+    their class, lie on one point, one line or a few spots. Such a shape alone is a note. Class
     collapse: each class becomes a point, or what differs inside it, which finer labels or the modes of a reference
     show, comes to lie on one spot; without either, a tight class may be no loss, and is a note. The rules compare
     measures with the numbers of `THRESHOLDS`. A collapse of the network and exploding norms hide the other kinds, which
@@ -136,14 +138,16 @@ def diagnose(
         seed=seed,
     )
     verdicts = list(_exploding(measures)) if distance == "euclidean" else []  # by cosine, norms do nothing
-    # Where a few norms exploded, only how narrow the whole is can still be told.
-    verdicts += _network(measures, strategy, full=not verdicts)
+    shape = _shape(measures, full=not verdicts)
+    verdicts += _network(measures, strategy, shape, level)
     if not verdicts:
         verdicts = _class(measures, strategy)
         if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
             verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures)
-    notes = _notes(measures, strategy, accused=bool(verdicts))
+    collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
+    notes = [] if collapsed else _shape_notes(measures, strategy, shape)
+    notes += _notes(measures, strategy, accused=bool(verdicts))
     if distance == "cosine":
         notes += [f"Norms differ much ({item.rule}); by cosine that changes nothing." for item in _exploding(measures)]
     result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
@@ -207,11 +211,7 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
 
 
 def _by_chance(measures: Measures) -> bool:
-    """Return whether recall is what chance gives, of so many items that more than chance would have shown."""
-    if known(measures) or not 0 < measures.chance < 1:
-        return False
-    high = measures.chance_high or 0.0
-    return (high - measures.chance) / (1 - measures.chance) <= THRESHOLDS["telling"].value
+    return by_chance(measures.recall, measures.chance, measures.chance_high)
 
 
 def _exploding(measures: Measures) -> Iterator[Verdict]:
@@ -231,12 +231,17 @@ def _exploding(measures: Measures) -> Iterator[Verdict]:
         )
 
 
-def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: bool) -> list[Verdict]:
-    t = {name: threshold.value for name, threshold in THRESHOLDS.items()}
-    shrinkage, spots = measures.reference_shrinkage, measures.occupied / measures.effective_classes
-    low = (measures.recall - measures.chance) / (1 - measures.chance) < t["halfway"] if measures.chance < 1 else False
-    if low:
-        spots = measures.occupied_widely / measures.effective_classes
+def _network(measures: Measures, strategy: SamplingStrategy | None, shape: EmbeddingShape, level: str) -> list[Verdict]:
+    lost = retrieval_lost(
+        measures.recall,
+        measures.chance,
+        chance_high=measures.chance_high,
+        comparisons=[comparison for comparison in measures.comparisons if comparison.level == level],
+    )
+    collapse = network_collapse(lost, shape, above=known(measures))
+    if collapse is None:
+        return []
+    severity, rule = collapse
     evidence = {
         "relative_spread": measures.relative_spread,
         "effective_rank": measures.effective_rank,
@@ -245,50 +250,22 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, *, full: boo
         "mean_distance": measures.mean_distance,
         "recall@1": measures.recall,
     }
-    if shrinkage is not None:
-        evidence["reference_shrinkage"] = shrinkage
-    margin = _at_margin(measures, strategy)
-    if margin is not None and measures.sampling is not None:
-        evidence |= {"loss": measures.sampling.loss, "mean_to_negative": measures.sampling.mean_to_negative}
-    # As wide as a reference whose lengths mean the same: then only the origin is far away, or it was as narrow before.
-    # Where lengths cannot be compared, retrieval can: what finds as much as a reference did not draw items together.
-    narrow = not as_good(measures) if shrinkage is None else shrinkage < t["shrunk"]
-    spread, not_flat = measures.relative_spread, measures.dimension >= 3 and measures.classes >= 3
-    shrunk, ratio = full and shrinkage is not None, math.inf if shrinkage is None else shrinkage
-    rules: list[tuple[bool, Severity, str]] = [
-        (narrow and spread < t["point"], "full", f"relative spread {spread:.3g}, under {t['point']:g}"),
-        (
-            shrunk and ratio < t["gone"],
-            "full",
-            f"mean distance {ratio:.3g} times that of the reference, under {t['gone']:g}",
-        ),
-        (narrow and spread < t["cone"], "partial", f"relative spread {spread:.3g}, under {t['cone']:g}"),
-        (
-            shrunk and ratio < t["shrunk"],
-            "partial",
-            f"mean distance {ratio:.3g} times that of the reference, under {t['shrunk']:g}",
-        ),
-        (
-            full and margin is not None,
-            "partial",
-            f"the loss of random batches is stuck at the margin of {margin or 0:g}, and negatives are closer than that",
-        ),
-        (
-            full and low and not_flat and measures.first_axis > t["line"],
-            "partial",
-            f"{100 * measures.first_axis:.1f} % of the variance along one line, over {100 * t['line']:.0f} %",
-        ),
-        (
-            full and spots < t["spots"],
-            "partial",
-            f"{spots * measures.effective_classes:.3g} occupied spots for {measures.effective_classes:.3g} classes, "
-            f"under {t['spots']:g} per class",
-        ),
-    ]
-    for holds, severity, text in rules:
-        if holds:
-            return [Verdict("network-collapse", severity, evidence, text, *network_advice(strategy))]
-    return []
+    if measures.reference_shrinkage is not None:
+        evidence["reference_shrinkage"] = measures.reference_shrinkage
+    return [Verdict("network-collapse", severity, evidence, rule, *network_advice(strategy))]
+
+
+def _shape(measures: Measures, *, full: bool) -> EmbeddingShape:
+    """The shape of the embedding; where some norms exploded, only how narrow it is as a whole can still be told."""
+    flat = measures.dimension < 3 or measures.classes < 3
+    return EmbeddingShape(
+        relative_spread=measures.relative_spread,
+        precision=measures.precision,
+        shrinkage=measures.reference_shrinkage if full else None,
+        narrowing=measures.reference_spread,
+        first_axis=measures.first_axis if full and not flat else None,
+        spots=measures.occupied_widely / measures.effective_classes if full else None,
+    )
 
 
 def _at_margin(measures: Measures, strategy: SamplingStrategy | None) -> float | None:
@@ -384,6 +361,35 @@ def _dead(measures: Measures) -> Iterator[Verdict]:
                 "Increase the margin.",
             ),
         )
+
+
+def _shape_notes(measures: Measures, strategy: SamplingStrategy | None, shape: EmbeddingShape) -> list[str]:
+    """Notes on a shape in which items may be hard to tell apart, although retrieval was not lost or nobody knows."""
+    notes, rule = [], shape_note(shape)
+    if rule is not None:
+        harm = (
+            "no loss here, as recall@1 is as good as that of every reference"
+            if as_good(measures)
+            else "that alone is no collapse: distances that are all smaller, or farther from the origin, rank the same"
+            if measures.comparisons
+            else "whether anything was lost by it cannot be told without a reference"
+        )
+        notes.append(f"Shape: {rule}; {harm}. Quantised to int8, or in approximate search, it may cost recall.")
+    if measures.rounding_loss >= THRESHOLDS["worse"].value:
+        notes.append(
+            f"Distances are near the rounding error: computed by products in {precision_name(measures)}, as most "
+            f"search does, recall@1 is {100 * measures.rounding_loss:.1f} points lower. Subtract the mean row first "
+            "(not by cosine), or compute in a higher precision."
+        )
+    margin = _at_margin(measures, strategy)
+    if margin is not None:
+        assert measures.sampling is not None
+        notes.append(
+            f"The loss of random batches, {measures.sampling.loss:.3g}, is stuck at its margin of {margin:g}: it is "
+            f"larger than the distances to negatives ({measures.sampling.mean_to_negative:.3g} on average). A smaller "
+            "margin, or a larger scale, would let it tell them apart."
+        )
+    return notes
 
 
 def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bool) -> list[str]:

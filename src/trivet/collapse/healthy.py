@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trivet.collapse.measures import Measures
+from trivet.collapse.rules import above_chance
 from trivet.collapse.significance import Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict_type import Verdict
@@ -16,7 +17,7 @@ def healthy_verdict(measures: Measures) -> Verdict:
     level = measures.comparisons[0].level if measures.comparisons else ""
     single = measures.per_class.items.max() == 1
     informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
-    open_, lower = doubts(measures), ranked_lower(measures)
+    open_ = doubts(measures)
     if single:
         rule = "no class has two items, so recall@1 cannot be measured"
     elif not known(measures):
@@ -27,14 +28,8 @@ def healthy_verdict(measures: Measures) -> Verdict:
         rule = f"whether it is as good as its references is open: {comparison_text(open_[0], level)}"
     elif not informed:
         rule = "it is no worse than its references, but knows hardly more of the labels than chance"
-    elif measures.lost:
-        return _lost_classes(measures, level)
-    elif lower:
-        return _lower_ranks(lower, measures, level)
-    elif came_closer(measures):
-        return _open_inside(measures, level)
     else:
-        return Verdict(
+        return open_question(measures) or Verdict(
             "healthy",
             None,
             _evidence(measures, level),
@@ -52,6 +47,77 @@ def healthy_verdict(measures: Measures) -> Verdict:
             "reference= in Python."
         )
     return Verdict("spread-out", None, _evidence(measures), rule, cause)
+
+
+def open_question(measures: Measures) -> Verdict | None:
+    """The verdict on an embedding that is as good as its references by recall@1, but perhaps not in all; else None."""
+    level = measures.comparisons[0].level if measures.comparisons else ""
+    lower = ranked_lower(measures)
+    if measures.lost:
+        return _lost_classes(measures, level)
+    if lower:
+        return _lower_ranks(lower, measures, level)
+    if came_closer(measures):
+        return _open_inside(measures, level)
+    retained = measures.retention
+    if retained is not None and retained < THRESHOLDS["retained"].value:
+        return _open(
+            measures,
+            level,
+            {"retention": retained},
+            f"of the neighbours that items have within their class in the reference {100 * max(0.0, retained):.0f} % "
+            "are left, about as many as by chance",
+            "What told the items of a class apart there is gone, or was noise. A finer label would show it.",
+        )
+    if measures.unfound - (measures.reference_unfound or 0.0) >= THRESHOLDS["unfound"].value:
+        return _open(
+            measures,
+            level,
+            {"unfound": measures.unfound, "reference_unfound": measures.reference_unfound or 0.0},
+            f"{100 * measures.unfound:.1f} % of the items are among the ten nearest of no other, against "
+            f"{100 * (measures.reference_unfound or 0.0):.1f} % in the reference",
+            "Such items are hardly ever found by a search: others are hubs, or their norms differ much.",
+        )
+    if _displaced(measures):
+        shares = {"displaced": measures.displaced or 0.0, "shared": measures.shared or 0.0}
+        return _open(
+            measures,
+            level,
+            shares,
+            f"{100 * shares['displaced']:.1f} % of the items lost all of their ten nearest, while others share "
+            f"{100 * shares['shared']:.0f} % with the reference",
+            "Single items may have been moved to a hub or far away. Look at those whose neighbours are all new.",
+        )
+    if measures.rounding_loss - (measures.reference_rounding_loss or 0.0) >= THRESHOLDS["worse"].value:
+        return _open(
+            measures,
+            level,
+            {"rounding_loss": measures.rounding_loss},
+            f"computed by products in {precision_name(measures)}, recall@1 is {100 * measures.rounding_loss:.1f} "
+            "points lower",
+            "Distances are near the rounding error, so the result depends on how a search computes them.",
+        )
+    return None
+
+
+def precision_name(measures: Measures) -> str:
+    """The dtype in which `rounding_loss` was measured."""
+    return "float64" if measures.precision < 1e-10 else "float32"
+
+
+def _open(measures: Measures, level: str, evidence: dict[str, float], rule: str, cause: str) -> Verdict:
+    rule = f"at least as good as every reference: {_against(measures, level)}; but {rule}"
+    return Verdict("spread-out", None, _evidence(measures, level) | evidence, rule, cause)
+
+
+def _displaced(measures: Measures) -> bool:
+    """Return whether single items lie elsewhere than in the reference, while most are where they were.
+
+    Where training moved all items, none of them is alone in that.
+    """
+    if measures.displaced is None or (measures.shared or 0.0) < THRESHOLDS["shared"].value:
+        return False
+    return measures.displaced >= THRESHOLDS["displaced"].value
 
 
 def _evidence(measures: Measures, level: str | None = None) -> dict[str, float]:
@@ -137,7 +203,7 @@ def as_good(measures: Measures) -> bool:
 
 def known(measures: Measures) -> bool:
     """Return whether recall is above chance beyond doubt."""
-    return measures.chance_high is None or measures.recall > measures.chance_high
+    return above_chance(measures.recall, measures.chance_high)
 
 
 def doubts(measures: Measures) -> list[Comparison]:

@@ -12,6 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from trivet.collapse.distances import centred, extent
+from trivet.collapse.hubs import BLOCK, NEIGHBOURS, Hubness, hubness, nearest_others, shared_neighbors
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
@@ -22,21 +23,20 @@ from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
-from trivet.metrics.points import Metric, as_points
+from trivet.metrics.points import Metric, as_points, spans
 from trivet.runtime.arrays import Floats, Integers
-from trivet.runtime.extras import installed, load
+from trivet.runtime.extras import installed
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 RANKED = 1000  # items that are asked for all of their class, which takes longer
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
 SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
-NEIGHBOURS = 10
-BLOCK = 256  # rows that are compared with all at a time where faiss is not installed
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
 FALSE = 0.01  # share of the classes that lost that may be there by chance
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
+DIGITS = 1e4  # times the relative rounding error, below which rounding may change who is nearest
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
 
@@ -95,6 +95,9 @@ class Measures:
         diameter, mean_distance, median_distance: of all pairs, see `extent`.
         relative_spread: root mean square distance over sqrt(2) times `norm`: 1 where the mean row is 0, 0 where all
             rows are equal. It does not depend on the scale.
+        precision: relative rounding error of a coordinate as the embedding came: eps of its dtype.
+        rounding_loss: what recall@1 loses where distances are computed by products in that precision (float32 for less)
+            and the origin is left where it is, as most search does; 0 where rows are too far apart for that to matter.
         effective_rank: of all items, see `effective_rank`; `uniformity` and `alignment` likewise.
         first_axis: share of the variance along the first principal axis: 1 for a line.
         occupied, occupied_widely: see `occupied_spots`, within 2 % and 10 % of the mean distance.
@@ -111,6 +114,11 @@ class Measures:
             the second rises over the first where classes are several blobs each. None where that takes more clusters
             than items, or longer than seconds, and where faiss or scikit-learn is not installed.
         strangers: share of items among items of one other label, see `strangers`.
+        hubness, unfound: the skewness and `unfound` of `Hubness`; of at most 5,000 items, among themselves.
+        reference_hubness, reference_unfound: the same of the first reference.
+        shared: median share of the ten nearest of an item that are among its ten nearest in the first reference.
+        displaced: share of the items none of whose ten nearest are.
+        reference_rounding_loss: `rounding_loss` of the first reference.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
             have different widths, or the rows of one alone are unit rows.
         reference_spread: relative spread over that of the reference.
@@ -140,6 +148,8 @@ class Measures:
     mean_distance: float
     median_distance: float
     relative_spread: float
+    precision: float
+    rounding_loss: float
     effective_rank: float
     uniformity: float
     alignment: float
@@ -159,6 +169,13 @@ class Measures:
     nmi: float | None
     nmi_plus: float | None
     strangers: float
+    hubness: float
+    unfound: float
+    reference_hubness: float | None = None
+    reference_unfound: float | None = None
+    shared: float | None = None
+    displaced: float | None = None
+    reference_rounding_loss: float | None = None
     reference_shrinkage: float | None = None
     reference_spread: float | None = None
     reference_class_spread: float | None = None
@@ -224,6 +241,7 @@ def measure(
     reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
     known = next(iter(references.values()), None)
     retained = None if known is None else _retention(points, known, classes, seed)
+    around = _hubness(points, seed)
     recalls = np.full(len(shares), math.nan)  # a class that was not asked has none
     for number, row in retrieved.per_class().items():
         recalls[number] = row["recall@1"]
@@ -237,6 +255,8 @@ def measure(
         mean_distance=lengths.mean,
         median_distance=lengths.median,
         relative_spread=_relative_spread(points),
+        precision=_precision(embeddings),
+        rounding_loss=_rounding_loss(embeddings, points, classes, queries, seed, distance),
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
@@ -256,7 +276,13 @@ def measure(
         nmi=_agreement(points, classes, len(shares), seed),
         nmi_plus=_agreement(points, classes, 10 * len(shares), seed),
         strangers=strangers(points, classes, seed=seed),
+        hubness=around.skewness,
+        unfound=around.unfound,
         **({} if known is None else _against(known, points, classes, lengths.mean, seed)),
+        **({} if known is None else _hubs_against(around, _hubness(known, seed))),
+        reference_rounding_loss=None
+        if known is None
+        else _rounding_loss(_first(reference), known, classes, queries, seed, distance),
         retention=None if retained is None else retained.mean,
         fine={
             name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"])
@@ -293,6 +319,49 @@ def _against(
         "reference_mode_index": _mode_index(known, classes, modes),
         "reference_mode_sharing": mode_sharing(known, classes, modes),
     }
+
+
+def _hubness(points: Tensor, seed: int) -> Hubness:
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points))[:QUERIES])
+    return hubness(points[order])
+
+
+def _hubs_against(around: Hubness, before: Hubness) -> dict[str, float]:
+    """The measures of hubs beside those of a reference, likewise."""
+    shares = shared_neighbors(around.nearest, before.nearest)
+    return {
+        "reference_hubness": before.skewness,
+        "reference_unfound": before.unfound,
+        "shared": float(np.median(shares)),
+        "displaced": float((shares == 0).mean()),
+    }
+
+
+def _precision(embeddings: Array) -> float:
+    known = torch.finfo(embeddings.dtype) if isinstance(embeddings, Tensor) else np.finfo(embeddings.dtype)
+    return float(known.eps)
+
+
+def _rounding_loss(
+    embeddings: Array, points: Tensor, classes: Tensor, rows: Integers | None, seed: int, distance: Metric
+) -> float:
+    """See `Measures`."""
+    kind = torch.float64 if _precision(embeddings) < torch.finfo(torch.float32).eps else torch.float32
+    if _relative_spread(points) ** 2 > DIGITS * torch.finfo(kind).eps:
+        return 0.0
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
+    entries = torch.argsort(order)[torch.arange(len(points)) if rows is None else torch.from_numpy(rows)]
+    exact = nearest_others(points[order], entries.numpy(), 1)[:, 0]
+    rounded, labels = points[order].to(kind), classes[order].numpy()
+    squares = rounded.square().sum(dim=1)
+    nearest = []
+    for start, stop in spans(len(entries), BLOCK):
+        block = entries[start:stop]
+        squared = squares - 2 * (rounded[block] @ rounded.T)
+        squared[torch.arange(len(block)), block] = torch.inf
+        nearest.append(squared.argmin(dim=1))
+    right = [float((labels[near] == labels[entries.numpy()]).mean()) for near in (exact, torch.cat(nearest).numpy())]
+    return max(0.0, right[0] - right[1])
 
 
 def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) -> float:
@@ -338,7 +407,7 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     queries = _sample(len(points), seed)
     queries = np.arange(len(points)) if queries is None else queries
     labels_of = classes.numpy()
-    around = labels_of[_nearest(points, queries, k)]
+    around = labels_of[nearest_others(points, queries, k)]
     return stranger_share(around, labels_of[queries], same=STRANGE * k, other=FOREIGN * k)
 
 
@@ -360,25 +429,6 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
     return _mode_index(points, classes, _reference_modes(known, classes, seed))
 
 
-def _nearest(points: Tensor, queries: Integers, k: int) -> Integers:
-    """The k nearest other rows `(Q, k)` of some rows, by float32 distances."""
-    points = points - points.mean(dim=0)
-    # Scaled, so that no embedding is too small or too large for float32.
-    rows = np.ascontiguousarray((points / (float(points.abs().max()) or 1.0)).float().numpy())
-    if installed("faiss"):
-        _, near = load("faiss").knn(rows[queries], rows, k + 1)
-    else:  # half as fast
-        everyone, blocks = torch.from_numpy(rows), range(0, len(queries), BLOCK)
-        distances = (torch.cdist(everyone[queries[start : start + BLOCK]], everyone) for start in blocks)
-        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
-        near = torch.cat(nearest).numpy()
-    others = near != queries[:, None]
-    # Among many equal rows an item itself may be missing; then the last one is too many.
-    others[others.all(axis=1), -1] = False
-    neighbors: Integers = near[others].reshape(len(queries), k)
-    return neighbors
-
-
 def _chance_high(
     points: Tensor, classes: Tensor, rows: Integers | None, recall: float, chance: float, seed: int
 ) -> float | None:
@@ -390,7 +440,7 @@ def _chance_high(
     # Neighbours of equal rows are the first of them: in random order, which says nothing of the class.
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
     entries = torch.argsort(order).numpy()[queries]
-    nearest = _nearest(points[order], entries, 1)[:, 0]
+    nearest = nearest_others(points[order], entries, 1)[:, 0]
     return recall_by_chance(nearest, entries, classes[order].numpy(), seed=seed)[1]
 
 
@@ -498,6 +548,12 @@ def _references(reference: Array | Mapping[str, Array] | None, count: int, dista
         return {}
     named = reference if isinstance(reference, Mapping) else {"the reference": reference}
     return {name: _reference(known, count, distance) for name, known in named.items()}
+
+
+def _first(reference: Array | Mapping[str, Array] | None) -> Array:
+    """The first of the references, as it came."""
+    assert reference is not None
+    return next(iter(reference.values())) if isinstance(reference, Mapping) else reference
 
 
 def _sample(count: int, seed: int, *, most: int = QUERIES) -> Integers | None:

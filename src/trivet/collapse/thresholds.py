@@ -21,7 +21,7 @@ _KNOWN = "set in advance, kept after the first half of the benchmark cases (stud
 _LATER = "set after both halves of the benchmark cases were measured, for cases that neither contains"
 _TRAINED = "chosen on all trained runs, with and without easy positives; none held out (studies/diagnosis.py)"
 _OURS = "our choice"
-_RULE = "our rule for network collapse in the sense of Xu et al., set in advance"
+_RULE = "our rule for the shape of a network collapse in the sense of Xu et al., set in advance"
 THRESHOLDS: dict[str, Threshold] = {
     "worse": Threshold(
         FLOOR,
@@ -41,25 +41,48 @@ THRESHOLDS: dict[str, Threshold] = {
         "above: too few items to tell recall from chance",
         "our choice, set in advance",
     ),
+    "halfway": Threshold(
+        0.5,
+        "recall, rescaled so that chance is 0 and that of a reference 1",
+        "below, and worse beyond doubt: retrieval was lost",
+        _OURS + ", set in advance",
+    ),
+    "rounding": Threshold(
+        8.0, "relative_spread / precision", "up to: items differ by rounding alone", _OURS + ", set in advance"
+    ),
     "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
+    "narrowed": Threshold(0.5, "reference_spread", "below, where lengths cannot be compared: items came closer", _OURS),
     "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
     "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
     "line": Threshold(
-        0.9,
-        "first_axis",
-        "above, with low recall and at least three classes and dimensions: all items lie on a line",
-        _LATER,
+        0.9, "first_axis", "above, with at least three classes and dimensions: all items lie on a line", _LATER
     ),
     "spots": Threshold(
-        0.5,
-        "occupied / effective_classes (occupied_widely if recall is low)",
-        "below: fewer occupied spots than classes",
-        "occupied: as for point; occupied_widely: as for line",
+        0.5, "occupied_widely / effective_classes", "below: fewer occupied spots than classes", "as for line"
     ),
-    "halfway": Threshold(0.5, "recall, rescaled so that chance is 0", "below: recall is low", _LATER),
     "margin": Threshold(
-        0.1, "sampling.loss", "within this share of the margin: the loss is stuck at the margin", _RULE
+        0.1, "sampling.loss", "within this share of the margin: the loss is stuck at the margin; a note", _RULE
+    ),
+    "retained": Threshold(
+        0.1,
+        "retention",
+        "below: whether what told the items of a class apart was lost is open",
+        "between the 0.05 of class means with noise and the 0.8 of heads trained on MiniLM features "
+        "(studies/diagnosis.py)",
+    ),
+    "displaced": Threshold(
+        FLOOR / 2,
+        "displaced",
+        "at least, where most items keep their neighbours: whether single items were lost is open",
+        "half of what counts as a loss",
+    ),
+    "shared": Threshold(0.5, "shared", "at least: most items keep their neighbours", _OURS),
+    "unfound": Threshold(
+        0.1,
+        "unfound above that of the reference",
+        "at least: whether items that nobody finds were lost is open",
+        "heads trained on MiniLM features reach 0.03",
     ),
     "blob": Threshold(0.1, "class_spread", "below: each class is a point", _KNOWN),
     "merged": Threshold(

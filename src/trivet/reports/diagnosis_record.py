@@ -67,6 +67,8 @@ class DiagnosisMeasures(Record):
     mean_distance: Number | None = None
     median_distance: Number | None = None
     relative_spread: Number | None = None
+    precision: Number | None = None
+    rounding_loss: Number | None = None
     effective_rank: Number | None = None
     uniformity: Number | None = None
     alignment: Number | None = None
@@ -83,6 +85,13 @@ class DiagnosisMeasures(Record):
     nmi: Number | None = None
     nmi_plus: Number | None = None
     strangers: Number | None = None
+    hubness: Number | None = None
+    unfound: Number | None = None
+    reference_hubness: Number | None = None
+    reference_unfound: Number | None = None
+    shared: Number | None = None
+    displaced: Number | None = None
+    reference_rounding_loss: Number | None = None
     reference_shrinkage: Number | None = None
     reference_spread: Number | None = None
     reference_class_spread: Number | None = None

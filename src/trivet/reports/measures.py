@@ -128,6 +128,15 @@ DIAGNOSIS = {
     "retention": Measure(
         "neighbours kept", "share of neighbours within classes kept from the reference; 0: as by chance"
     ),
+    "hubness": Measure("hubness", "0: all items are as often among the ten nearest of others", "number"),
+    "unfound": Measure("unfound", "share of items among nobody's ten nearest", better="less"),
+    "reference_hubness": Measure("hubness of the reference", "the same there", "number"),
+    "reference_unfound": Measure("unfound in the reference", "the same there"),
+    "shared": Measure("neighbours shared", "median share of the ten nearest that are the same in the reference"),
+    "displaced": Measure("displaced", "items that share none of their ten nearest with the reference", better="less"),
+    "rounding_loss": Measure("lost to rounding", "recall@1 lost where distances are computed by products"),
+    "reference_rounding_loss": Measure("lost to rounding in the reference", "the same there"),
+    "precision": Measure("precision", "relative rounding error of a coordinate", "number"),
     "strangers": Measure("strangers", "share of items surrounded by items of one other label", better="less"),
     "reference_shrinkage": Measure("mean distance ÷ reference", "below 1: the embedding shrank", "number"),
     "reference_spread": Measure("relative spread ÷ reference", "below 1: spread was lost", "number"),
