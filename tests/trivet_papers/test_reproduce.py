@@ -218,7 +218,19 @@ def test_an_epoch_has_the_published_images_and_shared_runs_count_once() -> None:
     (table,) = catalogue.experiments("levi2021-table2")
     runs = planned(table, "paper", None)
     assert work_of([*runs, *runs]) == work_of(runs)
-    assert work_of(runs).images == 8 * 7 * 150 * (8_054 + 5_864)
+    assert work_of(runs).images == 8 * 8 * 150 * (8_054 + 5_864)
+
+
+@pytest.mark.nightly
+def test_the_hours_of_the_docs_are_those_of_the_protocols(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", "--size", "paper", "--json") == 0
+    lines = (ROOT / "docs" / "reproduce.md").read_text().splitlines()
+    for row in json.loads(capsys.readouterr().out)["experiments"]:
+        paper, _, name = row["key"].partition("-")
+        hours = row["paper"]["hours"]
+        text = "under 0.1" if hours < 0.1 else f"{hours:.1f}" if hours < 9.95 else f"{hours:.0f}"
+        (line,) = (line for line in lines if line.startswith(f"| {paper} | "))
+        assert f"{name} {text}" in line.strip("| ").replace(" | ", ", ").split(", ")
 
 
 ROOT = Path(__file__).parents[2]
