@@ -17,6 +17,7 @@ from torch import Tensor
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.probe import SERIES, SHARE, ProbeTracker, measure_probe
+from trivet.collapse.significance import difference_ends
 
 LABELS = torch.arange(32) % 4
 ITEMS = 240
@@ -171,7 +172,13 @@ def test_a_loss_in_two_classes_is_told_where_there_are_few(classes: int, kinds: 
 
 
 def test_batches_that_shrink_convict_nothing_that_held_out_items_do_not_show() -> None:
-    assert [event.kind for event in asking(lambda _: None).events] == ["network-collapse"]
+    (event,) = asking(lambda _: None).events
+    assert (event.kind, event.suspected, event.title) == (
+        "network-collapse",
+        True,
+        "network collapse suspected at step 8",
+    )
+    assert "probe of held-out items" in event.changes[0]
     assert watched(shrinking, lambda step: held_out(apart=1 + step / 20, spread=max(0.05, 0.9**step))).events == []
     assert watched(shrinking, lambda step: held_out(apart=3.0)).events == []
 
@@ -184,44 +191,73 @@ def asking(probes: Callable[[int], Any]) -> CollapseMonitor:
     return monitor
 
 
-def test_held_out_items_that_narrow_and_gain_nothing_have_collapsed() -> None:
+def test_held_out_items_that_are_no_longer_found_and_narrow_have_collapsed() -> None:
+    """Not by one call: at that of step 19 most are found still, by those of 39 and 79 none."""
     monitor = watched(shrinking, lambda step: held_out(apart=max(0.0, 2 - step / 20), spread=0.8**step))
-    (event,) = monitor.events
-    assert (event.kind, event.healthy) == ("network-collapse", 0)
-    assert event.step < 40
-    assert event.evidence["relative_spread"] < 0.5 * event.evidence["relative_spread_at_step_0"]
-    assert event.evidence["recall"] < event.evidence["recall_at_step_0"]
+    harm, event = monitor.events
+    assert (harm.kind, harm.step) == ("harm", 19)
+    assert (event.kind, event.step, event.healthy, event.suspected) == ("network-collapse", 39, 0, False)
+    assert event.evidence["relative_spread"] < 0.1 < event.evidence["relative_spread_at_step_0"]
+    assert "nearer to chance" in event.rule
+    assert "relative spread" in event.rule
 
 
 @pytest.mark.parametrize(
-    ("apart", "spread", "called"),
+    ("apart", "spread"),
     [
-        (lambda step: 4.0 if step else 0.0, lambda step: 0.001 if step else 1.0, True),  # at one point
-        (lambda step: 4.0 if step else 0.0, lambda step: 0.05 if step else 1.0, False),  # narrow, and told apart
-        (lambda step: 0.8 if step else 0.0, lambda step: 0.05 if step else 1.0, True),  # narrow, and hardly told apart
-        (lambda step: step / 20, lambda step: 0.001 if step else 1.0, False),  # told apart better and better
-        (lambda step: 4.0 if step else 0.0, lambda step: 1e-4 * step if step else 1.0, False),  # coming apart
+        (lambda step: 4.0 if step else 0.0, lambda step: 0.001 if step else 1.0),  # at one point
+        (lambda step: 0.8 if step else 0.0, lambda step: 0.05 if step else 1.0),  # narrow, and hardly told apart
+        (lambda step: 2.0, lambda step: 0.8**step if step else 1.0),  # as well as before
+        (lambda step: 1.0 if step == 0 else 5.0 if step < 19 else 1.6, lambda step: 0.04 if step else 1.0),
     ],
-    ids=["point", "cone", "plateau", "learning", "spreading"],
+    ids=["point", "plateau", "scale", "worse than the best"],
 )
-def test_narrow_items_that_make_no_progress_have_collapsed(
-    apart: Callable[[int], float], spread: Callable[[int], float], called: bool
+def test_a_shape_in_which_as_many_are_found_as_at_the_start_is_no_collapse(
+    apart: Callable[[int], float], spread: Callable[[int], float]
 ) -> None:
-    """Recall rose since the start in all of them."""
     monitor = watched(shrinking, lambda step: held_out(apart=apart(step), spread=spread(step)), steps=80)
-    assert monitor.probing.series["step"] == [0, 5, 19, 39, 79]
-    assert [event.kind for event in monitor.events] == (["network-collapse"] if called else [])
-    if called:
-        assert (monitor.events[0].step, monitor.events[0].healthy) == (39, 0)  # the best call is as narrow
+    assert monitor.probing.last is not None
+    assert monitor.probing.last.relative_spread < 0.1
+    assert monitor.events == []
 
 
-def test_narrow_items_that_lost_what_they_had_learned_have_collapsed() -> None:
+def test_harm_takes_the_place_of_a_collapse_that_came_back() -> None:
     def probes(step: int) -> Tensor:
-        return held_out(apart=1.0 if step == 0 else 5.0 if step < 19 else 1.6, spread=0.04 if step else 1.0)
+        return (
+            held_out(apart=4.0) if step < 3 else held_out(apart=0.0, spread=1e-3) if step < 30 else held_out(apart=1.0)
+        )
 
-    (event,) = watched(shrinking, probes).events
-    assert (event.kind, event.step) == ("network-collapse", 39)
-    assert event.evidence["recall"] > event.evidence["recall_at_step_0"] + 0.01
+    monitor = watched(steady, probes)
+    assert [(event.kind, event.step) for event in monitor.events] == [("network-collapse", 19), ("harm", 79)]
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (1.5, "points ({low} to {high}) below its start: "),
+        (4.0, "ends as it began, as far as can be told (+0.0 points, "),
+    ],
+)
+def test_the_last_call_says_how_held_out_items_end_though_they_recovered(end: float, words: str) -> None:
+    def probes(step: int) -> Tensor:
+        return held_out(apart=2.5 if step < 3 else 0.5 if step < 60 else end)
+
+    before = 2.5 if end == 1.5 else 4.0
+    monitor = watched(steady, lambda step: held_out(apart=before) if step < 3 else probes(step), steps=90)
+    sentence = monitor.close(lambda: (probes(90), CLASSES), step=90)
+    assert monitor.probing.series["step"][-1] == 90
+    assert sentence == monitor.probing.closing()
+    gains = monitor.probing.last.scores[0].hits - monitor.probing.reference.scores[0].hits
+    low, high = difference_ends(gains, CLASSES.numpy(), over_queries=0.95, over_classes=0.95)
+    assert words.format(low=f"{-100 * high:.1f}", high=f"{-100 * low:.1f}") in sentence
+    assert f"{100 * monitor.probing.reference.recall:.1f} % at step 0" in sentence
+
+
+def test_a_run_that_was_better_before_its_end_is_closed_with_its_best() -> None:
+    apart = {0: 1.0, 5: 4.0}
+    monitor = watched(steady, lambda step: held_out(apart=apart.get(step, 1.0)), steps=90)
+    assert "it was best at step 5, " in monitor.close(lambda: (held_out(apart=1.0), CLASSES), step=90)
+    assert CollapseMonitor().close() is None
 
 
 def steady(step: int) -> Tensor:

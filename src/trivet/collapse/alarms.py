@@ -12,7 +12,6 @@ from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
-from trivet.collapse.significance import FLOOR
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 from trivet.runtime.json_numbers import json_section, with_nan
 
@@ -34,9 +33,6 @@ ALARMS: dict[str, Threshold] = {
         0.06, "fine_recall", "lost since its best, beyond two standard errors: ask the probe", "half of lost"
     ),
     "fall": Threshold(0.1, "recall", "lost in the batches since its best: ask the probe", "our choice, set in advance"),
-    "halved": Threshold(
-        0.5, "relative_spread", "of the probe, over that at the start, below: it narrows", "our choice, set in advance"
-    ),
     "unlearned": Threshold(
         100, "updates", "at least, with three calls of the probe at chance: nothing is learned", "our choice"
     ),
@@ -45,6 +41,7 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
+HELD_OUT = "Give the monitor a probe of held-out items (docs/collapse.md): only they can tell whether this is a loss."
 CALM = 5  # checks that are judged together where classes are: few items of a batch share a fine class
 DOUBTS = 2  # standard errors that are enough to ask the probe
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many checks are asked
@@ -63,6 +60,7 @@ class Event:
         changes: one to three things to change, the most effective first.
         forecast: probability of a collapse of the network by the end of the run, in [0, 1]; None without a forecast.
         healthy: optimiser steps done when nothing was suspicious last.
+        suspected: whether batches alone say so, which hold training items: only held-out ones can tell.
     """
 
     step: int
@@ -72,11 +70,22 @@ class Event:
     changes: tuple[str, ...]
     forecast: float | None
     healthy: int
+    suspected: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its kind and step, in words."""
+        return event_title(self.kind, self.step, suspected=self.suspected)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Event:
         """Read what `as_json` gave."""
         return cls(**{**values, "evidence": with_nan(values["evidence"]), "changes": tuple(values["changes"])})
+
+
+def event_title(kind: str, step: int, *, suspected: bool) -> str:
+    """An event in words: its kind, whether it is certain, its step."""
+    return f"{kind.replace('-', ' ')} {'suspected' if suspected else 'detected'} at step {step}"
 
 
 class Judge:
@@ -168,9 +177,23 @@ class Judge:
                 self._judge_classes(*inside)
         elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
             self.measure_probe(probe, step)
-            if not self.faulty and not self._reported("network-collapse", "class-collapse", "harm"):
-                self._judge_probe(doubted=inside is not None)
+            if not self.faulty:
+                self._judge_probe()
         self._judge_sampler()
+
+    def close(self, probe: Probe | None, step: int) -> str | None:
+        """Ask the probe for the last time and judge it; returns how held-out items ended, None without a second call.
+
+        Args:
+            step: optimiser steps done.
+        """
+        last = self.probing.last or self.probing.reference
+        if probe is not None and not self.faulty and last is not None and last.step != step:
+            self._step = step
+            self.measure_probe(probe, step)
+            if not self.faulty:
+                self._judge_probe()
+        return self.probing.closing()
 
     def _now(self, *names: str) -> dict[str, float]:
         """Medians of the last checks."""
@@ -209,37 +232,33 @@ class Judge:
             f"consecutive checks: items are {ahead.evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and items of the same class {ahead.evidence['within_between']:.2f} times as far apart as items "
             "of different classes",
-            network_advice(None)[1],
+            (HELD_OUT, *network_advice(None)[1][:2]),
+            suspected=True,
         )
 
-    def _judge_probe(self, *, doubted: bool) -> None:
+    def _judge_probe(self) -> None:
         """By the probe, which was just asked, beside the start and the best of the run.
 
-        Args:
-            doubted: whether the batches lose what is inside their classes.
+        No single call is enough. What the last two show is reported once of each kind, the gravest first: harm takes
+        the place of a collapse that came back.
         """
         probing = self.probing
         now, start, best = probing.last, probing.reference, probing.best
-        assert now is not None
-        assert start is not None
-        assert best is not None
-        accused, narrow, stuck = self._accused(), _narrow(now, start), self._stuck(now, start)
-        fallen = [comparison.level for comparison in probing.compare(best, "the best step") if comparison.worse]
-        lost = any(comparison.worse for comparison in probing.compare(start, "the start"))
-        stays = probing.stays_below(start)
-        inside = FINER in fallen or FINER in (drop.comparison.level for drop in probing.stays_below(best))
-        tight = now.within_between < ALARMS["tight"].value
+        if now is None or start is None or best is None:
+            return
         items_text = f"of {probing.items} held-out items"
-        if narrow and (lost or (accused and (stuck or fallen or now.recall < start.recall + FLOOR))):
+        collapse = probing.collapse()
+        stays = probing.stays_below(start)
+        fell = [drop.comparison.level for drop in (*stays, *probing.stays_below(best))]
+        if collapse is not None:
             self._report(
                 "network-collapse",
                 _evidence(now, start),
-                f"{items_text}, which are {now.relative_spread:.2g} times as far from their centre as from 0, at the "
-                f"start {start.relative_spread:.2g} times, recall@1 is {_change(now.recall, start.recall)}",
+                f"{items_text}, at two calls of the probe in a row: {collapse}",
                 network_advice(None)[1],
-                healthy=start.step if _narrow(best, start) else best.step,
+                healthy=best.step,
             )
-        elif tight and ((inside and doubted) or FINER in (drop.comparison.level for drop in stays)):
+        elif now.within_between < ALARMS["tight"].value and FINER in fell:
             self._report(
                 "class-collapse",
                 _evidence(now, best) | {"within_between": now.within_between},
@@ -274,16 +293,6 @@ class Judge:
                     healthy=best.step,
                 )
 
-    def _stuck(self, now: ProbeResult, start: ProbeResult) -> bool:
-        """Return whether items stay at one point, or narrow and hardly told apart, for twice as many updates."""
-        before, point = self.probing.before, THRESHOLDS["point"].value
-        if before is None or self.probing.ahead(before):
-            return False
-        if max(now.relative_spread, before.relative_spread) < point:
-            return now.relative_spread < 2 * before.relative_spread
-        halfway = self.probing.chance + THRESHOLDS["halfway"].value * (1 - self.probing.chance)
-        return _narrow(now, start) and _narrow(before, start) and now.recall < halfway
-
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""
         last = zip(self.series["fine_recall"][-CALM:], self.series["fine_items"][-CALM:], strict=True)
@@ -317,8 +326,9 @@ class Judge:
             f"the nearest positive has the same finer class for {100 * recall:.1f} % of the items, down from "
             f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
             f"{ratio:.2f} times as far apart as items of different classes",
-            class_advice(None)[1],
+            (HELD_OUT, *class_advice(None)[1][:2]),
             healthy=int(self._best[2]),
+            suspected=True,
         )
 
     def _judge_sampler(self) -> None:
@@ -345,6 +355,7 @@ class Judge:
         changes: tuple[str, ...],
         *,
         healthy: int | None = None,
+        suspected: bool = False,
     ) -> None:
         """Add an event, unless there is one of its kind; nothing was suspicious last where the risk was low."""
         if self._reported(kind):
@@ -354,7 +365,7 @@ class Judge:
             checks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
             healthy = max((int(then) for then, chance in checks if not chance >= ALARMS["healthy"].value), default=0)
         probability = None if ahead is None else ahead.probability
-        self.events.append(Event(self._step, kind, evidence, rule, changes, probability, healthy))
+        self.events.append(Event(self._step, kind, evidence, rule, changes, probability, healthy, suspected))
 
     def _reported(self, *kinds: EventKind) -> bool:
         return any(event.kind in kinds for event in self.events)
@@ -365,11 +376,6 @@ def _evidence(now: ProbeResult, other: ProbeResult) -> dict[str, float]:
     values = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
     values |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in values}
     return {name: value for name, value in values.items() if math.isfinite(value)}
-
-
-def _narrow(now: ProbeResult, start: ProbeResult) -> bool:
-    """Return whether items lie in a narrow cone, or in half of the one that they began in."""
-    return now.relative_spread < max(ALARMS["halved"].value * start.relative_spread, THRESHOLDS["cone"].value)
 
 
 def _change(now: float, before: float) -> str:

@@ -11,8 +11,12 @@ import numpy as np
 import torch
 
 from trivet.collapse.distances import centred
+from trivet.collapse.measures import WIDE_SPOT, occupied_spots
+from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
 from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
+from trivet.collapse.spectrum import singular_values
 from trivet.collapse.spread import stranger_share
+from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.json_numbers import json_section, with_nan
@@ -35,6 +39,7 @@ TWICE = 0.99  # confidence of the intervals by which two results in a row accuse
 LEVELS = "the labels", "the finer classes"  # in a sentence
 FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
+SHAPE = ("first_axis", "spots", "precision")  # the numbers of a result that no series has
 
 
 class ItemScores(NamedTuple):
@@ -59,6 +64,9 @@ class ProbeResult:
     recall: float  # recall@1 at the level of the labels, in [0, 1], each item against all others
     fine_recall: float  # the same at the finer level; NaN without one
     relative_spread: float  # deviation from the centre over the norm, in [0, 1]
+    first_axis: float  # share of the variance along one line, in [0, 1]
+    spots: float  # occupied ones, counted widely, over the effective number of classes
+    precision: float  # eps of the dtype that the embedding came in
     within_between: float  # mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0
     strangers: float  # share of items with at most one of their ten nearest of their class and six or more of one other
     scores: tuple[ItemScores, ...]  # of the items, at each level
@@ -74,7 +82,18 @@ class ProbeResult:
         """Read what `as_json` gave."""
         scores = tuple(ItemScores(*(np.array(column) for column in columns)) for columns in values["scores"])
         nearest = np.array(values["nearest"], dtype=np.int64)
-        return cls(**{name: with_nan(values[name]) for name in SERIES}, scores=scores, nearest=nearest)
+        numbers = {name: with_nan(values[name]) for name in (*SERIES, *SHAPE)}
+        return cls(**numbers, scores=scores, nearest=nearest)
+
+    def shape(self, start: ProbeResult) -> EmbeddingShape:
+        """Its shape beside that at the start of the run."""
+        return EmbeddingShape(
+            relative_spread=self.relative_spread,
+            precision=self.precision,
+            narrowing=self.relative_spread / start.relative_spread if start.relative_spread > 0 else None,
+            first_axis=self.first_axis if start.first_axis <= THRESHOLDS["line"].value else None,
+            spots=self.spots,
+        )
 
     def values(self) -> list[float]:
         """The numbers, in the order of `SERIES`."""
@@ -88,7 +107,8 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
         embeddings: `(M, d)`.
         levels: class numbers `(M,)` from 0: of the labels, and perhaps of the finer classes.
     """
-    points = torch.as_tensor(embeddings).detach().cpu().double()
+    given = torch.as_tensor(embeddings).detach().cpu()
+    points, kind = given.double(), given.dtype
     if not bool(points.isfinite().all()):
         points = torch.zeros_like(points)
     rows = centred(points)
@@ -103,12 +123,17 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
     distances, same = squared.sqrt(), alike[0]
     within = distances[same & ~torch.eye(len(points), dtype=torch.bool)].mean()
     between = distances[~same].mean()
+    sizes = np.bincount(levels[0]) / len(points)
+    values = singular_values(points)
     around = squared.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
     return ProbeResult(
         step=step,
         recall=recall,
         fine_recall=fine_recall,
         relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
+        first_axis=float(values[0] ** 2 / (values**2).sum()) if values.any() else 0.0,
+        spots=occupied_spots(points, within=WIDE_SPOT) * float((sizes**2).sum()),
+        precision=torch.finfo(kind).eps,
         within_between=float(within / between) if between > 0 else 1.0,
         strangers=stranger_share(levels[0][around], levels[0], same=SAME_CLASS, other=OTHER),
         scores=scores,
@@ -256,12 +281,13 @@ class ProbeTracker:
 
     def compare(self, other: ProbeResult | None, name: str) -> list[Comparison]:
         """The last result beside another, at the level of the labels and at the finer one; nothing without both."""
-        if self.last is None or other is None:
-            return []
+        return [] if self.last is None or other is None else self._comparisons(self.last, other, name)
+
+    def _comparisons(self, result: ProbeResult, other: ProbeResult, name: str) -> list[Comparison]:
         # A monitor accuses in small batches, and checks again: no difference is decisive.
         return [
             compare(now.hits, then.hits, classes, reference=name, level=level, decisive=math.inf)
-            for level, classes, now, then in zip(LEVELS, self.levels, self.last.scores, other.scores, strict=False)
+            for level, classes, now, then in zip(LEVELS, self.levels, result.scores, other.scores, strict=False)
         ]
 
     def behind(self, other: ProbeResult) -> bool:
@@ -277,11 +303,13 @@ class ProbeTracker:
 
     def _difference(self, other: ProbeResult) -> tuple[float, float]:
         """The interval of 95 % of what was gained since another result; around 0 where that is below a point."""
-        if self.last is None:
+        if self.last is None or abs(self.last.score - other.score) < FLOOR:
             return -1.0, 1.0
+        return self._interval(other)
+
+    def _interval(self, other: ProbeResult) -> tuple[float, float]:
+        assert self.last is not None
         gains = self.last.scores[-1].hits - other.scores[-1].hits
-        if abs(float(gains.mean())) < FLOOR:
-            return -1.0, 1.0
         return difference_ends(gains, self.levels[-1], over_queries=CHOOSING, over_classes=CHOOSING)
 
     @property
@@ -343,15 +371,60 @@ class ProbeTracker:
                     drops.append(MeasureDrop("R-precision", precision))
         return drops
 
+    def collapse(self) -> str | None:
+        """The rule by which the last two results are a network collapse beside the start, of the last; None if one is
+        none.
+        """
+        rules = [self._collapse(result) for result in (self.before, self.last)]
+        return rules[-1] if all(rules) else None
+
+    def _collapse(self, result: ProbeResult | None) -> str | None:
+        if result is None or self.reference is None:
+            return None
+        high = self._chance_high(result)
+        lost = retrieval_lost(
+            result.recall,
+            self.chance,
+            chance_high=high,
+            comparisons=self._comparisons(result, self.reference, "the start")[:1],
+        )
+        verdict = network_collapse(lost, result.shape(self.reference), above=above_chance(result.recall, high))
+        return None if verdict is None else verdict[1]
+
+    def closing(self) -> str | None:
+        """Sentence on how held-out items ended beside their start; None before the second call."""
+        now, start, best = self.last, self.reference, self.best
+        if now is None or start is None or best is None:
+            return None
+        level = LEVELS[len(self.levels) - 1]
+        gain = now.score - start.score
+        low, high = self._interval(start)
+        ends = f"{100 * abs(gain):.1f} points"
+        if high < 0 or low > 0:
+            near, far = sorted((abs(low), abs(high)))
+            where = f"{ends} ({100 * near:.1f} to {100 * far:.1f}) {'below' if high < 0 else 'above'} its start"
+        else:
+            where = (
+                f"as it began, as far as can be told ({100 * gain:+.1f} points, {100 * low:+.1f} to {100 * high:+.1f})"
+            )
+        text = (
+            f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "
+            f"{start.step}, {100 * now.score:.1f} % at step {now.step}"
+        )
+        if best.step > start.step and self.behind(best):
+            text += f"; it was best at step {best.step}, {100 * best.score:.1f} %"
+        return f"{text}."
+
     def by_chance(self) -> float | None:
         """Up to where recall@1 of the last result comes by chance, if it is not above that; else None."""
-        now = self.last
-        if now is None:
+        high = None if self.last is None else self._chance_high(self.last)
+        return None if self.last is None or above_chance(self.last.recall, high) else high
+
+    def _chance_high(self, result: ProbeResult) -> float | None:
+        """Up to where its recall@1 comes by chance; None if it is far above: not worth 2,000 permutations."""
+        if result.recall > 2 * self.chance + FLOOR:
             return None
-        if now.recall > 2 * self.chance + FLOOR:  # far above: not worth 2,000 permutations
-            return None
-        _, high = recall_by_chance(now.nearest, np.arange(len(now.nearest)), self.levels[0])
-        return high if now.recall <= high else None
+        return recall_by_chance(result.nearest, np.arange(len(result.nearest)), self.levels[0])[1]
 
     def summary(self) -> ProbeSummary | None:
         """Summary for a record; None before the first call."""

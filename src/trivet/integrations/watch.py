@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from trivet.collapse.monitor import SERIES, CollapseMonitor
+from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.distances import Array
 from trivet.runtime.arguments import check_name
@@ -60,6 +60,7 @@ class LossWatch(Generic[Network]):
         self.monitor, self.action, self._probe = monitor, action, probe
         self._measures = {name: name for name in ("step", *measures)}
         self._handle: RemovableHandle | None = None
+        self._close: Callable[[], str | None] = monitor.close
 
     @property
     def active(self) -> bool:
@@ -76,6 +77,7 @@ class LossWatch(Generic[Network]):
         probe: Probe | None = None
         if self._probe is not None and network is not None:
             probe = partial(_evaluated, network, partial(self._probe, network))
+        self._close = lambda: self.monitor.close(probe, step=step())
         self._calls = len(self.monitor.probing.series["step"])
         self._handle = self.monitor.watch(loss, step=step, probe=probe)
         if probe is not None:
@@ -104,19 +106,26 @@ class LossWatch(Generic[Network]):
             main: whether this process warns of the events since the last call.
             device: where processes exchange whether they have seen one.
         """
-        first, self._events = self._events, len(self.monitor.events)
-        events, stopping = self.monitor.events[first:], self.action == "stop"
-        for event in events if main else ():
-            warnings.warn(
-                f"{event.kind} at step {event.step}: {event.rule}. {' '.join(event.changes)} Last healthy step: "
-                f"{event.healthy}." + (" Training stops." if stopping else ""),
-                stacklevel=3,
-            )
-        if not stopping or not self.agree(bool(events), device):
+        stopping = self.action == "stop"
+        events = self._warn_of_events(stopping=stopping, main=main)
+        certain = any(not event.suspected for event in events)
+        if not stopping or not self.agree(certain, device):
             return False
-        if main and not self.monitor.events:
+        if main and all(event.suspected for event in self.monitor.events):
             warnings.warn("Training stops: another process reported an event.", stacklevel=1)
         return True
+
+    def _warn_of_events(self, *, stopping: bool, main: bool) -> list[Event]:
+        """The events since the last time, of which the first process warns."""
+        first, self._events = self._events, len(self.monitor.events)
+        events = self.monitor.events[first:]
+        for event in events if main else ():
+            warnings.warn(
+                f"{event.title}: {event.rule}. {' '.join(event.changes)} Last healthy step: {event.healthy}."
+                + (" Training stops." if stopping and not event.suspected else ""),
+                stacklevel=4,
+            )
+        return events
 
     def agree(self, event: bool, device: torch.device) -> bool:
         """True if any process has seen an event; to be called after each step, by all processes.
@@ -134,11 +143,17 @@ class LossWatch(Generic[Network]):
         return processes.item() > 0
 
     def end(self, *, warn: bool) -> None:
-        """Leave the loss alone and log what was found; `warn` if it was trained with and no batch of it was seen."""
+        """Ask the probe for the last time, leave the loss alone and log what was found.
+
+        Args:
+            warn: whether to warn of the events of the last call, and if no batch of the loss was seen.
+        """
         if self._handle is None:
             return
         self._handle.remove()
         self._handle = None
+        self._close()
+        self._warn_of_events(stopping=False, main=warn)
         log.info(self.summary())
         if warn and not self.monitor.series["step"]:
             warnings.warn(
@@ -148,21 +163,19 @@ class LossWatch(Generic[Network]):
             )
 
     def summary(self) -> str:
-        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
+        """A line on the monitor: how held-out items ended, what it found, and how often it asked."""
         steps, probed = self.monitor.series["step"], self.monitor.probing.series
         if not steps:
             return "The monitor saw no batch."
-        events = ", ".join(f"{event.kind} at step {event.step}" for event in self.monitor.events) or "no event"
+        events = ", ".join(event.title for event in self.monitor.events) or "no event"
         text = f"The monitor found {events} in {len(steps)} looks, the last at step {steps[-1]:.0f}"
         if not probed["step"]:
             return f"{text}; it had no probe."
-        calls, recall = len(probed["step"]), [f"{100 * value:.1f} %" for value in probed["recall"]]
-        if calls == 1:
-            return f"{text}; it asked the probe once, before training: recall@1 {recall[0]}."
-        return (
-            f"{text}; it asked the probe {calls} times: recall@1 {recall[0]} at step {probed['step'][0]:.0f}, "
-            f"{recall[-1]} at step {probed['step'][-1]:.0f}."
-        )
+        closing = self.monitor.probing.closing()
+        if closing is None:
+            recall = f"{100 * probed['recall'][0]:.1f} %"
+            return f"{text}; it asked the probe once, before training: recall@1 {recall}."
+        return f"{closing} {text}; it asked the probe {len(probed['step'])} times."
 
 
 def _rows(series: Mapping[str, Sequence[float]], names: Mapping[str, str], first: int) -> list[dict[str, float]]:

@@ -18,6 +18,7 @@ class EventRecord(Record):
     changes: list[str] = []
     forecast: Number | None = None
     healthy: int | None = None
+    suspected: bool = False
 
 
 class Chance(Record):
@@ -45,6 +46,7 @@ class MonitorRecord(Record):
     events: list[EventRecord] = []
     forecast: Chance | None = None
     probe: ProbeRecord | None = None
+    closing: str | None = None  # how held-out items ended beside their start, a sentence
 
 
 class GuardRecord(Record):

@@ -75,8 +75,9 @@ class Guard:
             step: optimiser steps done.
         """
         probing = self.monitor.probing
-        probing.measure(probe, step)
-        self.update_best()
+        if probing.last is None or probing.last.step != step:
+            probing.measure(probe, step)
+            self.update_best()
         if self.best is None or probing.last is None or not probing.behind(self.best):
             return None
         model.load_state_dict(self.weights)
@@ -121,4 +122,4 @@ class Guard:
 
 def event_line(event: Event) -> str:
     """An event in one line."""
-    return f"{event.kind.replace('-', ' ')} detected at step {event.step}: {event.rule}"
+    return f"{event.title}: {event.rule}"

@@ -87,6 +87,8 @@ class Trainer:
                     self.save()  # judging may take long: what is interrupted in it goes on from here
                     self._clean()
                 finished = self._fit_to_next_break()
+        if finished:
+            self._close()
         if finished and not self._stopping:
             state.history.close(state.learner.step, state.learner.measured)
         if world is not None:
@@ -141,7 +143,7 @@ class Trainer:
         for event in events:
             log.warning(f"{event_line(event)}. {' '.join(event.changes)}".rstrip())
             self.run_log.add_event(event)
-            if self.components.config.guard.action == "stop":
+            if self.components.config.guard.action == "stop" and not event.suspected:
                 self._stop(event_line(event))
 
     def _stop(self, reason: str | None) -> None:
@@ -158,6 +160,16 @@ class Trainer:
             self.state.cleaning.measure(step, embeddings, num_classes=config.batch.needed_classes, seed=config.seed)
         )
         components.take_items()
+
+    def _close(self) -> None:
+        """Ask the probe for the last time."""
+        monitor, learner = self.state.guard.monitor, self.state.learner
+        before = len(monitor.events)
+        monitor.close(learner.probe, step=learner.step)
+        self.state.guard.update_best()
+        for event in monitor.events[before:]:
+            log.warning(f"{event_line(event)}. {' '.join(event.changes)}".rstrip())
+            self.run_log.add_event(event)
 
     def _restore_best(self) -> None:
         """Make the best network that the probe saw the result, if the last one is the result and is behind it."""

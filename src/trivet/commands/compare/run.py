@@ -341,6 +341,7 @@ def _described(run: StoredRun, side: Side) -> ComparedRun:
         events=[
             Finding(kind=event.kind, severity=None, rule=f"at step {event.step}: {event.rule}")
             for event in record.monitor.events
+            if not event.suspected
         ],
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trivet.collapse.alarms import event_title
 from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
 from trivet.io.overwrite_guard import page
@@ -134,8 +135,8 @@ def _print_run(result: ForecastRecord) -> None:
         print_text(f"Evidence: {', '.join(evidence)}", indent=2)
     for probe in result.seeds:
         for event in probe.events:
-            kind = event.kind.replace("-", " ")
-            print_text(f"Detected at step {event.step} of seed {probe.seed}: {kind}, {event.rule}", indent=2)
+            title = event_title(event.kind, event.step, suspected=event.suspected)
+            print_text(f"Seed {probe.seed}: {title}: {event.rule}", indent=2)
     for number, change in enumerate(result.changes, 1):
         print_text(f"Change {number}: {change}", indent=2)
     print_text(result.bound.sentence)

@@ -387,7 +387,7 @@ def _watch(
         if not pruning:
             return None
         for event in events:
-            if event.kind in COLLAPSED:
+            if event.kind in COLLAPSED and not event.suspected:
                 return event_line(event)
         if len(measurements) > 1 and measurements[-1].step >= WARM * config.training.num_steps:
             return attempt.below_median(

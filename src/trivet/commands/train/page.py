@@ -214,7 +214,8 @@ def _events(record: RunRecord) -> MonitorContext | None:
         evidence = dict(event.evidence)
         if event.forecast is not None:
             evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
-        rule = f"at step {number(event.step)}: {event.rule}"
+        suspected = "suspected " if event.suspected else ""
+        rule = f"{suspected}at step {number(event.step)}: {event.rule}"
         verdicts.append(verdict(VerdictRecord(kind=event.kind, rule=rule, evidence=evidence, changes=event.changes)))
     stop = ["The guard stopped the training here."] if record.guard.stopped_by else []
     section = {"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}
@@ -233,6 +234,8 @@ def _guard_notes(record: RunRecord) -> list[str]:
             f"The guard asked {number(probe.items)} held-out items {number(len(_probe_steps(probe)))} times; that "
             f"cost {percent(probe.cost)}\u00a0% of the steps."
         )
+    if record.monitor.closing is not None:
+        sentences.append(record.monitor.closing)
     if snapshot is not None:
         sentences.append(
             f"The result is the network of step {number(snapshot)}, as the last one was worse on these items."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trivet.collapse.alarms import event_title
 from trivet.commands.printing import echo, per_cent, print_table, print_text
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def _events(record: RunRecord) -> list[str]:
     foreseen, guard = record.foreseen, record.guard
     lines = [foreseen.sentence] if foreseen is not None and foreseen.sentence else []
     for event in record.monitor.events:
-        line = f"{event.kind.replace('-', ' ')} detected at step {event.step}: {event.rule}."
+        line = f"{event_title(event.kind, event.step, suspected=event.suspected)}: {event.rule}."
         lines.append(" ".join([line, *event.changes]))
+    if record.monitor.closing is not None:
+        lines.append(record.monitor.closing)
     if guard.snapshot is not None:
         lines.append(f"The result is the network of step {guard.snapshot}, the best by held-out items.")
     return lines
