@@ -147,7 +147,7 @@ def steps_of(
 
 
 def event_told() -> Any:
-    return pytest.warns(UserWarning, match="network-collapse at step")
+    return pytest.warns(UserWarning, match="network collapse suspected at step")
 
 
 def monitor() -> CollapseMonitor:
@@ -176,11 +176,15 @@ def test_lightning_logs_every_look_and_warns_of_an_event() -> None:
 
 
 @pytest.mark.parametrize("framework", ["lightning", "transformers"])
-def test_a_training_stops_after_the_step_of_the_event(framework: str, tmp_path: Path) -> None:
+def test_a_training_stops_after_the_step_of_an_event_that_the_probe_shows(framework: str, tmp_path: Path) -> None:
     seen = monitor()
     with pytest.warns(UserWarning, match="Training stops"):
-        steps = steps_of(framework, seen, Shrinking(), tmp_path, action="stop")
+        steps = steps_of(framework, seen, Shrinking(), tmp_path, action="stop", probe=probe_of(STEPS, 64))
     assert steps == seen.events[0].step + 1 < STEPS
+    assert not seen.events[0].suspected
+    suspecting = monitor()
+    with event_told():
+        assert steps_of(framework, suspecting, Shrinking(), tmp_path / "batches", action="stop") == STEPS
 
 
 @pytest.mark.parametrize("framework", ["lightning", "transformers"])
@@ -284,17 +288,17 @@ def test_the_trainer_logs_the_last_look_and_warns_of_an_event(tmp_path: Path) ->
     assert not inner.watched(seen)
 
 
-def probe_of(steps: int) -> Any:
+def probe_of(steps: int, items: int = 16) -> Any:
     """Recall@1 is 1 at the first call and falls by a quarter of the items at each further one."""
-    labels = torch.arange(16) // 2
+    labels, classes = torch.arange(items) // 2, items // 2
     calls: list[int] = []
 
     def probe(model: nn.Module) -> tuple[Tensor, Tensor]:
-        points = 10.0 * torch.eye(8)[labels]
-        moved = 4 * len(calls)
+        points = 10.0 * torch.eye(classes)[labels]
+        moved = items // 4 * len(calls)
         points[:moved:2] = points[:moved:2].roll(1, dims=1)
         calls.append(steps)
-        return points + 0.1 * torch.eye(16, 8), labels
+        return points + 0.1 * torch.eye(items, classes), labels
 
     return probe
 
@@ -305,7 +309,7 @@ def test_what_the_probe_showed_is_logged(tmp_path: Path, caplog: pytest.LogCaptu
     callback = MonitorTrainerCallback(seen, inner.criterion["pull"], probe=probe_of(STEPS))
     callback.add_to(trainer)
     assert callback.summary() == "The monitor saw no batch."
-    with caplog.at_level("INFO", logger="trivet"):
+    with caplog.at_level("INFO", logger="trivet"), pytest.warns(UserWarning, match="harm detected at step 40"):
         trainer.train()
     steps, recall = (seen.probing.series[name] for name in ("step", "recall"))
     assert len(steps) > 1
@@ -317,19 +321,22 @@ def test_what_the_probe_showed_is_logged(tmp_path: Path, caplog: pytest.LogCaptu
     assert logged[0][0] < 5 <= logged[-1][0]
     last = trainer.state.log_history[-1]
     assert (last["collapse/events"], last["collapse/probe_calls"]) == (len(seen.events), len(steps))
-    first, end = (f"{100 * recall[at]:.1f} % at step {steps[at]:.0f}" for at in (0, -1))
-    assert callback.summary().endswith(f"it asked the probe {len(steps)} times: recall@1 {first}, {end}.")
+    assert steps[-1] == STEPS
+    assert callback.summary().startswith("Recall@1 by the labels of 16 held-out items ends ")
+    assert callback.summary().endswith(f"it asked the probe {len(steps)} times.")
     assert callback.summary() in caplog.messages
 
 
 def test_lightning_logs_every_call_of_the_probe() -> None:
     seen, logger = monitor(), Kept()
     callback = MonitorCallback(seen, LOSS, probe=probe_of(STEPS))
-    fit(callback, Shrinking(STEADY), logger=[logger])
+    with pytest.warns(UserWarning, match="harm detected at step 40"):
+        fit(callback, Shrinking(STEADY), logger=[logger])
     found = [(step, row["collapse/probe_recall"]) for step, row in logger.rows if "collapse/probe_recall" in row]
     assert found == list(zip(*(seen.probing.series[name] for name in ("step", "recall")), strict=True))
     assert found[0] == (0, 1.0)
-    assert callback.summary().startswith("The monitor found ")
+    assert found[-1][0] == STEPS
+    assert callback.summary().startswith("Recall@1 by the labels of 16 held-out items ends ")
 
 
 @pytest.mark.parametrize("factor", [STEADY, COLLAPSING])

@@ -127,7 +127,7 @@ class MonitorCallback(lightning.Callback):
         return self._generate_state_key(loss=self.loss)
 
     def summary(self) -> str:
-        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
+        """A line on the monitor: how held-out items ended, its events, and how often it asked the probe."""
         return self._watch.summary()
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -142,20 +142,29 @@ class MonitorCallback(lightning.Callback):
     ) -> None:
         if not self._watch.active:
             return
-        for row in (*self._watch.calls(), *self._watch.checks()):
-            step = int(row.pop("step"))
-            for logger in trainer.loggers:
-                logger.log_metrics({f"collapse/{name}": value for name, value in row.items()}, step=step)
+        self._log(trainer)
         if self._watch.stops(main=trainer.is_global_zero, device=pl_module.device):
             trainer.should_stop = True
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        if self._watch.active:
+            self._watch.end(main=trainer.is_global_zero)
+            self._log(trainer)
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        self._watch.end(warn=False)
+        self._watch.end(main=False, finished=False)
 
     def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        self._watch.end(warn=trainer.is_global_zero)
+        self._watch.end(main=trainer.is_global_zero)
+
+    def _log(self, trainer: lightning.Trainer) -> None:
+        """Give the loggers the looks and the calls of the probe since the last time."""
+        for row in (*self._watch.calls(), *self._watch.checks()):
+            step = int(row.pop("step"))
+            for logger in trainer.loggers:
+                logger.log_metrics({f"collapse/{name}": value for name, value in row.items()}, step=step)
 
     def state_dict(self) -> dict[str, Any]:
         return self.monitor.state_dict()

@@ -81,13 +81,13 @@ class MonitorTrainerCallback(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
 
     def summary(self) -> str:
-        """A line on the monitor: its events, and the recall@1 of the probe, at first and at last."""
+        """A line on the monitor: how held-out items ended, its events, and how often it asked the probe."""
         return self._watch.summary()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        self._watch.end(warn=False)
+        self._watch.end(main=False, finished=False)
         self._name = f"collapse_monitor{_number(self, state)}"
         _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
@@ -108,12 +108,15 @@ class MonitorTrainerCallback(TrainerCallback):
     ) -> None:
         if not self._watch.active:
             return
+        last = logs is not None and "train_runtime" in logs
+        if last:  # here: a row that comes after it would not be logged
+            self._watch.end(main=state.is_world_process_zero)
         checks, calls = self._watch.checks(), self._watch.calls()
         measures = {f"collapse/{name}": value for name, value in (checks[-1] if checks else {}).items()}
         if calls:
             measures["collapse/probe_step"] = calls[-1].pop("step")
             measures |= {f"collapse/{name}": value for name, value in calls[-1].items()}
-        if logs is not None and "train_runtime" in logs:  # the last row
+        if last:
             measures["collapse/events"] = len(self.monitor.events)
             measures["collapse/probe_calls"] = len(self.monitor.probing.series["step"])
         if logs is not None:
@@ -131,7 +134,7 @@ class MonitorTrainerCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        self._watch.end(warn=state.is_world_process_zero)
+        self._watch.end(main=state.is_world_process_zero)
 
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
         path = _path(args, state, self._name, "json")

@@ -142,20 +142,22 @@ class LossWatch(Generic[Network]):
         dist.all_reduce(processes)
         return processes.item() > 0
 
-    def end(self, *, warn: bool) -> None:
+    def end(self, *, main: bool, finished: bool = True) -> None:
         """Ask the probe for the last time, leave the loss alone and log what was found.
 
         Args:
-            warn: whether to warn of the events of the last call, and if no batch of the loss was seen.
+            main: whether this process warns of the events of the last call, and if no batch of the loss was seen.
+            finished: whether the training came to its end: after an exception nothing is asked or warned of.
         """
         if self._handle is None:
             return
         self._handle.remove()
         self._handle = None
-        self._close()
-        self._warn_of_events(stopping=False, main=warn)
+        if finished:
+            self._close()
+            self._warn_of_events(stopping=False, main=main)
         log.info(self.summary())
-        if warn and not self.monitor.series["step"]:
+        if finished and main and not self.monitor.series["step"]:
             warnings.warn(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
                 "pass the module that is called, and call it rather than its forward.",
