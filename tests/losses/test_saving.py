@@ -101,7 +101,7 @@ def test_what_a_callback_holds_during_training_can_be_copied(way: str) -> None:
     watch.begin(loss, lambda: 0)
     called(loss)
     assert WAYS[way](watch).checks() == watch.checks() != []
-    watch.end(warn=False)
+    watch.end(main=False, finished=False)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_classes": 3}, {"learn_beta": False}])
