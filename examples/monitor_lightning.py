@@ -3,14 +3,12 @@
 Batches raise the suspicion, and 300 digits that are not trained on decide.
 
 python examples/monitor_lightning.py
-python examples/monitor_lightning.py --action warn
 """
 
 import argparse
 import csv
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import lightning
 import torch
@@ -51,7 +49,7 @@ class Learner(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
-def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> CollapseMonitor:
+def main(steps: int = 200) -> CollapseMonitor:
     """Train on the digits of scikit-learn, and print what the monitor saw."""
     digits = load_digits()
     images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
@@ -70,7 +68,7 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
             accelerator="cpu",
             log_every_n_steps=10,
             logger=logger,
-            callbacks=[MonitorCallback(monitor, "loss", action=action, probe=probe)],  # the one line a training needs
+            callbacks=[MonitorCallback(monitor, "loss", probe=probe)],  # the one line a training needs
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -82,12 +80,11 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
     for row in rows[:: max(1, len(rows) // 5)]:
         print(f"logged at step {row['step']}: relative spread {float(row['collapse/relative_spread']):.4f}")
     for event in monitor.events:
-        print(f"{event.kind} at step {event.step}: {event.rule}", *event.changes, sep="\n  ")
+        print(f"{event.title}: {event.rule}", *event.changes, sep="\n  ")
     return monitor
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--action", choices=["warn", "stop"], default="stop", help="what an event does")
     main(**vars(parser.parse_args()))

@@ -1,6 +1,6 @@
-"""A plain PyTorch loop with a monitor. Batch-hard triplets at a high learning rate collapse, and it says so.
+"""A plain PyTorch loop with a monitor. Batch-hard triplets at a high learning rate draw all items to one point.
 
-Batches raise the suspicion, and 300 digits that are not trained on decide.
+Batches raise the suspicion, and 300 digits that are not trained on decide: they are told apart still, so it stays one.
 
 python examples/monitor_plain.py
 python examples/monitor_plain.py --loss foreign      a loss and a miner of pytorch-metric-learning
@@ -8,7 +8,6 @@ python examples/monitor_plain.py --positives easy    what the monitor proposes d
 """
 
 import argparse
-from typing import Literal
 
 import torch
 from sklearn.datasets import load_digits
@@ -34,10 +33,8 @@ class BatchHard(nn.Module):
         return self.loss(embeddings, labels, self.miner(embeddings, labels))
 
 
-def train(
-    loss: nn.Module, monitor: CollapseMonitor, *, steps: int = 200, action: Literal["warn", "stop"] = "warn"
-) -> int:
-    """Train on the digits of scikit-learn; returns the steps done."""
+def train(loss: nn.Module, monitor: CollapseMonitor, *, steps: int = 200) -> None:
+    """Train on the digits of scikit-learn, and print how held-out ones ended."""
     digits = load_digits()
     images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
     images, labels, held_out, held_out_labels = images[300:], labels[300:], images[:300], labels[:300]
@@ -66,24 +63,22 @@ def train(
         batch = torch.randint(len(images), (64,))
         embeddings = normalize(model(images[batch]))
         value = loss(embeddings, labels[batch])
-        events = monitor.update(embeddings, labels[batch], value, step=step, probe=probe)  # the one line a loop needs
+        monitor.update(embeddings, labels[batch], value, step=step, probe=probe)  # the one line a loop needs
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        if events and action == "stop":
-            return step + 1
-    return steps
+    print(monitor.close(probe))
 
 
-def main(loss: str = "trivet", positives: str = "hard", steps: int = 200, action: str = "warn") -> CollapseMonitor:
+def main(loss: str = "trivet", positives: str = "hard", steps: int = 200) -> CollapseMonitor:
     """Train, and print what the monitor saw."""
     monitor = CollapseMonitor(steps=steps)
     module = BatchHard() if loss == "foreign" else trivet.TripletLoss(positives=positives, negatives="hard")
-    done = train(module, monitor, steps=steps, action=action)
+    train(module, monitor, steps=steps)
     spread = monitor.series["relative_spread"]
-    print(f"{done} steps; relative spread {spread[0]:.4f} at first, {spread[-1]:.4f} at last")
+    print(f"{steps} steps; relative spread {spread[0]:.4f} at first, {spread[-1]:.4f} at last")
     for event in monitor.events:
-        print(f"{event.kind} at step {event.step}: {event.rule}", *event.changes, sep="\n  ")
+        print(f"{event.title}: {event.rule}", *event.changes, sep="\n  ")
     if not monitor.events:
         print("no event")
     return monitor
@@ -94,5 +89,4 @@ if __name__ == "__main__":
     parser.add_argument("--loss", choices=["trivet", "foreign"], default="trivet")
     parser.add_argument("--positives", choices=["hard", "easy"], default="hard", help="of the loss of Trivet")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--action", choices=["warn", "stop"], default="warn", help="what an event does")
     main(**vars(parser.parse_args()))

@@ -4,13 +4,11 @@ A small BERT, randomly initialised, learns to tell topics apart; nothing is down
 240 sentences that are not trained on decide.
 
 python examples/monitor_transformers.py
-python examples/monitor_transformers.py --action warn
 """
 
 import argparse
 import random
 import tempfile
-from typing import Literal
 
 import torch
 from torch import nn
@@ -73,7 +71,7 @@ class Learner(nn.Module):
         return {"loss": self.loss(self.embed(words), topic)}
 
 
-def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> CollapseMonitor:
+def main(steps: int = 200) -> CollapseMonitor:
     """Train, and print what the monitor saw."""
     monitor = CollapseMonitor(steps=steps)
     torch.manual_seed(0)
@@ -102,19 +100,18 @@ def main(steps: int = 200, action: Literal["warn", "stop"] = "stop") -> Collapse
         trainer = Trainer(model=model, args=arguments, train_dataset=rows[:960], data_collator=collate)
         trainer.remove_callback(PrinterCallback)
         # The one line a training needs:
-        MonitorTrainerCallback(monitor, model.loss, action=action, probe=probe).add_to(trainer)
+        MonitorTrainerCallback(monitor, model.loss, probe=probe).add_to(trainer)
         trainer.train()
     print(f"{trainer.state.global_step} steps")
     logged = [row for row in trainer.state.log_history if "collapse/relative_spread" in row]
     for row in logged[:: max(1, len(logged) // 5)]:
         print(f"logged at step {row['step']}: relative spread {row['collapse/relative_spread']:.4f}")
     for event in monitor.events:
-        print(f"{event.kind} at step {event.step}: {event.rule}", *event.changes, sep="\n  ")
+        print(f"{event.title}: {event.rule}", *event.changes, sep="\n  ")
     return monitor
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--action", choices=["warn", "stop"], default="stop", help="what an event does")
     main(**vars(parser.parse_args()))

@@ -281,17 +281,34 @@ class Judge:
                 harm_advice(),
                 healthy=best.step,
             )
-        elif self.updates >= ALARMS["unlearned"].value and len(probing.series["step"]) >= 4:
-            high = probing.by_chance()
-            if high is not None and best.recall <= high:
-                self._report(
-                    "harm",
-                    {"recall": now.recall, "chance_high": high},
-                    f"{items_text} recall@1 is {100 * now.recall:.1f} %, no better than chance, which reaches "
-                    f"{100 * high:.1f} %, and at no call of the probe was it better",
-                    harm_advice(),
-                    healthy=best.step,
-                )
+        elif (high := self._never_learned(best)) is not None:
+            self._report(
+                "harm",
+                {"recall": now.recall, "chance_high": high},
+                f"{items_text} recall@1 is {100 * now.recall:.1f} %, no better than chance, which reaches "
+                f"{100 * high:.1f} %, and at no call of the probe was it better",
+                harm_advice(),
+                healthy=best.step,
+            )
+        elif probing.at_one_point():
+            self._report(
+                "network-collapse",
+                _evidence(now, start),
+                f"{items_text} the relative spread is {now.relative_spread:.2g}, at the start "
+                f"{start.relative_spread:.2g}; recall@1 is {_change(now.recall, start.recall)} at the start, so they "
+                "are told apart still. A loss with a margin "
+                "hardly sees such distances, and int8 or approximate search may not",
+                network_advice(None)[1],
+                healthy=best.step,
+                suspected=True,
+            )
+
+    def _never_learned(self, best: ProbeResult) -> float | None:
+        """Up to where recall@1 comes by chance, if no call of the probe was above that after many updates."""
+        if self.updates < ALARMS["unlearned"].value or len(self.probing.series["step"]) < 4:
+            return None
+        high = self.probing.by_chance()
+        return None if high is None or best.recall > high else high
 
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""
@@ -357,8 +374,8 @@ class Judge:
         healthy: int | None = None,
         suspected: bool = False,
     ) -> None:
-        """Add an event, unless there is one of its kind; nothing was suspicious last where the risk was low."""
-        if self._reported(kind):
+        """Add an event, unless one of its kind is as certain; nothing was suspicious last where the risk was low."""
+        if any(event.kind == kind and (suspected or not event.suspected) for event in self.events):
             return
         ahead = forecast(self.series)
         if healthy is None:

@@ -92,7 +92,7 @@ class ProbeResult:
             precision=self.precision,
             narrowing=self.relative_spread / start.relative_spread if start.relative_spread > 0 else None,
             first_axis=self.first_axis if start.first_axis <= THRESHOLDS["line"].value else None,
-            spots=self.spots,
+            spots=self.spots if start.spots >= THRESHOLDS["spots"].value else None,
         )
 
     def values(self) -> list[float]:
@@ -377,6 +377,18 @@ class ProbeTracker:
         """
         rules = [self._collapse(result) for result in (self.before, self.last)]
         return rules[-1] if all(rules) else None
+
+    def at_one_point(self) -> bool:
+        """Return whether all items lay at one point at the last two calls, and less than half as far apart as at the
+        start.
+        """
+        return all(
+            result is not None
+            and self.reference is not None
+            and result.relative_spread < THRESHOLDS["point"].value
+            and result.relative_spread < THRESHOLDS["narrowed"].value * self.reference.relative_spread
+            for result in (self.before, self.last)
+        )
 
     def _collapse(self, result: ProbeResult | None) -> str | None:
         if result is None or self.reference is None:
