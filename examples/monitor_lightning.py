@@ -1,4 +1,4 @@
-"""A Lightning training with a monitor, which logs what it sees and ends the training when it collapses.
+"""A Lightning training with a monitor, which logs what it sees and says how held-out items end.
 
 Batches raise the suspicion, and 300 digits that are not trained on decide.
 

@@ -1,4 +1,4 @@
-"""A training with the Trainer of transformers and a monitor, which ends it when it collapses.
+"""A training with the Trainer of transformers and a monitor, which says how held-out items end.
 
 A small BERT, randomly initialised, learns to tell topics apart; nothing is downloaded. Batches raise the suspicion, and
 240 sentences that are not trained on decide.

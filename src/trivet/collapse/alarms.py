@@ -41,7 +41,7 @@ ALARMS: dict[str, Threshold] = {
     ),
 }
 """Name -> threshold of the monitor's own rules; the others are those of `THRESHOLDS`."""
-HELD_OUT = "Give the monitor a probe of held-out items (docs/collapse.md): only they can tell whether this is a loss."
+ADD_PROBE = "Give the monitor a probe of held-out items (docs/collapse.md): only they can tell whether this is a loss."
 CALM = 5  # checks that are judged together where classes are: few items of a batch share a fine class
 DOUBTS = 2  # standard errors that are enough to ask the probe
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many checks are asked
@@ -232,7 +232,7 @@ class Judge:
             f"consecutive checks: items are {ahead.evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and items of the same class {ahead.evidence['within_between']:.2f} times as far apart as items "
             "of different classes",
-            (HELD_OUT, *network_advice(None)[1][:2]),
+            (ADD_PROBE, *network_advice(None)[1][:2]),
             suspected=True,
         )
 
@@ -290,7 +290,7 @@ class Judge:
                 harm_advice(),
                 healthy=best.step,
             )
-        elif probing.at_one_point():
+        elif all(_is_point(result, start) for result in (probing.before, now)):
             self._report(
                 "network-collapse",
                 _evidence(now, start),
@@ -343,7 +343,7 @@ class Judge:
             f"the nearest positive has the same finer class for {100 * recall:.1f} % of the items, down from "
             f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
             f"{ratio:.2f} times as far apart as items of different classes",
-            (HELD_OUT, *class_advice(None)[1][:2]),
+            (ADD_PROBE, *class_advice(None)[1][:2]),
             healthy=int(self._best[2]),
             suspected=True,
         )
@@ -393,6 +393,14 @@ def _evidence(now: ProbeResult, other: ProbeResult) -> dict[str, float]:
     values = {name: getattr(now, name) for name in ("recall", "fine_recall", "relative_spread")}
     values |= {f"{name}_at_step_{other.step}": getattr(other, name) for name in values}
     return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _is_point(now: ProbeResult | None, start: ProbeResult) -> bool:
+    """Return whether all items lie at one point, and less than half as far apart as they began."""
+    if now is None:
+        return False
+    narrowed = now.relative_spread < THRESHOLDS["narrowed"].value * start.relative_spread
+    return narrowed and now.relative_spread < THRESHOLDS["point"].value
 
 
 def _change(now: float, before: float) -> str:

@@ -107,8 +107,8 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
         embeddings: `(M, d)`.
         levels: class numbers `(M,)` from 0: of the labels, and perhaps of the finer classes.
     """
-    given = torch.as_tensor(embeddings).detach().cpu()
-    points, kind = given.double(), given.dtype
+    tensor = torch.as_tensor(embeddings).detach().cpu()
+    points, kind = tensor.double(), tensor.dtype
     if not bool(points.isfinite().all()):
         points = torch.zeros_like(points)
     rows = centred(points)
@@ -279,17 +279,6 @@ class ProbeTracker:
             self.series[name].append(value)
         return result
 
-    def compare(self, other: ProbeResult | None, name: str) -> list[Comparison]:
-        """The last result beside another, at the level of the labels and at the finer one; nothing without both."""
-        return [] if self.last is None or other is None else self._comparisons(self.last, other, name)
-
-    def _comparisons(self, result: ProbeResult, other: ProbeResult, name: str) -> list[Comparison]:
-        # A monitor accuses in small batches, and checks again: no difference is decisive.
-        return [
-            compare(now.hits, then.hits, classes, reference=name, level=level, decisive=math.inf)
-            for level, classes, now, then in zip(LEVELS, self.levels, result.scores, other.scores, strict=False)
-        ]
-
     def behind(self, other: ProbeResult) -> bool:
         """Return whether the last result is worse than another by a point or more, and by more than chance at 95 %.
 
@@ -378,29 +367,16 @@ class ProbeTracker:
         rules = [self._collapse(result) for result in (self.before, self.last)]
         return rules[-1] if all(rules) else None
 
-    def at_one_point(self) -> bool:
-        """Return whether all items lay at one point at the last two calls, and less than half as far apart as at the
-        start.
-        """
-        return all(
-            result is not None
-            and self.reference is not None
-            and result.relative_spread < THRESHOLDS["point"].value
-            and result.relative_spread < THRESHOLDS["narrowed"].value * self.reference.relative_spread
-            for result in (self.before, self.last)
-        )
-
     def _collapse(self, result: ProbeResult | None) -> str | None:
-        if result is None or self.reference is None:
+        start = self.reference
+        if result is None or start is None:
             return None
+        hits, before = result.scores[0].hits, start.scores[0].hits
+        # Of so few items, and asked again and again: no difference is decisive.
+        beside = compare(hits, before, self.levels[0], reference="the start", level=LEVELS[0], decisive=math.inf)
         high = self._chance_high(result)
-        lost = retrieval_lost(
-            result.recall,
-            self.chance,
-            chance_high=high,
-            comparisons=self._comparisons(result, self.reference, "the start")[:1],
-        )
-        verdict = network_collapse(lost, result.shape(self.reference), above=above_chance(result.recall, high))
+        lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[beside])
+        verdict = network_collapse(lost, result.shape(start), above=above_chance(result.recall, high))
         return None if verdict is None else verdict[1]
 
     def closing(self) -> str | None:
