@@ -373,9 +373,9 @@ class ProbeTracker:
             return None
         hits, before = result.scores[0].hits, start.scores[0].hits
         # Of so few items, and asked again and again: no difference is decisive.
-        beside = compare(hits, before, self.levels[0], reference="the start", level=LEVELS[0], decisive=math.inf)
+        comparison = compare(hits, before, self.levels[0], reference="the start", level=LEVELS[0], decisive=math.inf)
         high = self._chance_high(result)
-        lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[beside])
+        lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[comparison])
         verdict = network_collapse(lost, result.shape(start), above=above_chance(result.recall, high))
         return None if verdict is None else verdict[1]
 
