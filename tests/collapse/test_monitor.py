@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import trivet
-from trivet.collapse import CollapseMonitor
+from trivet.collapse import CollapseMonitor, SamplingStrategy
 from trivet.collapse.batch_measures import SUM_MEASURES, PairDistances, batch_sums
 from trivet.collapse.monitor import SERIES
 from trivet.collapse.monitor_buffer import MonitorBuffer
@@ -314,3 +314,24 @@ def test_a_batch_like_the_last_is_checked_no_less() -> None:
     with pytest.warns(UserWarning, match="floating point"):
         monitor.update(batch.long(), LABELS, 0.1)
     assert monitor.series["step"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "second"),
+    [
+        (None, "If the loss takes the hardest negatives"),
+        ({"positives": "easy", "negatives": "semihard"}, "Make the embeddings wider"),
+        ({"positives": "random", "negatives": "semihard"}, 'Use easy positives (positives = "easy").'),
+        ({"positives": "hard", "negatives": "hard"}, "Use the second-order"),
+    ],
+)
+def test_advice_leaves_out_what_is_so_already(options: dict[str, Any] | None, second: str) -> None:
+    strategy = None if options is None else SamplingStrategy(trivet.TripletLoss(**options), 4, 8)
+    monitor = CollapseMonitor(strategy=strategy)
+    for step in range(60):
+        points = torch.randn(32, 8, generator=torch.Generator().manual_seed(step)) * 0.8**step + 1
+        monitor.update(points, torch.arange(32) % 4, 0.2, step=step)
+    (event,) = monitor.events
+    add_probe, *changes = event.changes
+    assert "probe" in add_probe
+    assert changes[1].startswith(second)

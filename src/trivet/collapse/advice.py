@@ -23,13 +23,16 @@ def network_advice(strategy: SamplingStrategy | None) -> Advice:
                 "with Adam.",
             ),
         )
+    easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
+    positives = () if easy else ('Use easy positives (positives = "easy").',)
+    unknown = ("If the loss takes the hardest negatives, use semi-hard ones or easy positives.",)
     return (
         "The loss was lowered by drawing all items together. Typical causes are hard negatives in large batches, few "
         "dimensions, wrong labels or a high learning rate.",
         (
             "Lower the learning rate tenfold, above all if it is 0.01 or more with Adam, or the loss jumped.",
-            "Use semi-hard negatives or easy positives instead of the hardest.",
-            "Normalise the embeddings, make them wider, use smaller batches, or start from a pretrained backbone.",
+            *(unknown if strategy is None else positives),
+            "Make the embeddings wider, use smaller batches, or start from a pretrained backbone.",
         ),
     )
 
@@ -85,6 +88,6 @@ def harm_advice() -> tuple[str, ...]:
     """Changes to make where training made held-out items worse than they were before it."""
     return (
         "Go back to the best step, and lower the learning rate tenfold.",
-        "Keep the batch-norm layers of a pretrained network in evaluation mode, or train its last layer alone.",
+        "If the network is pretrained, train its last layer alone, or keep its batch norm in evaluation mode.",
         "Use the network as it was before training, if no rate makes it better.",
     )

@@ -12,6 +12,7 @@ from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.forecast import forecast, risk, settled
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 from trivet.runtime.json_numbers import json_section, with_nan
 
@@ -93,6 +94,7 @@ class Judge:
 
     Args:
         steps: updates of the whole run, if known.
+        strategy: how the training chooses, for the advice; None if that is not known.
         warn: called with a sentence where the probe cannot be used.
 
     Attributes:
@@ -103,8 +105,14 @@ class Judge:
         faulty: whether the probe failed: it is not asked again.
     """
 
-    def __init__(self, steps: int | None = None, *, warn: Callable[[str], None] = warnings.warn) -> None:
-        self.steps, self._warn = steps, warn
+    def __init__(
+        self,
+        steps: int | None = None,
+        *,
+        strategy: SamplingStrategy | None = None,
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        self.steps, self._strategy, self._warn = steps, strategy, warn
         self.events: list[Event] = []
         self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
@@ -232,7 +240,7 @@ class Judge:
             f"consecutive checks: items are {ahead.evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and items of the same class {ahead.evidence['within_between']:.2f} times as far apart as items "
             "of different classes",
-            (ADD_PROBE, *network_advice(None)[1][:2]),
+            (ADD_PROBE, *network_advice(self._strategy)[1][:2]),
             suspected=True,
         )
 
@@ -255,7 +263,7 @@ class Judge:
                 "network-collapse",
                 _evidence(now, start),
                 f"{items_text}, at two calls of the probe in a row: {collapse}",
-                network_advice(None)[1],
+                network_advice(self._strategy)[1],
                 healthy=best.step,
             )
         elif now.within_between < ALARMS["tight"].value and FINER in fell:
@@ -265,7 +273,7 @@ class Judge:
                 f"{items_text} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
                 f"{best.step}, and items of the same class are {now.within_between:.2f} times as far apart as items of "
                 "different classes",
-                class_advice(None)[1],
+                class_advice(self._strategy)[1],
                 healthy=best.step,
             )
         elif stays:
@@ -298,7 +306,7 @@ class Judge:
                 f"{start.relative_spread:.2g}; recall@1 is {_change(now.recall, start.recall)} at the start, so they "
                 "are told apart still. A loss with a margin "
                 "hardly sees such distances, and int8 or approximate search may not",
-                network_advice(None)[1],
+                network_advice(self._strategy)[1],
                 healthy=best.step,
                 suspected=True,
             )
@@ -343,7 +351,7 @@ class Judge:
             f"the nearest positive has the same finer class for {100 * recall:.1f} % of the items, down from "
             f"{100 * best:.1f} % (limit: {100 * ALARMS['lost'].value:.0f} points), and items of the same class are "
             f"{ratio:.2f} times as far apart as items of different classes",
-            (ADD_PROBE, *class_advice(None)[1][:2]),
+            (ADD_PROBE, *class_advice(self._strategy)[1][:2]),
             healthy=int(self._best[2]),
             suspected=True,
         )

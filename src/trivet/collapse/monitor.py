@@ -14,6 +14,7 @@ from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judg
 from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.losses.engine.step_stats import StepStats
 from trivet.runtime.json_numbers import json_section
 
@@ -39,6 +40,7 @@ class CollapseMonitor:
         every: updates between two checks, up to the 300th; then twice, and from the 600th on three times as many. The
             first `every` updates are all looked at.
         steps: updates of the whole run, if known: a probe is then asked no less often than at each quarter of it.
+        strategy: how the training chooses, so that advice leaves out what is so already.
         on_event: called with each event.
         log: called at each check with (measures, step), as the `log_metrics` of a logger.
 
@@ -65,6 +67,7 @@ class CollapseMonitor:
         *,
         every: int = 10,
         steps: int | None = None,
+        strategy: SamplingStrategy | None = None,
         on_event: Callable[[Event], None] | None = None,
         log: Callable[[Mapping[str, float], int], None] | None = None,
     ) -> None:
@@ -74,7 +77,7 @@ class CollapseMonitor:
             raise ValueError(f"steps must be at least 1, the updates of the whole run, or None: got {steps}.")
         self.every, self.steps = every, steps
         self._on_event, self._log = on_event, log
-        self._judge = Judge(steps, warn=self._warn)
+        self._judge = Judge(steps, strategy=strategy, warn=self._warn)
         self._buffer = MonitorBuffer()
         self._width: int | None = None
         self._usual: tuple[object, ...] | None = None  # what the last batch that could be used looked like

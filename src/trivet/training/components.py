@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import DataConfig, Dataset, Splits, augmentation, load
 from trivet.datasets.duplicate_texts import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
@@ -321,8 +322,11 @@ class Components:
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, train, level)
         self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
-        learner, guard = _learner(config, train, level, world), Guard(config.guard, steps=config.training.num_steps)
-        loss = of_batch(learner.loss)
+        learner = _learner(config, train, level, world)
+        loss, batch = of_batch(learner.loss), config.batch
+        chooses = batch.in_classes and batch.num_classes > 1
+        strategy = SamplingStrategy(loss, batch.num_classes, batch.samples_per_class) if chooses else None
+        guard = Guard(config.guard, steps=config.training.num_steps, strategy=strategy)
         if main := world is None or world.main:  # it sees the whole batch, as all do
             learner.monitor = guard.monitor
             if self.probe_items is not None:

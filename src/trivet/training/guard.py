@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult
+from trivet.collapse.strategy import SamplingStrategy
 from trivet.distances import Array
 from trivet.reports.monitor_record import GuardRecord
 from trivet.runtime.json_numbers import as_json
@@ -32,6 +33,7 @@ class Guard:
         config: with action "stop", the network is copied at each call of the probe: the best is the result where
             training is stopped.
         steps: optimiser steps of the run.
+        strategy: how it chooses; None if it does not.
 
     Attributes:
         monitor: sees each batch.
@@ -41,9 +43,9 @@ class Guard:
         stopped_by: the event, or another reason, that ended the training, as a line.
     """
 
-    def __init__(self, config: GuardConfig, *, steps: int) -> None:
+    def __init__(self, config: GuardConfig, *, steps: int, strategy: SamplingStrategy | None = None) -> None:
         self.config = config
-        self.monitor = CollapseMonitor(every=EVERY, steps=steps)
+        self.monitor = CollapseMonitor(every=EVERY, steps=steps, strategy=strategy)
         self.best: ProbeResult | None = None
         self.weights: dict[str, Tensor] = {}
         self.snapshot: int | None = None
