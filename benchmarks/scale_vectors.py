@@ -151,7 +151,7 @@ def evaluate(items: int, folder: Path) -> Row:
     from trivet.commands.evaluate.run import evaluate_files
 
     names = ("recall@1", "r-precision", "map@r")
-    found = evaluate_files(EvaluateOptions([folder / "shards"], measures=names, sample=ASKED, resamples=0))[
+    found = evaluate_files(EvaluateOptions([folder / "shards"], measures=names, sample=ASKED))[
         0
     ].record.as_json(unset=False)
     return {"measures": {name: found["evaluation"]["class"][name] for name in names}}

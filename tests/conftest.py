@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from tests.watched import Watched
 
-    from trivet.metrics.intervals import Average, Over
-    from trivet.runtime.arrays import Floats, Integers
-
 FEW = 500
 collect_ignore = ["pretended_device_worker.py"]  # a program, which finds its imports beside it
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -74,19 +71,13 @@ def short_maps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def rough_evaluation(short_maps: None) -> Iterator[None]:
-    """What the evaluation of a run repeats, it repeats a few times: intervals, batches of the strategy, steps of maps.
+    """What the evaluation of a run repeats, it repeats a few times: batches of the strategy, steps of maps.
 
     For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
     """
     from trivet.collapse import measures
-    from trivet.metrics import intervals
 
-    def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
-        return every(sizes, over, average, min(resamples, 40), seed)
-
-    every = intervals.draws
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "draws", draws)
         patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
         yield
 

@@ -224,7 +224,6 @@ def test_an_index_whose_links_leave_it_is_refused(tmp_path: Path) -> None:
         "train s.toml -o new --set training.learning_rate=1e300",
         "train s.toml -o new --set training.weight_decay=1e300",
         "train s.toml -o new --set loss.name=proxy-anchor --set loss.proxy_learning_rate=1e38",
-        "evaluate e.npz --resamples 1000000000000",
         "reproduce xuan2020 --seeds 1000000000000",
     ],
 )

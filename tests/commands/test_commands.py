@@ -79,7 +79,6 @@ def test_train_evaluate_embed(settings: Path, run_command: Call) -> None:
     for options, check in (
         (("--nmi-plus", "3"), lambda found: clusters(found["evaluation"]["parity"]) == 3),
         (("--seed", "0"), lambda found: found["seed"] == 0),
-        (("--resamples", "7"), lambda found: found["resamples"] == 7),
         (("--without-positive", "drop"), lambda found: found["protocol"]["without_positive"] == "drop"),
     ):
         code, out, _ = run_command("evaluate", "runs/small", *options, "--json")

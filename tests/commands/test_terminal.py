@@ -71,7 +71,7 @@ def call(line: list[str], monkeypatch: pytest.MonkeyPatch, encoding: str = "utf-
 
 
 COMMANDS = (
-    ["evaluate", "e.npz", "--resamples", "0", "--nmi-plus", "1"],
+    ["evaluate", "e.npz", "--nmi-plus", "1"],
     ["diagnose", "e.npz"],
     ["audit", "e.npz"],
     ["audit", "e.npz", "--json"],

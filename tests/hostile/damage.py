@@ -61,7 +61,7 @@ SETTINGS = (
     .replace("steps = 1", "steps = 6\ncheckpoint_every = 2")
     .replace("samples_per_class = 2", "samples_per_class = 4")
 )
-EVALUATE = "evaluate {} --resamples 0 --nmi-plus 1"
+EVALUATE = "evaluate {} --nmi-plus 1"
 # Miniatures of the published data sets, each with the settings that read it: image by image, with the published boxes.
 BOXED, SMALL = "image_size = 8\nboxes = true", "image_size = 8"
 LAYOUTS = {  # name -> how `tests/miniatures.py` makes it, and further settings

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivet.metrics import cluster, kmeans, nmi, nmi_plus
-from trivet.metrics.clustering import Average, Information, ami
-from trivet.metrics.intervals import Over, bootstrap
+from trivet.metrics.clustering import Average, Information, ami, restart_variance
+from trivet.metrics.intervals import Over, variance_of_mean
 from trivet.metrics.kmeans import lloyd, train
 
 LABELS = [0, 0, 1, 0, 1, 1, 0, 2]
@@ -285,8 +285,7 @@ def test_intervals_are_as_wide_as_the_measures_of_drawn_items_scatter(over: Over
         widths = []
         for labels, clusters in several[:20]:
             values = Information(labels, clusters).values(measure)
-            (interval,) = bootstrap(values, labels, over=over, average="micro", resamples=200)
-            widths.append((interval.high - interval.low) / 3.92)
+            widths.append(variance_of_mean(values[:, None], labels, over=over, average="micro").values[0] ** 0.5)
         # A standard deviation of 60 is known to 1 / root(120).
         assert np.mean(widths) == pytest.approx(scatter, rel=3 / math.sqrt(120))
 
@@ -302,3 +301,18 @@ def test_measures_fixed_by_rule_leave_no_doubt() -> None:
     assert Information(halves, 1 - halves).values("nmi") == pytest.approx(1.0)
     with pytest.raises(ValueError, match="measure must be 'nmi', 'nmi-geometric' or 'ami': got 'mi'"):
         Information(one, each).values("mi")
+
+
+def test_variance_of_restarts_is_that_of_the_better_half() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(60) % 6
+    rows = 9 * np.eye(6)[labels] + generator.normal(size=(60, 6))
+    mixed = cluster(rows / 50 + generator.normal(size=(60, 6)), 6, seed=0, restarts=10)
+    assert mixed.restarts.shape == (5, 60)
+    for measure, of in (("nmi", nmi), ("ami", ami)):
+        values = [of(labels, clusters) for clusters in mixed.restarts]
+        assert restart_variance(labels, mixed, measure) == pytest.approx(np.var(values, ddof=1), rel=0.3)
+        assert restart_variance(labels, mixed, measure) > 1e-5
+    assert (mixed.restarts[0] == mixed.assignment).all()
+    for restarts in (1, 10):
+        assert restart_variance(labels, cluster(rows, 6, seed=0, restarts=restarts), "nmi") == 0

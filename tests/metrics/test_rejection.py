@@ -192,7 +192,7 @@ def test_each_class_against_all_out_of_scope() -> None:
 
 def test_intervals_hold_chance_where_nothing_is_known() -> None:
     flat, outside = np.full((30, 3), 0.1), np.arange(30) < 7
-    found = rejection(flat, outside, flat, labels=np.arange(30) % 4).intervals(resamples=50)
+    found = rejection(flat, outside, flat, labels=np.arange(30) % 4).intervals()
     assert {(one.low, one.high) for one in found["auroc"].values()} == {(0.5, 0.5)}
     for one in found["fpr_at_95_tpr"].values():
         assert (one.low, one.high) == pytest.approx((0.95, 0.95), abs=1e-12)
@@ -205,8 +205,8 @@ def test_without_labels_nothing_is_known_of_classes() -> None:
     assert math.isnan(found.intervals()["auroc"]["classes"].low)
     assert math.isnan(found.intervals("macro")["auroc"]["queries"].low)
     named = rejection(queries, outside, gallery, labels=labels)
-    for name, ends in found.intervals(resamples=200).items():
-        other = named.intervals(resamples=200)[name]["queries"]
+    for name, ends in found.intervals().items():
+        other = named.intervals()[name]["queries"]
         # The same queries, drawn in another order.
         assert ends["queries"].low == pytest.approx(other.low, abs=0.05)
     lone = rejection(QUERIES[:2], np.array([True, False]), QUERIES, labels=np.array([1, 1])).intervals()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.kmeans import lloyd, train
@@ -31,6 +31,7 @@ class Clustering:
     assignment: Integers  # (N,) cluster of each item, 0 .. k - 1
     inertia: float  # sum of squared distances to the nearest centroid, in the squared unit of the embeddings
     seconds: float  # wall time
+    restarts: npt.NDArray[np.int32]  # (S, N) cluster of each item after each of the better half of the restarts
 
     @property
     def clusters_in_use(self) -> int:
@@ -108,7 +109,7 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
     points = points - points.mean(dim=0)
     scale = float(points.abs().max()) or 1.0
     rows = np.ascontiguousarray((points / scale).float().cpu().numpy())
-    best, least = rows[:0], math.inf
+    ends: list[tuple[float, float, npt.NDArray[np.int32]]] = []  # inertia as k-means has it, and of the assignment
 
     def progress(before: int, done: int) -> None:
         report(f"k-means, {k} clusters", before + done, restarts * ITERATIONS)
@@ -124,15 +125,16 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
             means = train(rows, centres, ITERATIONS)
             centres, inertia = means.centroids, float(means.obj[-1])
         progress(before, ITERATIONS)
-        if not start or inertia < least:
-            best, least = centres, inertia
-    with work(f"items of {k} clusters"):
-        index = faiss.IndexFlatL2(rows.shape[1])
-        index.add(best)
-        squared, nearest = index.search(rows, 1)
+        with work(f"items of {k} clusters"):
+            index = faiss.IndexFlatL2(rows.shape[1])
+            index.add(centres)
+            squared, nearest = index.search(rows, 1)
+        ends.append((inertia, float(squared.sum(dtype=np.float64)), nearest[:, 0].astype(np.int32)))
+    ends.sort(key=lambda end: end[0])
     return Clustering(
-        assignment=nearest[:, 0].astype(np.int64),
-        inertia=float(squared.sum(dtype=np.float64)) * scale**2,
+        assignment=ends[0][2].astype(np.int64),
+        inertia=ends[0][1] * scale**2,
+        restarts=np.stack([assignment for *_, assignment in ends[: max(2, restarts // 2)]]),
         seconds=time.perf_counter() - started,
     )
 
@@ -203,10 +205,8 @@ class Information:
     def values(self, measure: str, average: Literal["micro", "macro"] = "micro") -> Floats:
         """A value `(N,)` of each item whose mean is the measure, and whose spread is what the item could change.
 
-        The value is the measure plus its influence value, the derivative by the weight of the item. `bootstrap` of them
-        is the interval of the measure to the first order. A resample itself would not do: it repeats items, and so has
-        less entropy and more information than the items it is drawn from. A class that is drawn twice is one of twice
-        the size.
+        The value is the measure plus its influence value, the derivative by the weight of the item. Their variance,
+        and that of the restarts, see `restart_variance`, is the variance of the measure to the first order.
 
         Args:
             average: "micro": the mean over the items is the measure; "macro": the mean over the means of the classes is
@@ -228,6 +228,10 @@ class Information:
         change = 1 - q[self._groups] - mean_of_classes * (normaliser - mean)
         return np.asarray((information + weight * change) / mean)
 
+    def by_chance(self) -> float:
+        """Mean information of all items over all permutations of the clusters."""
+        return float(_by_chance(self.sizes, self._cluster_sizes)[self.classes].mean())
+
     def _fixed(self, measure: str) -> float | None:
         if measure not in ("nmi", "nmi-geometric", "ami"):
             raise ValueError(f"measure must be 'nmi', 'nmi-geometric' or 'ami': got {measure!r}.")
@@ -247,6 +251,28 @@ class Information:
             return self._pointwise, normaliser
         by_chance = _by_chance(self.sizes, self._cluster_sizes)[self.classes]
         return self._pointwise - by_chance, normaliser - by_chance
+
+
+def restart_variance(labels: Array, clustering: Clustering, measure: str) -> float:
+    """Variance of "nmi", "nmi-geometric" or "ami" over the better half of the restarts of k-means.
+
+    Another sample may end in another of these optima. In AMI the mean information by chance is that of the best. 0 with
+    a single restart.
+    """
+    best = Information(labels, clustering.assignment)
+    if len(clustering.restarts) < 2 or best._fixed(measure) is not None:
+        return 0.0
+    chance = best.by_chance() if measure == "ami" else 0.0
+    plain = "nmi" if measure == "ami" else measure
+    values = []
+    for clusters in clustering.restarts:
+        information = Information(labels, clusters)
+        fixed = information._fixed(plain)
+        if fixed is None:
+            shares, normaliser = information._terms(plain)
+            fixed = float((shares.mean() - chance) / (normaliser.mean() - chance))
+        values.append(fixed)
+    return float(np.var(values, ddof=1))
 
 
 def _by_chance(sizes: Integers, clusters: Integers) -> Floats:

@@ -1,32 +1,33 @@
-"""Confidence intervals of measures and paired differences: bootstrap of queries or classes, Student's t of folds."""
+"""Confidence intervals of measures from their variance, which influence values of items or classes give."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from trivet.distances import Array, as_classes
-from trivet.runtime.arrays import Booleans, Floats, Integers
-from trivet.runtime.progress import report
+from trivet.runtime.arrays import Floats, Integers
 
 Over = Literal["queries", "classes"]
 Average = Literal["micro", "macro"]
 OVERS: tuple[Over, ...] = ("queries", "classes")
 
-COUNTS = 2**22  # of drawn units held at once: 32 MiB, and as much for the batch before
+PSEUDO = 0.25  # of a query, which is added to the standard error: a few equal values do not show that all are
+EFFECT = 1.5  # variance of a share over that of independent queries, where all of them are right, or all wrong
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, in the unit of the values; NaN where there is nothing to resample."""
+    """From `low` to `high`, in the unit of the values; NaN where there is no variance to estimate."""
 
     low: float
     high: float
+
+
+NONE = Interval(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,35 @@ class Difference:
 
     value: float  # NaN without a query that both have
     interval: Interval
+
+
+@dataclass(frozen=True)
+class Variance:
+    """Variance of m measures over other items of the same classes, or over other classes.
+
+    Args:
+        values: `(m,)` in the squared unit of the measures; NaN where it cannot be estimated.
+        degrees: degrees of freedom of Student's t.
+        units: queries of the measure.
+    """
+
+    values: Floats
+    degrees: float
+    units: int
+
+    def intervals(self, measures: Sequence[float], *, level: float, bounded: bool = True) -> list[Interval]:
+        """The interval of each measure.
+
+        Args:
+            measures: their values.
+            bounded: whether they are shares, and the interval is that of Wilson for as many independent queries as have
+                this variance; else it is symmetrical.
+        """
+        ends = share_interval if bounded else symmetrical_interval
+        return [
+            ends(value, variance, degrees=self.degrees, units=self.units, level=level)
+            for value, variance in zip(measures, self.values.tolist(), strict=True)
+        ]
 
 
 def interval_json(interval: Interval) -> list[float] | None:
@@ -49,99 +79,69 @@ def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str,
     }
 
 
-def bootstrap(
-    values: npt.NDArray[Any],
-    classes: Array,
-    *,
-    over: Over,
-    average: Average,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> list[Interval]:
-    """Percentile bootstrap interval of the mean of each measure.
+def share_interval(value: float, variance: float, *, degrees: float, units: int, level: float) -> Interval:
+    """Wilson's interval of a share, for as many independent queries as would have this variance.
 
-    Over "queries" the items that are asked vary and the classes stay: what another sample of the same classes would
-    give. With "macro" they are drawn within each class, so a class of one query adds nothing to the width and a class
-    of n queries its part times sqrt(1 - 1/n). Over "classes" whole classes are drawn, with all their queries: what
-    other classes would give, which is what a zero-shot test asks. Queries of a class are seldom independent, so the
-    second is usually the wider one.
-
-    A query whose value is NaN (one that the measure drops) is left out of that measure. Measures that drop the same
-    queries are resampled by the same draws, and the interval of a measure does not depend on the others beside it.
+    These are p (1 - p) / V for a share p of variance V, to whose root a quarter of a query is added. Where all queries
+    are right, or all wrong, V says nothing, and they are two thirds of the queries. Near 0 and 1 the interval is
+    lopsided and stays within [0, 1]. A measure outside [0, 1] has the symmetrical interval.
 
     Args:
-        values: `(Q,)`, or `(Q, m)` for m measures of the same queries.
-        classes: `(Q,)` integers, the class of each query.
-        over: what is drawn with replacement; two of it are needed, else the interval is NaN.
-        average: "micro", the mean of all queries; "macro", the mean over classes of the mean of their queries.
-        resamples: at least 1; a thousand place the ends of a 95 % interval within about a tenth of its half width.
-        level: the share of resampled means inside the interval, in (0, 1).
-
-    Returns:
-        One interval for each measure, so a list of one for `(Q,)`.
+        value: the share.
+        variance: of its estimate.
+        degrees: of Student's t, which takes the place of the normal quantile.
+        units: queries.
+        level: the coverage, in (0, 1).
 
     Source:
-        Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3 (percentiles); Davison, Hinkley,
-        "Bootstrap Methods and their Application", 1997, section 3.8 (resampling of groups).
-
-    Example:
-        >>> bootstrap(np.array([0.5, 0.5, 0.5]), np.array([0, 0, 1]), over="queries", average="micro")
-        [Interval(low=0.5, high=0.5)]
+        Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; Korn, Graubard,
+        "Confidence intervals for proportions with small expected number of positive counts estimated from survey
+        data", Survey Methodology 1998 (the effective number).
     """
-    table = _table(values)
-    numbers = as_classes(classes, count=len(table), name="classes").numpy()
-    check_options(over, average, resamples, level)
-    intervals = [Interval(math.nan, math.nan)] * table.shape[1]
-    for columns, rows in _patterns(~np.isnan(table)):
-        means = _resampled_means(table[np.ix_(rows, columns)], numbers[rows], over, average, resamples, seed)
-        if means is not None:
-            for column, resampled in zip(columns.tolist(), means.T, strict=True):
-                intervals[column] = middle(resampled, level=level)
-    return intervals
+    if not 0 <= value <= 1:
+        return symmetrical_interval(value, variance, degrees=degrees, units=units, level=level)
+    if not math.isfinite(variance):
+        return NONE
+    t, spread = _quantile(degrees, level), value * (1 - value)
+    widened = variance + (PSEUDO / units) ** 2
+    # One over the effective number times t^2.
+    doubt = t * t * (widened / spread if spread > 1e-12 else EFFECT / units)
+    middle_of, half = value + doubt / 2, math.sqrt(doubt * spread + doubt * doubt / 4)
+    low, high = (max(0.0, (middle_of - half) / (1 + doubt)), min(1.0, (middle_of + half) / (1 + doubt)))
+    # The value itself is inside, also after rounding.
+    return Interval(min(low, value), max(high, value))
 
 
-def paired_difference(
-    a: npt.NDArray[Any],
-    b: npt.NDArray[Any],
-    classes: Array,
-    *,
-    over: Over,
-    average: Average,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> list[Difference]:
-    """Mean of `a` less mean of `b` on the same queries, with the interval of that difference under the same draws.
+def symmetrical_interval(value: float, variance: float, *, degrees: float, units: int, level: float) -> Interval:
+    """value +- t sqrt(variance), a quarter of a query added as in `share_interval`; no width at a variance of 0."""
+    if not math.isfinite(variance):
+        return NONE
+    if variance == 0:
+        return Interval(value, value)
+    half = _quantile(degrees, level) * math.sqrt(variance + (PSEUDO / units) ** 2)
+    return Interval(value - half, value + half)
 
-    Two embeddings find the same queries hard, so this interval is narrower than those of the two means suggest: their
-    intervals may overlap although this one excludes 0. A query that either drops (NaN) is left out of both.
 
-    Args:
-        a, b: `(Q,)`, or `(Q, m)` for m measures; row i of both is the same query.
-        classes, over, average, resamples, level, seed: as in `bootstrap`.
+def stratified_variance(influences: Floats, strata: Integers) -> Floats:
+    """Variance `(m,)` of the sum of influence values `(U, m)` of independent units, those of a stratum alike.
 
-    Returns:
-        One difference for each measure.
+    A stratum of n units adds n / (n - 1) times the squared deviations from its mean; one of a single unit adds nothing.
 
-    Example:
-        >>> a, b = np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.5, -0.5])
-        >>> paired_difference(a, b, np.array([0, 0, 1]), over="queries", average="micro")
-        [Difference(value=0.5, interval=Interval(low=0.5, high=0.5))]
+    Source:
+        Davison, Hinkley, "Bootstrap Methods and their Application", 1997, section 2.7 (influence values).
     """
-    if np.shape(a) != np.shape(b):
-        raise ValueError(
-            f"a and b must hold the same queries and measures: got shapes {np.shape(a)} and {np.shape(b)}; "
-            "give both one row for each query."
-        )
-    # Means of the same queries are linear: the difference of two means is the mean of the differences.
-    table = _table(a) - _table(b)
-    intervals = bootstrap(table, classes, over=over, average=average, resamples=resamples, level=level, seed=seed)
-    numbers = as_classes(classes, count=len(table), name="classes").numpy()
-    return [
-        Difference(_mean(column, numbers, average), interval)
-        for column, interval in zip(table.T, intervals, strict=True)
-    ]
+    counts = np.bincount(strata)
+    means = totals(influences, strata, len(counts)) / np.maximum(counts, 1)[:, None]
+    squares = np.square(influences - means[strata])
+    return np.asarray((squares * (counts / np.maximum(counts - 1, 1))[strata, None]).sum(axis=0))
+
+
+def totals(values: Floats, groups: Integers, count: int) -> Floats:
+    """Sums `(count, m)` of the rows `(U, m)` of each group."""
+    sums = np.empty((count, values.shape[1]))
+    for column in range(values.shape[1]):
+        sums[:, column] = np.bincount(groups, values[:, column], count)
+    return sums
 
 
 def middle(resampled: Floats, *, level: float) -> Interval:
@@ -195,105 +195,45 @@ def student(values: Floats, *, level: float) -> Interval:
     return Interval(mean - half, mean + half)
 
 
-def _resampled_means(
-    values: Floats, classes: Integers, over: Over, average: Average, resamples: int, seed: int
-) -> Floats | None:
-    """The means `(resamples, m)` of finite values `(Q, m)`; None with fewer than two units to draw from.
+def class_degrees(classes: int) -> float:
+    """Degrees of freedom of Student's t over C classes: 2 (C - 1) / 3, as their values have long tails."""
+    return 2 * (classes - 1) / 3
 
-    Every case is a ratio of two sums over the drawn units, a query or a class each.
+
+def variance_of_mean(values: Floats, classes: Integers, *, over: Over, average: Average) -> Variance:
+    """Variance of the mean of `(U, m)` values of items, which are taken as independent of each other.
+
+    Args:
+        values: finite.
+        classes: `(U,)` the class of each.
+        over: "queries", the items within their classes; "classes", with all their items.
+        average: "micro", the mean of all; "macro", the mean of the means of the classes.
     """
-    order = np.argsort(classes, kind="stable")
-    _, starts, sizes = np.unique(classes[order], return_index=True, return_counts=True)
-    if (len(values) if over == "queries" else len(sizes)) < 2:
-        return None
-    # Constant values become exactly 0, and so have an interval of no width.
-    least = values.min(axis=0)
-    above = values[order] - least
-    if over == "classes":
-        above = np.add.reduceat(above, starts, axis=0)
-        weights = sizes.astype(np.float64)
-        if average == "macro":
-            above, weights = above / weights[:, None], np.ones(len(sizes))
-    elif average == "macro":
-        weights = 1 / np.repeat(sizes, sizes)
-        above *= weights[:, None]
+    _, numbers, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    count, units = len(sizes), len(values)
+    weights = 1 / (count * sizes[numbers]) if average == "macro" else np.full(units, 1 / max(1, units))
+    shares = values * weights[:, None]
+    if over == "queries":
+        degrees, strata = float(units - count), numbers
     else:
-        weights = np.ones(len(above))
-    both = np.concatenate([above, weights[:, None]], axis=1)
-    sums = np.concatenate([counts @ both for counts in draws(sizes, over, average, resamples, seed)])
-    return np.asarray(least + sums[:, :-1] / sums[:, -1:])
+        shares = totals(shares - weights[:, None] * shares.sum(axis=0), numbers, count)
+        degrees, strata = class_degrees(count), np.zeros(count, np.int64)
+    if (units if over == "queries" else count) < 2:
+        return Variance(np.full(values.shape[1], math.nan), 1, max(1, units))
+    return Variance(stratified_variance(shares, strata), max(0.5, degrees), units)
 
 
-def draws(sizes: Integers, over: Over, average: Average, resamples: int, seed: int) -> Iterator[Floats]:
-    """Draw how often each unit counts `(B, U)`, in batches of resamples: every measure here uses these draws.
-
-    The units are the classes, of `sizes (C,)` queries each, or the queries, class by class; with "macro" as many
-    queries of each class are drawn as it has.
-    """
-    units = int(sizes.sum()) if over == "queries" else len(sizes)
-    # For unit u another is drawn among `spans[u]` consecutive ones, of which `first[u]` is the first.
-    if over == "queries" and average == "macro":
-        first, spans = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes)
-    else:
-        first, spans = np.zeros(units, dtype=np.int64), np.full(units, units)
-    generator = np.random.default_rng(seed)
-    step = max(1, COUNTS // len(spans))
-    for start in range(0, resamples, step):
-        report(f"bootstrap of {units} {over}", start, resamples)
-        counts = np.empty((min(step, resamples - start), len(spans)))
-        for row in counts:
-            # Rounded down before `first` is added: u < 1 times a span stays below it, and their sum might round up.
-            drawn = (generator.random(len(spans)) * spans).astype(np.int64)
-            drawn += first
-            row[:] = np.bincount(drawn, minlength=len(spans))
-        yield counts
-    report(f"bootstrap of {units} {over}", resamples, resamples)
-
-
-def _patterns(present: Booleans) -> Iterator[tuple[Integers, Integers]]:
-    """The columns that have the same rows, and these rows, for each such set of rows that is not empty."""
-    patterns, of_column = np.unique(present, axis=1, return_inverse=True)
-    for number, pattern in enumerate(patterns.T):
-        if pattern.any():
-            yield np.flatnonzero(of_column.ravel() == number), np.flatnonzero(pattern)
-
-
-def _mean(values: Floats, classes: Integers, average: Average) -> float:
-    """The mean of the values `(Q,)` that are not NaN; NaN without any."""
-    present = ~np.isnan(values)
-    if not present.any():
-        return math.nan
-    values, classes = values[present], classes[present]
-    if average == "micro":
-        return float(values.mean())
-    sizes = np.bincount(classes)
-    sums = np.bincount(classes, weights=values)
-    return float((sums[sizes > 0] / sizes[sizes > 0]).mean())
-
-
-def _table(values: npt.NDArray[Any]) -> Floats:
-    """The values as float64 `(Q, m)`."""
-    table = np.asarray(values)
-    if table.ndim not in (1, 2) or table.dtype.kind not in "fiub":
-        raise ValueError(
-            f"values must be numbers of shape (Q,) or (Q, m): got {table.dtype} of shape {table.shape}; "
-            "give one row for each query and one column for each measure."
-        )
-    table = (table[:, None] if table.ndim == 1 else table).astype(np.float64)
-    if np.isinf(table).any():
-        raise ValueError("values must be finite, or NaN for a query that is left out: got infinity.")
-    return table
-
-
-def check_options(over: str, average: str, resamples: int, level: float) -> None:
-    """Check the options of `bootstrap`."""
-    if over not in OVERS:
-        raise ValueError(f"over must be 'queries' or 'classes': got {over!r}.")
+def check_options(average: str, level: float) -> None:
+    """Check the options of intervals."""
     if average not in ("micro", "macro"):
         raise ValueError(f"average must be 'micro' or 'macro': got {average!r}.")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1: got {resamples}; 1000 is usual.")
     _check_level(level)
+
+
+def _quantile(degrees: float, level: float) -> float:
+    from scipy import special
+
+    return float(special.stdtrit(degrees, (1 + level) / 2))
 
 
 def _check_level(level: float) -> None:

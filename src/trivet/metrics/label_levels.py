@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,19 @@ import numpy.typing as npt
 import torch
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.clustering import ITERATIONS, Clustering, Information, ami, cluster, nmi
-from trivet.metrics.intervals import OVERS, Interval, Over, bootstrap, clipped
+from trivet.metrics.clustering import ITERATIONS, Clustering, Information, ami, cluster, nmi, restart_variance
+from trivet.metrics.intervals import (
+    OVERS,
+    Average,
+    Difference,
+    Interval,
+    Over,
+    Variance,
+    check_options,
+    variance_of_mean,
+)
 from trivet.metrics.points import Metric, as_numpy, as_points
-from trivet.metrics.retrieval import Average, Retrieval, WithoutPositive, retrieve_levels
+from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
 from trivet.metrics.verification import Verification, verify
 from trivet.metrics.verification_pairs import rate_name
@@ -84,6 +93,24 @@ class Agreement:
         """Contributions of each item and class."""
         return Information(self.classes, self.clustering.assignment)
 
+    def variance(self, name: str, over: Over, average: Average, *, less: Agreement | None = None) -> Variance:
+        """Variance of a measure; of what it is less that of other clusters of the same items.
+
+        To what items or classes change with the clusters held fixed is added what the restarts of k-means differ by.
+        """
+        measure = name.removesuffix("+")
+        values = self.information().values(measure, average)
+        restarts = self._of_restarts[name]
+        if less is not None:
+            values = values - less.information().values(measure, average)
+            restarts += less._of_restarts[name]
+        fixed = variance_of_mean(values[:, None], self.classes, over=over, average=average)
+        return replace(fixed, values=fixed.values + restarts)
+
+    @cached_property
+    def _of_restarts(self) -> dict[str, float]:
+        return {name: restart_variance(self.classes, self.clustering, name.removesuffix("+")) for name in self.measures}
+
 
 @dataclass(frozen=True, eq=False)
 class LevelResult:
@@ -146,39 +173,57 @@ class LevelResult:
                 rows[label] = rows.get(label, {}) | row
         return rows
 
-    def intervals(
-        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
-    ) -> dict[str, dict[str, Interval]]:
-        """Measure -> bootstrap intervals over "queries" and over "classes"; see `bootstrap`.
+    def intervals(self, average: Average = "micro", *, level: float = 0.95) -> dict[str, dict[str, Interval]]:
+        """Measure -> interval over "queries", other items of these classes, and over "classes", other classes.
 
-        Those of clustering, with the clusters held fixed, and of verification are over the items and their classes; see
-        `Information` and `Verification`. They are computed when this is called.
+        See `sampling_variances` for retrieval, `Verification.intervals`, and for clustering `Information.values` and
+        `restart_variance`. They are computed when this is called.
+
+        Args:
+            average: of the mean that the interval is for.
+            level: the coverage, in (0, 1).
         """
-        all_intervals: dict[str, dict[str, Interval]] = {}
-
-        def ends(values: Floats, classes: Integers, over: Over) -> list[Interval]:
-            return bootstrap(values, classes, over=over, average=average, resamples=resamples, level=level, seed=seed)
-
-        if self.retrieval is not None:
-            of = self.retrieval
-            columns = zip(*(ends(of.values, of.classes, over) for over in OVERS), strict=True)
-            all_intervals = {
-                name: dict(zip(OVERS, both, strict=True)) for name, both in zip(of.measures, columns, strict=True)
+        check_options(average, level)
+        intervals = {} if self.retrieval is None else self.retrieval.intervals(average, level=level)
+        means = self.mean(average)
+        for name, agreement in self._agreements():
+            value = means[name]
+            assert value is not None
+            if value == 0:  # by rule: a single cluster or class
+                intervals[name] = dict.fromkeys(OVERS, Interval(0, 0))
+                continue
+            # AMI may be below 0.
+            intervals[name] = {
+                over: agreement.variance(name, over, average).intervals([value], level=level, bounded=name != "ami")[0]
+                for over in OVERS
             }
-        for name, (values, classes) in self.agreement_values(average).items():
-            # Mean of classes of unlike sizes, and AMI, may leave [0, 1].
-            low, high = -np.inf if name == "ami" else 0.0, 1.0 if average == "micro" else np.inf
-            all_intervals[name] = {over: clipped(ends(values, classes, over)[0], low, high) for over in OVERS}
         if self.verification is not None:
-            all_intervals |= self.verification.intervals(average, resamples=resamples, level=level, seed=seed)
-        return all_intervals
+            intervals |= self.verification.intervals(average, level=level)
+        return intervals
 
-    def agreement_values(self, average: Average = "micro") -> dict[str, tuple[Floats, Integers]]:
-        """Measure of clustering -> the value `(N,)` of each item, see `Information.values`, and its class."""
-        return {
-            name: (agreement.information().values(name.removesuffix("+"), average), agreement.classes)
-            for name, agreement in self._agreements()
-        }
+    def differences(self, other: LevelResult, *, level: float = 0.95) -> dict[str, dict[Over, Difference]]:
+        """Measure -> over -> mean of this less that of another embedding, with its interval.
+
+        The items vary alike for both, so the interval is narrower than those of the two suggest.
+
+        Args:
+            other: of the same items, queries and classes in the same order.
+        """
+        differences: dict[str, dict[Over, Difference]] = {}
+        if self.retrieval is not None and other.retrieval is not None:
+            differences |= self.retrieval.differences(other.retrieval, level=level)
+        others = dict(other._agreements())
+        for name, agreement in self._agreements():
+            if name in others:
+                value = agreement.measures[name] - others[name].measures[name]
+                differences[name] = {}
+                for over in OVERS:
+                    variance = agreement.variance(name, over, "micro", less=others[name])
+                    (interval,) = variance.intervals([value], level=level, bounded=False)
+                    differences[name][over] = Difference(value, interval)
+        if self.verification is not None and other.verification is not None:
+            differences |= self.verification.differences(other.verification, level=level)
+        return differences
 
     def _agreements(self) -> Iterator[tuple[str, Agreement]]:
         """Each measure of clustering, and what it is of."""

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.intervals import OVERS, Average, Interval, Over, check_options, draws, middle
+from trivet.metrics.intervals import OVERS, Average, Interval, Over, check_options, middle
 from trivet.metrics.nearest import along, nearest_allowed
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.protocols import row_numbers
 from trivet.metrics.roc import Roc, false_at
 from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.progress import steps
+
+RESAMPLES = 1000  # place the ends of a 95 % interval within about a tenth of its half width
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,18 @@ class Rejection:
         return self.scores.per_class()
 
     def intervals(
-        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+        self, average: Average = "micro", *, level: float = 0.95, seed: int = 0
     ) -> dict[str, dict[str, Interval]]:
-        """Measure -> percentile bootstrap intervals over "queries" and over "classes".
+        """Measure -> percentile bootstrap intervals over "queries" and over "classes", of a gallery that stays.
 
         Queries in scope and queries out of scope are drawn each within their own kind. Over "classes" those in scope
         are drawn as whole classes, and those out of scope, which are of none, one by one; without labels that interval
         is NaN, as is one with fewer than two units in scope. With "macro" there is the mean of the AUROC of the classes
         alone.
         """
-        check_options("queries", average, resamples, level)
+        check_options(average, level)
         names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
-        drawn = {over: self.scores.resampled(over, average, resamples, seed) for over in OVERS}
+        drawn = {over: self.scores.resampled(over, average, seed) for over in OVERS}
         return {
             name: {over: middle(values[:, column], level=level) for over, values in drawn.items()}
             for column, name in enumerate(names)
@@ -81,21 +84,24 @@ class RejectionScores:
         means = np.add.reduceat(farther, np.cumsum(self.sizes) - self.sizes) / self.sizes
         return dict(zip(self.labels.tolist(), means.tolist(), strict=True))
 
-    def resampled(self, over: Over, average: Average, resamples: int, seed: int) -> Floats:
-        """AUROC and FPR at 95 % TPR `(resamples, 2)`; NaN with fewer than two units, or without labels for them."""
-        values = np.full((resamples, 2), math.nan)
+    def resampled(self, over: Over, average: Average, seed: int) -> Floats:
+        """AUROC and FPR at 95 % TPR `(RESAMPLES, 2)`; NaN with fewer than two units, or without labels for them."""
+        values = np.full((RESAMPLES, 2), math.nan)
         if self.sizes is None and (over == "classes" or average == "macro"):
             return values
         sizes = np.array([len(self.inside)]) if self.sizes is None else self.sizes
         if (len(sizes) if over == "classes" else len(self.inside)) < 2:
             return values
         weights = np.ones(len(self.inside)) if average == "micro" else 1 / np.repeat(sizes, sizes)
-        kinds = (
-            draws(sizes, over, average, resamples, seed),
-            draws(np.array([len(self.outside)]), "queries", "micro", resamples, seed + 1),
-        )
-        inside, outside = ((row for batch in batches for row in batch) for batches in kinds)
-        for number, (known, unknown) in enumerate(zip(inside, outside, strict=True)):
+        units = np.arange(len(sizes) if over == "classes" else len(self.inside))
+        # With "macro" as many queries of each class are drawn as it has.
+        first, spans = np.zeros(len(units), np.int64), np.full(len(units), len(units))
+        if over == "queries" and average == "macro":
+            first, spans = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes)
+        generator, others = np.random.default_rng(seed), len(self.outside)
+        for number in steps(range(RESAMPLES), f"bootstrap of {len(units)} {over}"):
+            known = np.bincount(first + generator.integers(spans), minlength=len(units))
+            unknown = np.bincount(generator.integers(others, size=others), minlength=others).astype(np.float64)
             true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))
             false = self._up_to(self.outside, unknown)
             area = np.diff(false) @ (true[1:] + true[:-1]) / (2 * true[-1] * false[-1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,16 +14,17 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array
+from trivet.metrics.intervals import NONE, OVERS, Average, Difference, Interval, Over, Variance, check_options, clipped
 from trivet.metrics.points import Metric
 from trivet.metrics.positive_ranks import ExactSearch, PositiveRanks
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.metrics.sampling_variance import sampling_variances
 from trivet.metrics.tie_expectations import MEASURES, chance_of, check_measures, first_decides, measures_of
 from trivet.mining.gather import sum_over_processes
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import report
 
 WithoutPositive = Literal["miss", "drop"]
-Average = Literal["micro", "macro"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,14 @@ class Retrieval:
     positives: Integers  # (Q,) items of its class that a query may retrieve
     gallery: int  # items that are retrieved from
     chance: dict[str, float]  # mean over the queries when all distances are equal
+    # What intervals are found from; None of results that were read from a file.
+    task: RetrievalTask | None = field(default=None, repr=False)
+    level: int = 0  # number of the label level in the task
+
+    @property
+    def counted(self) -> Booleans:
+        """`(Q,)` whether a query is not dropped."""
+        return ~np.isnan(self.values[:, 0])
 
     @property
     def without_positive(self) -> int:
@@ -47,7 +58,7 @@ class Retrieval:
         Raises:
             ValueError: if every query is dropped.
         """
-        known = ~np.isnan(self.values[:, 0])
+        known = self.counted
         if not known.any():
             raise ValueError(
                 "retrieval needs a query that has a positive when those without are dropped: none has one; give more "
@@ -61,7 +72,7 @@ class Retrieval:
 
     def per_class(self) -> dict[Any, dict[str, float]]:
         """Label -> the means over the queries of the class; classes of which every query is dropped are left out."""
-        known = ~np.isnan(self.values[:, 0])
+        known = self.counted
         counts = np.bincount(self.classes[known], minlength=len(self.labels))
         sums = [
             np.bincount(self.classes[known], weights=column[known], minlength=len(self.labels))
@@ -72,6 +83,52 @@ class Retrieval:
         return {
             label: dict(zip(self.measures, row, strict=True)) for label, row in zip(labels, means.tolist(), strict=True)
         }
+
+    def intervals(self, average: Average = "micro", *, level: float = 0.95) -> dict[str, dict[str, Interval]]:
+        """Measure -> interval over "queries" (other items of these classes) and over "classes" (other classes).
+
+        Items vary as queries and in the gallery; see `sampling_variances`. A measure that is 1 for every embedding has
+        an interval of no width. NaN with fewer than two queries or classes, or where all are dropped.
+
+        Args:
+            average: of the mean that the interval is for.
+            level: the coverage, in (0, 1).
+        """
+        check_options(average, level)
+        if not self.counted.any():
+            return {name: dict.fromkeys(OVERS, NONE) for name in self.measures}
+        means = self.mean(average)
+        ends = {over: self._variances[over, average].intervals([*means.values()], level=level) for over in OVERS}
+        return {
+            name: {over: Interval(1, 1) if mean == self.chance[name] == 1 else ends[over][number] for over in OVERS}
+            for number, (name, mean) in enumerate(means.items())
+        }
+
+    @cached_property
+    def _variances(self) -> dict[tuple[Over, Average], Variance]:
+        return sampling_variances(self)
+
+    def differences(self, other: Retrieval, *, level: float = 0.95) -> dict[str, dict[Over, Difference]]:
+        """Measure -> over -> mean of this less that of another embedding, of the same queries in the same order.
+
+        Items vary alike for both, so the interval is narrower than those of the two means suggest. A query that either
+        drops is left out of both.
+        """
+        names = [name for name in self.measures if name in other.measures]
+        first, second = (
+            replace(of, measures=tuple(names), values=of.values[:, [of.measures.index(name) for name in names]])
+            for of in (self, other)
+        )
+        both = first.counted & second.counted
+        values = first.values[both] - second.values[both]
+        means = values.mean(axis=0).tolist() if both.any() else [math.nan] * len(names)
+        differences: dict[str, dict[Over, Difference]] = {name: {} for name in names}
+        variances = sampling_variances(first, ("micro",), less=second)
+        for over in OVERS:
+            ends = variances[over, "micro"].intervals(means, level=level, bounded=False)
+            for name, mean, interval in zip(names, means, ends, strict=True):
+                differences[name][over] = Difference(mean, clipped(interval, -1, 1))
+        return differences
 
 
 def retrieve(
@@ -266,6 +323,8 @@ def to_retrieval(
         positives=positives.numpy(),
         gallery=len(task.gallery),
         chance=dict(zip(names, (chance / max(1, total)).tolist(), strict=True)),
+        task=task,
+        level=level,
     )
 
 

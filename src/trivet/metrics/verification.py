@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.intervals import OVERS, Average, Interval
+from trivet.metrics.intervals import NONE, OVERS, Average, Difference, Interval, Over, check_options, clipped
 from trivet.metrics.points import Metric, as_numpy, as_points, distances_of_pairs
 from trivet.metrics.positive_ranks import TIE
 from trivet.metrics.roc import Roc
@@ -56,26 +55,50 @@ class Verification:
         """
         return {} if self.pairs is None else self.pairs.per_class()
 
-    def intervals(
-        self, average: Average = "micro", *, resamples: int = 1000, level: float = 0.95, seed: int = 0
-    ) -> dict[str, dict[str, Interval]]:
-        """Measure -> bootstrap intervals over "queries", here the items, and over "classes".
+    def mean(self, average: Average = "micro") -> dict[str, float | None]:
+        """Each measure; with "macro" the mean over the classes that have it, None where none has."""
+        if average == "micro":
+            return self.measures()
+        by_class = {name: values[~np.isnan(values)] for name, values in self.per_class().items()}
+        return {name: float(by_class[name].mean()) if len(by_class.get(name, ())) else None for name in self.measures()}
 
-        Drawn are items or classes, never pairs, as the pairs of an item go together; see `VerificationPairs` for the
-        weights of pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure
-        that is missing and for fewer than two units; empty for `verify_pairs`.
+    def intervals(self, average: Average = "micro", *, level: float = 0.95) -> dict[str, dict[str, Interval]]:
+        """Measure -> interval over "queries" (other items of these classes) and over "classes" (other classes).
+
+        Items or classes vary, never pairs, as the pairs of an item go together; see `VerificationPairs` for the weights
+        of pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure that is
+        missing and for fewer than two items or classes; empty for `verify_pairs`, which does not know the items.
 
         Args:
             average: "micro", of the measures; "macro", of the means over the classes of `per_class`.
-            resamples, level, seed: as in `bootstrap`.
+            level: the coverage, in (0, 1).
         """
+        check_options(average, level)
         if self.pairs is None:
             return {}
-        by_over = {
-            over: self.pairs.intervals(over, average, resamples=resamples, level=level, seed=seed) for over in OVERS
+        variances = {over: self.pairs.variances(over, average) for over in OVERS}
+        return {
+            name: {
+                over: NONE if value is None else variances[over][name].intervals([value], level=level)[0]
+                for over in OVERS
+            }
+            for name, value in self.mean(average).items()
         }
-        missing = Interval(math.nan, math.nan)
-        return {name: {over: by_over[over].get(name, missing) for over in OVERS} for name in self.measures()}
+
+    def differences(self, other: Verification, *, level: float = 0.95) -> dict[str, dict[Over, Difference]]:
+        """Measure -> over -> this less that of another embedding, of the same items in the same order."""
+        if self.pairs is None or other.pairs is None:
+            return {}
+        differences: dict[str, dict[Over, Difference]] = {}
+        mine, others = self.measures(), other.measures()
+        for over in OVERS:
+            for name, variance in self.pairs.variances(over, "micro", less=other.pairs).items():
+                first, second = mine[name], others[name]
+                if first is not None and second is not None:
+                    (interval,) = variance.intervals([first - second], level=level, bounded=False)
+                    difference = Difference(first - second, clipped(interval, -1, 1))
+                    differences.setdefault(name, {})[over] = difference
+        return differences
 
 
 def verify(

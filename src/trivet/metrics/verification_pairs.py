@@ -1,8 +1,8 @@
 """Per-item and per-class parts of verification: the intervals of its measures, and its values for each class.
 
-To the first order a measure follows the weights of its pairs. Of n draws that take item i w_i times, the pair (i, j)
-weighs w_i + w_j - 1, whatever its kind; of draws of classes a pair within class c weighs w_c, and one of c and c'
-w_c + w_c' - 1 (the Hajek projection of a statistic of pairs). So an item, or a class, counts by its own pairs.
+To the first order a measure follows the weights of its pairs. Where item i counts w_i times, the pair (i, j) weighs
+w_i + w_j - 1, whatever its kind; where class c does, a pair within it weighs w_c, and one of c and c' w_c + w_c' - 1
+(the Hajek projection of a statistic of pairs). So an item, or a class, counts by its own pairs.
 
 Source:
     Hoeffding, "A class of statistics with asymptotically normal distribution", Annals of Mathematical Statistics 1948;
@@ -12,18 +12,18 @@ Source:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from trivet.metrics.intervals import Average, Difference, Interval, Over, bootstrap, clipped, draws, middle
+from trivet.metrics.intervals import Average, Over, Variance, class_degrees, stratified_variance
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 Rows = npt.NDArray[np.int32]
 
 AREA, ACCURACY = "roc-auc", "verification-accuracy"
+UNITS = 4096  # whose removal is measured at once
 STEPS = 160  # distances at which accepted pairs are counted: about 7 % apart in FAR where pairs abound
 
 
@@ -67,50 +67,51 @@ class VerificationPairs:
             shares_of[ACCURACY] = self._accuracy().means()[0]
         return shares_of
 
-    def values(self, over: Over, average: Average) -> dict[str, Floats]:
-        """ROC AUC and accuracy, each as a value `(U,)` of every item or class, whose mean is the measure.
-
-        The threshold of the accuracy is held fixed. The mean of the values of items is over all of them ("micro"), or
-        over the means of the classes ("macro"), as their `bootstrap` takes it; classes count alike.
-        """
-        tables = {AREA: self._area(average).values(over, average)}
-        if self.accepted is not None:
-            tables[ACCURACY] = self._accuracy().values(over, average)
-        return tables
-
-    def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values of items `(N,)` in the order of places, put in the order that the items were given in."""
-        ordered = np.empty_like(values)
-        ordered[self.order] = values
-        return ordered
-
-    def intervals(
-        self, over: Over, average: Average, *, resamples: int, level: float, seed: int
-    ) -> dict[str, Interval]:
-        """The bootstrap interval of each measure, in [0, 1].
-
-        The distance of a FAR is found anew in each resample. One in which the pairs of a kind weigh nothing is left
-        out.
-        """
-        values = self.values(over, average)
-        table = np.stack([*values.values()], axis=1)
-        classes, mean = (self.classes, average) if over == "queries" else (np.arange(len(table)), "macro")
-        ends = bootstrap(table, classes, over=over, average=mean, resamples=resamples, level=level, seed=seed)
-        intervals = dict(zip(values, ends, strict=True))
-        rates = self.resampled_rates(over, average, resamples=resamples, seed=seed)
-        intervals |= {
-            rate_name(far): middle(column, level=level) for far, column in zip(self.fars, rates.T, strict=True)
+    def variances(self, over: Over, average: Average, *, less: VerificationPairs | None = None) -> dict[str, Variance]:
+        """The variance of each measure over items or classes; of what it is less that of the same items in `less`."""
+        influences = self.influences(over, average)
+        if less is not None:
+            others = less.influences(over, average)
+            influences = {name: column - others[name] for name, column in influences.items() if name in others}
+        units, count = len(self.order), len(self.sizes)
+        strata = self.classes if over == "queries" else np.zeros(count, np.int64)
+        if (units if over == "queries" else count) < 2:
+            return {name: Variance(np.full(1, math.nan), 1, units) for name in influences}
+        # The accuracy is that of the classes of a half.
+        judged = len(np.unique(self.classes[self.judging]))
+        degrees = {
+            name: max(0.5, units - count if over == "queries" else class_degrees(judged if name == ACCURACY else count))
+            for name in influences
         }
-        return {name: clipped(interval, 0, 1) for name, interval in intervals.items()}
+        return {
+            name: Variance(stratified_variance(column[:, None], strata), degrees[name], units)
+            for name, column in influences.items()
+        }
 
-    def resampled_rates(self, over: Over, average: Average, *, resamples: int, seed: int) -> Floats:
-        """TAR at each FAR `(resamples, F)`, drawn as in `bootstrap`; NaN where the pairs of a kind weigh nothing.
+    def influences(self, over: Over, average: Average) -> dict[str, Floats]:
+        """The influence value of each item or class `(U,)` on each measure; its sum may be anything.
+
+        The threshold of the accuracy is held fixed; the distance of a FAR is found anew without each item or class.
+        """
+        values = {AREA: self._area(average).values(over, average)}
+        if self.accepted is not None:
+            values[ACCURACY] = self._accuracy().values(over, average)
+        units, count = len(self.order), len(self.sizes)
+        weights = np.full(units, 1 / units) if average == "micro" else 1 / (count * np.repeat(self.sizes, self.sizes))
+        if over == "classes":
+            weights = np.full(count, 1 / count)
+        losses = self.losses(over, average)
+        rates = {rate_name(far): column for far, column in zip(self.fars, losses.T, strict=True)}
+        return {name: column * weights for name, column in values.items()} | rates
+
+    def losses(self, over: Over, average: Average) -> Floats:
+        """TAR at each FAR less that without each item or class `(U, F)`; 0 where the pairs of a kind weigh nothing.
 
         With "macro" TAR is the mean over the classes that have positive pairs. Up to 160 distances, and some about each
         FAR, are looked at, between which the counts are interpolated; fewer than that are looked at one by one.
         """
         if not self.fars:
-            return np.empty((resamples, 0))
+            return np.empty((len(self.order) if over == "queries" else len(self.sizes), 0))
         units = len(self.order) if over == "queries" else len(self.sizes)
         classes, split = self.classes, self.positives
         positive_classes = classes[self.left[:split]]
@@ -136,42 +137,17 @@ class VerificationPairs:
         np.cumsum(true, axis=1, out=table[:, : len(last)])
         np.cumsum(false, axis=1, out=table[:, len(last) :])
         del true, false
-        # An item's pairs weigh w_i + w_j - 1, and so do negative pairs of classes; the sum over all units counts twice.
-        twice = table.sum(axis=0) / 2
+        # A pair of items is in the rows of both, a negative pair of classes too.
+        total = table.sum(axis=0) / 2
         if over == "classes":
-            twice[: len(last)] = 0
-        sums = np.concatenate([drawn @ table for drawn in draws(self.sizes, over, average, resamples, seed)]) - twice
-        return _rates(sums[:, : len(last)], sums[:, len(last) :], self.fars)
-
-    def rate_differences(
-        self, other: VerificationPairs, rows: Integers, over: Over, *, resamples: int, level: float, seed: int
-    ) -> dict[str, Difference]:
-        """TAR of `other` less TAR of this at each FAR both resolve, under the same draws.
-
-        Args:
-            rows: `(N,)` for each item of this, in the order they were given in, its number among those of `other`.
-        """
-        position = np.empty(len(rows), dtype=np.int32)
-        position[rows[self.order]] = np.arange(len(rows), dtype=np.int32)  # of the items of the other, in this
-        moved = position[other.order]
-        left, right = moved[other.left], moved[other.right]
-        match = replace(other, left=left, right=right, order=self.order, sizes=self.sizes, judging=self.judging)
-        mine, yours = (
-            dict(zip(pairs.fars, pairs.resampled_rates(over, "micro", resamples=resamples, seed=seed).T, strict=True))
-            for pairs in (self, match)
-        )
-        values = [dict(zip(pairs.fars, pairs._rates(), strict=True)) for pairs in (self, other)]
-        return {
-            rate_name(far): Difference(values[1][far] - values[0][far], middle(yours[far] - mine[far], level=level))
-            for far in mine
-            if far in yours
-        }
-
-    def _rates(self) -> list[float]:
-        ranks = self.group[: self.positives]
-        return [
-            float(np.mean((ranks <= group) + fraction * (ranks == group + 1))) for group, fraction in self._points()
-        ]
+            total[: len(last)] *= 2
+        every = _rates(total[None, : len(last)], total[None, len(last) :], self.fars)
+        losses = np.empty((units, len(self.fars)))
+        for start in range(0, units, UNITS):
+            without = total - table[start : start + UNITS]
+            rates = _rates(without[:, : len(last)], without[:, len(last) :], self.fars)
+            losses[start : start + UNITS] = np.nan_to_num(every - rates)
+        return losses
 
     def _points(self) -> list[tuple[int, float]]:
         """Last group accepted whole at each FAR, -1 for none, and the fraction of the next that is."""

@@ -165,6 +165,8 @@ DIAGNOSIS = {
 """Measures of a diagnosis, in their order on a page, and then those of the monitor."""
 
 OVERS: tuple[Literal["queries"], Literal["classes"]] = ("queries", "classes")
+SAMPLED = {"queries": "other items", "classes": "other classes"}
+"""What an interval is about: other items of these classes, as queries and in the gallery, or other classes."""
 
 
 def finite(value: object) -> float | None:

@@ -116,9 +116,7 @@ def test_a_folder_of_shards_is_read_as_one_file_is(run: Path, vectors: Path, tmp
 
     # Each command takes the folder as it takes the file.
     found = [
-        evaluate_files(EvaluateOptions([path], measures=("recall@1", "map"), resamples=0))[0].record.as_json(
-            unset=False
-        )
+        evaluate_files(EvaluateOptions([path], measures=("recall@1", "map")))[0].record.as_json(unset=False)
         for path in (one, many)
     ]
     assert found[0]["evaluation"] == found[1]["evaluation"]
@@ -402,7 +400,7 @@ def test_what_is_broken_is_said_in_one_sentence(run: Path, vectors: Path, tmp_pa
     shutil.copytree(whole, copy)
     holes(copy)
     with pytest.raises(ValueError, match="must be finite: rows 0, 1"):
-        evaluate_files(EvaluateOptions([copy], measures=("recall@1",), resamples=0))
+        evaluate_files(EvaluateOptions([copy], measures=("recall@1",)))
     with pytest.raises(ValueError, match=r"or of shards, with a shards\.json"):
         read_vectors(tmp_path)
 

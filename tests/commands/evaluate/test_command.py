@@ -36,7 +36,7 @@ def run(run_command: Call) -> Call:
 def test_json_is_one_object_and_progress_is_elsewhere(
     files: tuple[Path, Path], heard: list[tuple[str, float, float]], run: Call
 ) -> None:
-    code, out, _ = run(files[0], "--labels", "label", "--json", "--resamples", 50)
+    code, out, _ = run(files[0], "--labels", "label", "--json")
     assert code == 0
     record = json.loads(out)
     assert {"recall@1", "precision@10", "r-precision", "map@r", "map", "mrr", "nmi", "ami", "roc-auc"} <= set(
@@ -51,7 +51,7 @@ def test_json_is_one_object_and_progress_is_elsewhere(
 
 def test_further_measures_on_request(files: tuple[Path, Path], tmp_path: Path, run: Call) -> None:
     names, page = ["found@5", "map@5", "ndcg@5", "ndcg"], tmp_path / "page.html"
-    wanted = ("--measures", ",".join(names), "--json", "--resamples", 50, "--report", page)
+    wanted = ("--measures", ",".join(names), "--json", "--report", page)
     code, out, _ = run(files[0], "--labels", "label", *wanted)
     assert code == 0
     record = json.loads(out)
@@ -67,7 +67,7 @@ def test_a_level_without_folds_is_told_of(tmp_path: Path, run: Call) -> None:
     kinds, path = np.repeat(np.arange(6), 10), tmp_path / "a.npz"
     points = np.random.default_rng(0).normal(size=(60, 4))
     np.savez(path, embeddings=points, coarse=kinds % 2, fine=kinds)
-    wanted = ("--folds", 3, "--measures", "recall@1", "--resamples", 0)
+    wanted = ("--folds", 3, "--measures", "recall@1")
     code, out, _ = run(path, *wanted)
     assert code == 0
     assert "fine, recall@1 over 3 folds: " in out
@@ -75,7 +75,7 @@ def test_a_level_without_folds_is_told_of(tmp_path: Path, run: Call) -> None:
 
 
 def test_prefixes_stand_side_by_side(files: tuple[Path, Path], run: Call) -> None:
-    wanted = ("--labels", "label", "--measures", "recall@1", "--json", "--resamples", 0)
+    wanted = ("--labels", "label", "--measures", "recall@1", "--json")
     code, out, _ = run(files[0], "--prefixes", "2,4", *wanted)
     assert code == 0
     results = json.loads(out)["results"]
@@ -90,7 +90,7 @@ def test_prefixes_stand_side_by_side(files: tuple[Path, Path], run: Call) -> Non
 
 
 def test_clustering_and_rejection_are_shown_with_their_intervals(files: tuple[Path, Path], run: Call) -> None:
-    wanted = ("--measures", "nmi,roc-auc", "--resamples", 50, "--query", "test", "--gallery", "train")
+    wanted = ("--measures", "nmi,roc-auc", "--query", "test", "--gallery", "train")
     code, out, _ = run(files[0], *wanted, "--out-of-scope", 3)
     assert code == 0
     for name in ("nmi", "roc-auc"):
@@ -102,7 +102,7 @@ def test_clustering_and_rejection_are_shown_with_their_intervals(files: tuple[Pa
 
 
 def test_several_files_are_compared_in_tables(files: tuple[Path, Path], run: Call) -> None:
-    arguments = (*files, "--measures", "recall@1,map", "--resamples", 50, "--query", "test", "--gallery", "train")
+    arguments = (*files, "--measures", "recall@1,map", "--query", "test", "--gallery", "train")
     code, out, _ = run(*arguments)
     assert code == 0
     assert "good.npz, label: 5 classes, 30 items" in out
@@ -123,7 +123,7 @@ def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path], run: 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far", "--resamples", "20"]
+    command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far"]
     program = [sys.executable, "-c", "from trivet.commands.main import main; main()", *command]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     helpers = [

@@ -93,11 +93,11 @@ def test_the_main_result_stands_beside_intervals_and_chance(tmp_path: Path) -> N
     text = page_text({"results": [result()]}, tmp_path)
     main = text[: text.index("in full")]
     assert "By digit 12 classes, 1 200 items" in main
-    assert "80.0 % recall@1 95 %: 76.0 to 84.0 over classes; 78.0 to 82.0 over queries; chance 10.0" in main
-    assert "50.0 % MAP@R 95 %: 46.0 to 54.0 over classes; 48.0 to 52.0 over queries; chance 5.0" in main
+    assert "80.0 % recall@1 95 %: 76.0 to 84.0 for other classes; 78.0 to 82.0 for other items; chance 10.0" in main
+    assert "50.0 % MAP@R 95 %: 46.0 to 54.0 for other classes; 48.0 to 52.0 for other items; chance 5.0" in main
     assert (
         "The nearest item has the same digit for 80.0 % of the queries, against 10.0 % by chance. "
-        "The 95 % interval over classes, 76.0 to 84.0, lies above chance."
+        "The 95 % interval for other classes, 76.0 to 84.0, lies above chance."
     ) in main
     assert "only" not in main  # twelve classes are enough
 
@@ -107,14 +107,14 @@ def test_the_main_result_stands_beside_intervals_and_chance(tmp_path: Path) -> N
     [
         (
             {"classes": [0.05, 0.15], "queries": [0.11, 0.12]},
-            "does not differ from chance: the 95 % interval over classes",
+            "does not differ from chance: the 95 % interval for other classes",
         ),
         ({"classes": [0.1 + 1e-13, 0.1 + 1e-13]}, "does not differ from chance"),
-        ({"classes": None, "queries": [0.09, 0.12]}, "does not differ from chance: the 95 % interval over queries"),
+        ({"classes": None, "queries": [0.09, 0.12]}, "does not differ from chance: the 95 % interval for other items"),
         ({"classes": [0.05, 0.09], "queries": [0.06, 0.12]}, "is worse than chance"),
         ({"classes": [0.101, 0.2], "queries": [0.05, 0.2]}, "lies above chance"),
     ],
-    ids=["holds chance", "equal but for rounding", "no interval over classes", "below", "above"],
+    ids=["holds chance", "equal but for rounding", "no interval for other classes", "below", "above"],
 )  # fmt: skip
 def test_it_says_in_words_how_the_value_stands_to_chance(ends: dict[str, Any], said: str, tmp_path: Path) -> None:
     record = result()
@@ -140,20 +140,20 @@ def test_without_intervals_values_are_compared_as_shown(share: float, said: bool
     [
         (
             row("b.npz", 0.05, [0.04, 0.06], [0.01, 0.09]),
-            "b.npz is 5.0 points better in recall@1 than a.npz (paired 95 % interval over classes: +1.0 to +9.0). "
+            "b.npz is 5.0 points better in recall@1 than a.npz (paired 95 % interval for other classes: +1.0 to +9.0). "
             "The interval excludes 0",
         ),
         (
             row("b.npz", -0.05, [-0.06, -0.04], [-0.09, -0.01]),
-            "a.npz is 5.0 points better in recall@1 than b.npz (paired 95 % interval over classes: +1.0 to +9.0). "
+            "a.npz is 5.0 points better in recall@1 than b.npz (paired 95 % interval for other classes: +1.0 to +9.0). "
             "The interval excludes 0",
         ),
         (
             row("b.npz", -0.05, [-0.06, -0.04], [-0.09, 0.01]),
-            "That interval includes 0, but the one over queries (+4.0 to +6.0) does not: better on these classes",
+            "That interval includes 0, but the one for other items (+4.0 to +6.0) does not: better on these classes",
         ),
         (row("b.npz", 0.05, [-0.01, 0.1], [-0.02, 0.2]), "The interval includes 0: it is not clear which of the two"),
-        (row("b.npz", 0.05, [0.04, 0.06], None), "interval over queries: +4.0 to +6.0). The interval excludes 0"),
+        (row("b.npz", 0.05, [0.04, 0.06], None), "interval for other items: +4.0 to +6.0). The interval excludes 0"),
         (row("b.npz", 0.05, None, None), "than a.npz; the record has no interval for this difference."),
         (row("b.npz", 0.0, [0.0, 0.0], [0.0, 0.0]), "b.npz and a.npz are equal in recall@1."),
     ],
@@ -369,7 +369,7 @@ def test_the_plots_show_the_record(tmp_path: Path, watch: Callable[[Path], Watch
     forest = {trace["name"]: trace for trace in watched.plot("Differences") if trace["mode"] == "markers"}
     assert forest["b.npz"]["x"] == pytest.approx([-10] * 4)
     assert forest["c.npz"]["x"] == pytest.approx([2] * 4)
-    assert "95 %, classes: −1.0 to +5.0" in forest["c.npz"]["hovertext"][0]
+    assert "95 %, other classes: −1.0 to +5.0" in forest["c.npz"]["hovertext"][0]
 
     worst_first = watched.plot("recall@1 of each class")[0]
     assert worst_first["x"] == pytest.approx([33.3333, 66.6667, 100], rel=1e-3)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ from trivet.commands.evaluate.run import Evaluation, compare, evaluate_files, pe
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import paired_difference
 from trivet.metrics.rejection import rejection
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 NAMES = ("recall@1", "map@r", "nmi")
-QUICK: dict[str, Any] = {"measures": NAMES, "resamples": 50}
+QUICK: dict[str, Any] = {"measures": NAMES}
 
 
 def blobs(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,11 +53,9 @@ def record_of(path: Path, **options: Any) -> dict[str, Any]:
     return evaluate_one(path, **options).record.as_json(unset=False)
 
 
-def summary(found: Sequence[Evaluation], options: Mapping[str, Any]) -> dict[str, Any]:
+def summary(found: Sequence[Evaluation]) -> dict[str, Any]:
     """The object that `trivet evaluate --json` prints of several files."""
-    return _as_json(
-        [one.record for one in found], compare(found, EvaluateOptions(resamples=options["resamples"])), None
-    )
+    return _as_json([one.record for one in found], compare(found), None)
 
 
 def test_one_set_equals_the_library(tmp_path: Path) -> None:
@@ -148,7 +145,7 @@ def test_queries_out_of_scope_are_rejected_and_not_asked(tmp_path: Path, junk: s
 def test_a_query_in_the_gallery_is_not_its_own_nearest_where_others_are_rejected(tmp_path: Path, by: str) -> None:
     points = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     names = np.where(np.arange(120) < 80, [f"class {i % 5}" for i in range(120)], "none")
-    request = QUICK | {"out_of_scope": "none", "measures": ("recall@1",), "resamples": 0, "distance": "euclidean"}
+    request = QUICK | {"out_of_scope": "none", "measures": ("recall@1",), "distance": "euclidean"}
     junk = np.arange(120) % 20 == 7
     if by == "split":
         junk[:] = False
@@ -173,7 +170,7 @@ def test_a_gallery_of_which_nothing_is_left_is_refused(tmp_path: Path, junk: str
     retrieved = np.flatnonzero(LABELS == 3)[:3] if junk is None else np.flatnonzero(LABELS == 2)
     split = np.where(np.isin(np.arange(120), retrieved), "train", "test")
     path = write(tmp_path / "a.npz", POINTS, intent=LABELS, split=split, id=IDS)
-    request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "junk": junk, "resamples": 0}
+    request = QUICK | {"query": "test", "gallery": "train", "out_of_scope": "3", "junk": junk}
     with pytest.raises(ValueError, match="gallery"):
         evaluate_one(path, **request)
 
@@ -191,7 +188,7 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     expected = rejection(asked, own == 3, known, labels=own)
     assert found["macro"]["auroc"] == pytest.approx(expected.macro, abs=1e-12)
     for key, average in (("intervals", "micro"), ("macro_intervals", "macro")):
-        drawn = expected.intervals(average, resamples=50)
+        drawn = expected.intervals(average)
         assert found[key]["auroc"]["classes"] == pytest.approx(
             [drawn["auroc"]["classes"].low, drawn["auroc"]["classes"].high]
         )
@@ -199,7 +196,6 @@ def test_rejection_has_intervals_and_the_values_of_classes(tmp_path: Path) -> No
     rows = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
     assert [float(row["rejection-auroc"]) for row in rows] == pytest.approx(list(expected.per_class().values()))
     assert json.loads(json.dumps(evaluated.record.as_json(), allow_nan=False)) == evaluated.record.as_json()
-    assert "intervals" not in record_of(path, **request | {"resamples": 0})["rejection"]
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -207,11 +203,11 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for folder, rows in (("a", POINTS), ("b", -(POINTS[:, ::-1] ** 2))):
         (tmp_path / folder).mkdir()
         paths.append(write(tmp_path / folder / "embeddings.npz", rows, label=LABELS))
-    request = QUICK | {"resamples": 0, "measures": ("recall@1",)}
+    request = QUICK | {"measures": ("recall@1",)}
     evaluated = evaluations(paths, **request)
     names = [one.record.embeddings for one in evaluated]
     assert names == ["a/embeddings.npz", "b/embeddings.npz"]
-    (difference,) = summary(evaluated, request)["differences"]["label"]["recall@1"]
+    (difference,) = summary(evaluated)["differences"]["label"]["recall@1"]
     assert (difference["less"], difference["of"]) == tuple(names)
     cut = evaluations(paths, **request | {"prefixes": "2"})
     assert [one.record.embeddings for one in cut] == [f"{name}, first 2" for name in names]
@@ -230,20 +226,10 @@ def test_folds_are_class_disjoint_sets_of_their_own(tmp_path: Path) -> None:
     assert found["interval"][0] < found["mean"] < found["interval"][1]
 
 
-def test_without_resamples_there_are_differences_but_no_intervals(tmp_path: Path) -> None:
-    request = QUICK | {"resamples": 0}
-    paths = [write(tmp_path / f"{name}.npz", POINTS[:, :width], label=LABELS) for name, width in (("a", 5), ("b", 2))]
-    result = summary([evaluate_one(path, **request) for path in paths], request)
-    row = result["differences"]["label"]["map@r"][0]
-    assert row["difference"] < 0
-    assert row["queries"] is row["classes"] is None
-    assert "intervals" not in result["results"][0]
-
-
 def test_a_sample_and_an_approximate_index(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", POINTS, label=LABELS, id=np.arange(120))
     some = evaluate_one(path, **QUICK | {"sample": 20, "seed": 3})
-    assert len(some.levels["label"].retrieval.classes) == len(some.ids if some.ids is not None else []) == 20
+    assert len(some.levels["label"].retrieval.classes) == 20
     near = record_of(path, **QUICK | {"approximate": "hnsw"})
     exact = record_of(path, **QUICK)
     assert near["protocol"]["approximate"]["recall"] == 1
@@ -256,28 +242,26 @@ def test_compared_by_ids_with_paired_intervals(tmp_path: Path) -> None:
     order = np.random.default_rng(2).permutation(120)
     a = write(tmp_path / "a.npz", POINTS, label=LABELS, id=IDS)
     b = write(tmp_path / "b.npz", noisy[order], label=LABELS[order], id=IDS[order])
-    found = [evaluate_one(path, **QUICK) for path in (a, b, a)]
-    result = summary(found, QUICK)
+    found = evaluations([a, b, a], **QUICK)
+    result = summary(found)
     rows = result["differences"]["label"]["map@r"]
     values = [one.record.evaluation["label"]["map@r"] for one in found]
     assert [row["difference"] for row in rows] == pytest.approx([values[1] - values[0], 0], abs=1e-12)
     assert rows[0]["queries"][0] < rows[0]["difference"] < rows[0]["queries"][1] < 0
     assert rows[1]["queries"] == rows[1]["classes"] == [0, 0]
-    assert result == summary([evaluate_one(path, **QUICK) for path in (a, b, a)], QUICK) | {
-        "results": result["results"]
-    }
+    assert result == summary(evaluations([a, b, a], **QUICK)) | {"results": result["results"]}
 
 
 def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> None:
     noisy = POINTS + np.random.default_rng(1).normal(size=POINTS.shape).astype(np.float32)
     order = np.random.default_rng(2).permutation(120)
     names = ("nmi", "ami", "nmi+", "roc-auc", "tar@far", "verification-accuracy")
-    request = QUICK | {"measures": names, "nmi_plus": 2, "resamples": 200}
+    request = QUICK | {"measures": names, "nmi_plus": 2}
     a = write(tmp_path / "a.npz", POINTS, label=LABELS, id=IDS)
     b = write(tmp_path / "b.npz", noisy[order], label=LABELS[order], id=IDS[order])
     c = write(tmp_path / "c.npz", POINTS[order], label=LABELS[order], id=IDS[order])
-    found = [evaluate_one(path, **request) for path in (a, b, c)]
-    result = summary(found, request)
+    found = evaluations([a, b, c], **request)
+    result = summary(found)
     differences = result["differences"]["label"]
     values = [one.record.evaluation["label"] for one in found]
     single = found[0].record.intervals["label"]
@@ -295,11 +279,10 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
         for over in ("queries", "classes"):
             low, high = noisier[over]
             assert low <= noisier["difference"] <= high
-            if name.startswith(("roc", "tar", "verif")):  # k-means starts from other rows
+            if name.startswith(("roc", "tar", "verif")):  # k-means may have ended elsewhere
                 assert [same["difference"], *same[over]] == pytest.approx([0, 0, 0], abs=1e-9)
-    own, its = (one.levels["label"].agreement_values()["nmi"][0] for one in found[:2])
-    (paired,) = paired_difference(its[np.argsort(order)], own, LABELS, over="classes", average="micro", resamples=200)
-    assert differences["nmi"][0]["classes"] == pytest.approx([paired.interval.low, paired.interval.high])
+    paired = found[1].levels["label"].differences(found[0].levels["label"])["nmi"]["classes"].interval
+    assert differences["nmi"][0]["classes"] == pytest.approx([paired.low, paired.high])
     # Paired: narrower than the two intervals together.
     for over in ("queries", "classes"):
         widths = [

@@ -391,7 +391,7 @@ def test_intervals_stand_beside_the_main_result(tmp_path: Path) -> None:
     }
     write_run_report(record, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "95&nbsp;% interval: 85.0 to 95.0 over queries</p>" in page
+    assert "95&nbsp;% interval: 85.0 to 95.0 for other items</p>" in page
 
 
 def test_items_of_a_diagnosis_join_those_of_the_run(tmp_path: Path) -> None:

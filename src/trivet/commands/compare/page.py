@@ -208,7 +208,7 @@ def how_compared(record: CompareRecord) -> str:
         text += (
             f" Their intervals have a confidence of {100 * confidence:.4g}\u00a0% each{together}. They say what other "
             "queries and, with five classes or more, other classes would change, not what another seed would. They are "
-            "the wider of two by Student's t; trivet evaluate draws by bootstrap, so its intervals differ somewhat."
+            "the wider of two by Student's t; those of trivet evaluate let the gallery vary, too."
         )
     if any(len(side.runs) > 1 for side in record.sides):
         text += (

@@ -61,7 +61,7 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
     if rank:
         return 0
     records = [result.record for result in results]
-    differences = compare(results, request)
+    differences = compare(results)
     if request.per_class is not None:
         per_class_csv(results, request.per_class)
     if request.report is not None:
@@ -112,7 +112,7 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
         f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), 'class')}, "
         f"{counted(int(shares.values['items'] or 0), 'item')}; per cent",
         ("measure",),
-        ("value", "95 %, queries", "95 %, classes", "mean of classes", "chance"),
+        ("value", "95 %, other items", "95 %, other classes", "mean of classes", "chance"),
         [
             (
                 name,
@@ -132,7 +132,7 @@ def _print_differences(level: str, differences: Mapping[str, list[DifferenceReco
     print_table(
         f"{level}: difference from {first[0].less}; points, paired",
         ("measure", "embeddings"),
-        ("difference", "95 %, queries", "95 %, classes"),
+        ("difference", "95 %, other items", "95 %, other classes"),
         [
             (name, row.of, *map(per_cent, (row.difference, row.queries, row.classes)))
             for name, rows in differences.items()

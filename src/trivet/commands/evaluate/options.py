@@ -72,10 +72,7 @@ class EvaluateOptions:
         Literal["hnsw", "ivf", "ivf-pq"] | None,
         typer.Option(help="Rank with an approximate index; its recall is reported."),
     ] = None
-    resamples: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples for the intervals; 0 for none.")
-    ] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds, samples and bootstrap.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds and samples.")] = 0
     report: Report = None
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None
     data_root: DataRoot = None

@@ -30,6 +30,7 @@ from trivet.reports.measures import (
     CLUSTERING,
     EVALUATION,
     OVERS,
+    SAMPLED,
     VERIFICATION,
     best_text,
     between,
@@ -151,6 +152,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
         "glossary": [(measure.name, measure.meaning) for key, measure in EVALUATION.items() if key in measured],
         "named": named,
+        "SAMPLED": SAMPLED,
         "between": between,
         "by_chance": by_chance,
         "points": points,
@@ -262,9 +264,9 @@ def _level(level: str, record: ComparisonRecord, labels: Sequence[str], figures:
         for title, names in (("Retrieval", retrieval), ("Clustering and verification", [*clustering, *verification]))
     }
     heights = {title: rows_height(len(names), len(several)) for title, names in listed.items()}
-    band = "Bands: 95 % intervals, over classes where there are any. Dashed: chance."
+    band = "Bands: 95 % intervals, for other classes where there are any. Dashed: chance."
     draw("Recall at K", band, max(330, heights["Retrieval"]), recall_curve(several, retrieval))
-    ends = "Thick bar: 95 % interval over queries; thin line: over classes"
+    ends = "Thick bar: 95 % interval for other items of these classes; thin line: for other classes"
     for title, names in listed.items():
         draw(title, f"{ends}; upright dots: chance.", heights[title], dots(several, names))
     if classes is not None:
@@ -302,7 +304,7 @@ def _sentences(view: LevelView, name: str) -> list[str]:
                 sentence.append(f"{_start(name)}{of} is no better than chance.")
         else:
             over, (low, high) = widest
-            ends = f"the 95\u00a0% interval over {over}, {between((low, high))}"
+            ends = f"the 95\u00a0% interval for {SAMPLED[over]}, {between((low, high))}"
             if low - _SAME <= chance <= high + _SAME:
                 sentence.append(f"{_start(name)}{of} does not differ from chance: {ends}, contains {percent(chance)}.")
             elif high < chance:
@@ -349,13 +351,15 @@ def _compared(view: LevelView, name: str) -> list[str]:
             sentences.append(f"{sentence}; the record has no interval for this difference.")
             continue
         over, paired = next(iter(ends.items()))
-        sentence += f" (paired 95\u00a0% interval over {over}: {between(paired, points)})"
+        sentence += f" (paired 95\u00a0% interval for {SAMPLED[over]}: {between(paired, points)})"
         if paired[0] > _SAME:
-            sentences.append(f"{sentence}. The interval excludes 0: the result would very likely hold on other {over}.")
+            sentences.append(
+                f"{sentence}. The interval excludes 0: the result would very likely hold on {SAMPLED[over]}."
+            )
         elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
             sentences.append(
-                f"{sentence}. That interval includes 0, but the one over queries ({between(ends['queries'], points)}) "
-                "does not: better on these classes, perhaps not on others."
+                f"{sentence}. That interval includes 0, but the one for other items "
+                f"({between(ends['queries'], points)}) does not: better on these classes, perhaps not on others."
             )
         else:
             sentences.append(f"{sentence}. The interval includes 0: it is not clear which of the two is better.")

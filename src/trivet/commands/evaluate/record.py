@@ -91,7 +91,6 @@ class EvaluationRecord(Record):
     dimension: int | None = None
     distance: str = ""
     protocol: ProtocolRecord = ProtocolRecord()
-    resamples: int | None = None
     seed: int | None = None
     evaluation: Levels = {}
     macro: dict[str, dict[str, Number | None]] = {}

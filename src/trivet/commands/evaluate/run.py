@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +34,11 @@ from trivet.commands.evaluate.sets import (
     camera_options,
     check_same_items,
     cut_prefixes,
+    in_order,
     junk_items,
     number_classes,
     read_pair,
     read_sets,
-    same_queries,
     sample_queries,
     self_rows,
     separate_scope,
@@ -51,12 +51,12 @@ from trivet.io.overwrite_guard import PER_CLASS
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import Difference, Over, interval_json, intervals_json, paired_difference
+from trivet.metrics.intervals import OVERS, Average, interval_json, intervals_json
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
 from trivet.metrics.rejection import Rejection, rejection
-from trivet.metrics.retrieval import Average, Retrieval
+from trivet.metrics.retrieval import Retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING
-from trivet.reports.measures import OVERS, finite
+from trivet.reports.measures import finite
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
 
@@ -68,10 +68,8 @@ class Evaluation:
     """A record, and the values of each query behind it."""
 
     record: EvaluationRecord
-    ids: np.ndarray | None  # of the queries
     levels: dict[str, LevelResult]  # with the names of the classes as labels
     names: dict[str, np.ndarray]  # (N,) the class of each item
-    item_ids: np.ndarray | None  # of what is clustered and verified, also where only a sample is asked
     rejected: Rejection | None  # at the first level
 
 
@@ -97,8 +95,11 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
     measures = request.named_measures or list(ALL)
     if rank:
-        request, measures = replace(request, folds=0, resamples=0), _ranking(measures)
-    return [_evaluate(sets, request, measures, distributed=processes > 1) for sets in all_sets]
+        request, measures = replace(request, folds=0), _ranking(measures)
+    return [
+        _evaluate(sets, request, measures, distributed=processes > 1, intervals=not rank)
+        for sets in (in_order(all_sets[0], other) for other in all_sets)
+    ]
 
 
 def _ranking(measures: Iterable[str]) -> list[str]:
@@ -159,9 +160,9 @@ def class_rows(evaluated: Evaluation, level: str) -> list[ClassRow]:
 
 
 def _evaluate(
-    sets: QueriesAndGallery, request: EvaluateOptions, measures: Sequence[str], *, distributed: bool
+    sets: QueriesAndGallery, request: EvaluateOptions, measures: Sequence[str], *, distributed: bool, intervals: bool
 ) -> Evaluation:
-    folds, sample, resamples, seed = request.folds, request.sample, request.resamples, request.seed
+    folds, sample, seed = request.folds, request.sample, request.seed
     began = time.perf_counter()
     queries, gallery = sets.queries, sets.gallery
     labels, gallery_labels, names = number_classes(sets)
@@ -205,7 +206,6 @@ def _evaluate(
         dimension=int(queries.embeddings.shape[1]),
         distance=sets.distance,
         protocol=protocol,
-        resamples=resamples,
         seed=seed,
     )
     options |= {"distance": sets.distance, "without_positive": request.without_positive, "seed": seed}
@@ -235,12 +235,9 @@ def _evaluate(
     record.evaluation = {level: result.as_json() for level, result in results.items()}
     if any(result.mean() for result in results.values()):
         record.macro = {level: result.mean("macro") for level, result in results.items()}
-        if resamples:
+        if intervals:
             record.intervals, record.macro_intervals = (
-                {
-                    level: intervals_json(result.intervals(average, resamples=resamples, seed=seed))
-                    for level, result in results.items()
-                }
+                {level: intervals_json(result.intervals(average)) for level, result in results.items()}
                 for average in steps(AVERAGES, "intervals")
             )
     record.clustering = {
@@ -268,14 +265,12 @@ def _evaluate(
         level = next(iter(labels))
         known = gallery.select(~options["junk"]) if request.junk is not None else gallery
         rejected = _reject(sets, known, labels[level], names[level])
-        record.rejection = _rejection_record(rejected, resamples, seed)
+        record.rejection = _rejection_record(rejected, seed)
     record.seconds = round(time.perf_counter() - began, 3)
     return Evaluation(
         record=record,
-        ids=queries.ids[options["sample"]] if sample and queries.ids is not None else queries.ids,
         levels=results,
         names={level: np.array(names[level])[numbers] for level, numbers in labels.items()},
-        item_ids=queries.ids,
         rejected=rejected,
     )
 
@@ -298,7 +293,7 @@ def _reject(sets: QueriesAndGallery, known: Vectors, labels: np.ndarray, names: 
     return replace(result, scores=replace(result.scores, labels=np.array(names)[result.scores.labels]))
 
 
-def _rejection_record(measured: Rejection, resamples: int, seed: int) -> RejectionRecord:
+def _rejection_record(measured: Rejection, seed: int) -> RejectionRecord:
     record = RejectionRecord(
         auroc=measured.auroc,
         fpr_at_95_tpr=measured.fpr_at_95_tpr,
@@ -306,11 +301,9 @@ def _rejection_record(measured: Rejection, resamples: int, seed: int) -> Rejecti
         out_of_scope=measured.out_of_scope,
         macro={"auroc": measured.macro},
     )
-    if resamples:
-        record.intervals, record.macro_intervals = (
-            intervals_json(measured.intervals(average, resamples=resamples, seed=seed))
-            for average in steps(AVERAGES, "intervals")
-        )
+    record.intervals, record.macro_intervals = (
+        intervals_json(measured.intervals(average, seed=seed)) for average in steps(AVERAGES, "intervals")
+    )
     return record
 
 
@@ -332,79 +325,31 @@ def _folds(
     return {name: FoldsRecord.of([value[name] for value in values]) for name in measures}
 
 
-def compare(evaluations: Sequence[Evaluation], request: EvaluateOptions) -> Differences:
+def compare(evaluations: Sequence[Evaluation]) -> Differences:
     """Level -> measure -> for each embedding after the first, its mean less that of the first, with intervals.
 
-    The same queries are drawn for both ("paired"), so what they find equally hard cancels; `evaluate_files` has checked
-    that all embeddings are of the same items.
+    Items vary alike for both ("paired"), so what they find equally hard cancels; `evaluate_files` has checked that all
+    embeddings are of the same items.
     """
-    first, resamples = evaluations[0], request.resamples
+    first = evaluations[0]
     differences: Differences = {}
     for other in evaluations[1:]:
+        names = {"of": other.record.embeddings, "less": first.record.embeddings}
         for level in first.levels.keys() & other.levels.keys():
             rows = differences.setdefault(level, {})
-            for name, by_over in _compared(first, other, level, resamples or 1, request.seed).items():
-                rows.setdefault(name, []).append(_difference(first, other, by_over, with_intervals=bool(resamples)))
+            compared = other.levels[level].differences(first.levels[level])
+            for name in first.levels[level].mean():
+                if name in compared:
+                    queries, classes = (compared[name][over] for over in OVERS)
+                    rows.setdefault(name, []).append(
+                        DifferenceRecord(
+                            **names,
+                            difference=finite(queries.value),
+                            queries=interval_json(queries.interval),
+                            classes=interval_json(classes.interval),
+                        )
+                    )
     return {level: differences[level] for level in first.levels if differences.get(level)}
-
-
-def _compared(
-    first: Evaluation, other: Evaluation, level: str, resamples: int, seed: int
-) -> dict[str, dict[Over, Difference]]:
-    """Measure -> over -> the mean of the other less that of the first, under the same draws; at least one."""
-    differences: dict[str, dict[Over, Difference]] = {}
-
-    def pair(names: Sequence[str], a: np.ndarray, b: np.ndarray, classes: np.ndarray, over: Over) -> None:
-        paired = paired_difference(b, a, classes, over=over, average="micro", resamples=resamples, seed=seed)
-        for name, result_of in zip(names, paired, strict=True):
-            differences.setdefault(name, {})[over] = result_of
-
-    results = first.levels[level], other.levels[level]
-    a, b = results[0].retrieval, results[1].retrieval
-    if a is not None and b is not None:
-        rows = same_queries(_names_of(first, other), first.ids, other.ids, (len(a.classes), len(b.classes)))
-        names = [name for name in a.measures if name in b.measures]
-        columns = [[result_of.measures.index(name) for name in names] for result_of in (a, b)]
-        for over in OVERS:
-            pair(names, a.values[:, columns[0]], b.values[rows][:, columns[1]], a.classes, over)
-    if not any(result.clustering or result.clustering_plus or result.verification for result in results):
-        return differences
-    rows = same_queries(_names_of(first, other), first.item_ids, other.item_ids, (results[0].items, results[1].items))
-    agreed, others = (result.agreement_values() for result in results)
-    for name in agreed.keys() & others.keys():
-        values, classes = agreed[name]
-        for over in OVERS:
-            pair([name], values, others[name][0][rows], classes, over)
-    pairs = [result.verification.pairs for result in results if result.verification is not None]
-    if len(pairs) == 2 and pairs[0] is not None and pairs[1] is not None:
-        pairs_of_first, its = pairs[0], pairs[1]
-        for over in OVERS:
-            mine, theirs = pairs_of_first.values(over, "micro"), its.values(over, "micro")
-            for name in mine.keys() & theirs.keys():
-                if over == "queries":
-                    classes = pairs_of_first.in_order(pairs_of_first.classes)
-                    pair([name], pairs_of_first.in_order(mine[name]), its.in_order(theirs[name])[rows], classes, over)
-                else:
-                    pair([name], mine[name], theirs[name], np.arange(len(pairs_of_first.sizes)), over)
-            rates = pairs_of_first.rate_differences(its, rows, over, resamples=resamples, level=0.95, seed=seed)
-            for name, result_of in rates.items():
-                differences.setdefault(name, {})[over] = result_of
-    return {name: differences[name] for name in results[0].mean() if name in differences}
-
-
-def _names_of(first: Evaluation, other: Evaluation) -> tuple[str, str]:
-    return first.record.embeddings, other.record.embeddings
-
-
-def _difference(
-    first: Evaluation, other: Evaluation, by_over: Mapping[Over, Difference], *, with_intervals: bool
-) -> DifferenceRecord:
-    queries, classes = (
-        interval_json(by_over[over].interval) if with_intervals and over in by_over else None for over in OVERS
-    )
-    difference = finite(next(iter(by_over.values())).value)
-    names = {"of": other.record.embeddings, "less": first.record.embeddings}
-    return DifferenceRecord(**names, difference=difference, queries=queries, classes=classes)
 
 
 @contextmanager

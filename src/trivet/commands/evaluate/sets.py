@@ -206,6 +206,21 @@ def same_queries(
     return rows
 
 
+def in_order(first: QueriesAndGallery, other: QueriesAndGallery) -> QueriesAndGallery:
+    """The other, its queries, and its gallery where that is of the same items, in the order of the first."""
+    rows = same_queries(
+        (first.name, other.name), first.queries.ids, other.queries.ids, (len(first.queries), len(other.queries))
+    )
+    queries, gallery = other.queries, other.gallery
+    if (rows != np.arange(len(rows))).any():
+        queries = queries.select(rows)
+    if first.gallery is not None and gallery is not None and len(gallery) == len(first.gallery):
+        retrieved = self_rows(first.gallery, gallery)
+        if retrieved is not None and (retrieved >= 0).all() and (retrieved != np.arange(len(retrieved))).any():
+            gallery = gallery.select(retrieved)
+    return replace(other, queries=queries, gallery=gallery)
+
+
 def self_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
     """Position of the item of each query in the gallery, -1 if absent; None where not both have ids."""
     return None if queries.ids is None or gallery.ids is None else positions_of(queries.ids, gallery.ids)

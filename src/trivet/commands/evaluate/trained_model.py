@@ -197,7 +197,7 @@ def measure_split(
     by_level = evaluate(
         **arguments, measures=config.measures, nmi_plus_multiple=config.nmi_plus, seed=seed, distance=config.distance
     )
-    record.intervals[name] = {key: intervals_json(value.intervals(seed=seed)) for key, value in by_level.items()}
+    record.intervals[name] = {key: intervals_json(value.intervals()) for key, value in by_level.items()}
     retrieved = {
         key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache)
         for key, known in references.items()

@@ -135,8 +135,8 @@ def _measured(record: RunRecord) -> str:
         return "## Measures\n\nThis run was not evaluated."
     cuts = " Rows named first N are of the first N numbers of each embedding." if any(record.prefixes.values()) else ""
     sections.append(
-        "In brackets: 95 % intervals, over classes where there are, else over queries. The first row is this network; "
-        f"the others are what it has to beat.{cuts}"
+        "In brackets: 95 % intervals, for other classes where there are, else for other items. The first row is this "
+        f"network; the others are what it has to beat.{cuts}"
     )
     return "\n\n".join(sections)
 

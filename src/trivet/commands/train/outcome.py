@@ -10,7 +10,7 @@ from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
 from trivet.commands.diagnose.page import RESULTS
 from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
-from trivet.reports.measures import named
+from trivet.reports.measures import SAMPLED, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, SelectionCheck
 from trivet.reports.shared_records import Levels
@@ -103,7 +103,9 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
                 helped=_helped(share, chance, compared, by_chance=worthless),
                 chosen=_by_choice(chosen) if chosen else None,
                 ends=[
-                    f"{percent(ends[0])} to {percent(ends[1])} over {over}" for over, ends in intervals.items() if ends
+                    f"{percent(ends[0])} to {percent(ends[1])} for {SAMPLED[over]}"
+                    for over, ends in intervals.items()
+                    if ends
                 ],
                 bars=[(name, value) for name, value in bars if value is not None],
                 names=names,

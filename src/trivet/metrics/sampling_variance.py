@@ -1,0 +1,328 @@
+"""Variance of retrieval measures over other items or other classes: an item is a query, and is retrieved by others.
+
+The gallery is as random as the queries. Let L_i be the weight of query i times its value less the mean of its class,
+and what the measure loses when item i leaves the gallery. Were these influences all, the variance would be the sum of
+their squares. But what a query i and an item j do together, e_ij (the loss of query i by j, less its mean over such j),
+is in both L_i and L_j, though it varies once: so much is taken off,
+
+    V = sum_c n_c / (n_c - 1) sum_{i in c} (L_i - mean of c)^2 - sum_ij (e_ij^2 + e_ij e_ji / 2).
+
+Without the second sum the standard error of recall@1 would be some 1.4 times too large; without the losses, that of
+R-precision about half. The product of e_ij and e_ji, of two items that find each other, is taken off by half, between
+too wide and too narrow. V is at least the variance of independent queries.
+
+In a class of two or three items what they have in common cannot be told from what the class is: there the variance over
+classes takes its place, with a weight of (3 / n)^2 where n is larger. Over classes the units are classes, and e_ij is
+what is left of the table of losses, by class of query and of item, after the effects of its rows and columns.
+
+Of more than `LIMIT` items some are taken, and the ratio of V to the variance of independent queries is theirs.
+
+Source:
+    Efron, Stein, "The jackknife estimate of variance", Annals of Statistics 1981 (the second sum: what the jackknife
+    counts twice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from trivet.metrics.intervals import OVERS, Average, Over, Variance, totals, variance_of_mean
+from trivet.runtime.arrays import Booleans, Floats, Integers
+
+if TYPE_CHECKING:
+    from trivet.metrics.retrieval import Retrieval
+
+LIMIT = 600  # items whose pairs are looked at
+FEWEST = 25  # of a class, where all do not fit
+ALONE = 3  # items of a class up to which it is one unit
+
+
+@dataclass(frozen=True, eq=False)
+class Removals:
+    """What each query loses without each gallery item, of U items, of which a query or gallery row is one each."""
+
+    classes: Integers  # (U,) 0 .. C - 1
+    queries: Booleans  # (U,) that count
+    gallery: Booleans  # (U,)
+    same: Booleans  # (U, U) a query and an item of its class that it may retrieve
+    other: Booleans  # (U, U) a query and an item of another class
+    values: Floats  # (m, U) of each query; 0 of what is none
+    losses: Floats  # (m, U, U) value of the query less that without the item
+    complete: bool  # whether these are all items
+    scale: float  # gallery rows for each query, here over all
+
+    def less(self, other: Removals) -> Removals:
+        """The values and losses of these, less those of the same items in another embedding."""
+        return replace(self, values=self.values - other.values, losses=self.losses - other.losses)
+
+    def variances(self, over: Over, average: Average) -> tuple[Floats, Floats]:
+        """Variance `(m,)` of the measures of these queries, and that of independent queries."""
+        count = int(self.classes.max()) + 1
+        sizes = np.bincount(self.classes[self.queries], minlength=count)
+        weights = np.zeros(len(self.classes))
+        weights[self.queries] = (
+            1 / self.queries.sum()
+            if average == "micro"
+            else 1 / (np.count_nonzero(sizes) * sizes[self.classes[self.queries]])
+        )
+        return _over_items(self, weights) if over == "queries" else _over_classes(self, weights)
+
+
+def sampling_variances(
+    retrieval: Retrieval, averages: Sequence[Average] = ("micro", "macro"), *, less: Retrieval | None = None
+) -> dict[tuple[Over, Average], Variance]:
+    """Variances of the measures of a retrieval, or of what they are more than those of another.
+
+    Args:
+        less: of the same queries in the same order, with the same measures. Where its gallery is of other classes, the
+            variances add up.
+    """
+    counted = retrieval.counted if less is None else retrieval.counted & less.counted
+    values = retrieval.values if less is None else retrieval.values - less.values
+    variances = {
+        (over, average): variance_of_mean(values[counted], retrieval.classes[counted], over=over, average=average)
+        for over in OVERS
+        for average in averages
+    }
+    if retrieval.task is None or not counted.any():
+        return variances
+    removals = _removals(retrieval, counted)
+    if less is not None:
+        others = _removals(less, counted)
+        if len(others.classes) != len(removals.classes) or (others.classes != removals.classes).any():
+            both = [sampling_variances(each, averages) for each in (retrieval, less)]
+            return {
+                key: replace(plain, values=both[0][key].values + both[1][key].values)
+                for key, plain in variances.items()
+            }
+        removals = removals.less(others)
+    for (over, average), plain in variances.items():
+        exact, independent = removals.variances(over, average)
+        ratio = np.where(independent > 0, exact / np.where(independent > 0, independent, 1), 1)
+        if over == "queries":
+            ratio = 1 + (ratio - 1) * removals.scale
+        unvaried = exact if removals.complete else 0
+        by_ratio = np.where(plain.values == 0, unvaried, plain.values * ratio)
+        variances[over, average] = replace(plain, values=by_ratio)
+    return variances
+
+
+def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tuple[Floats, Floats]:
+    """Each measure of each query, and what it loses without each item.
+
+    Without an item that is a positive, those farther rise by a rank and there is a positive less; without another item
+    the positives farther rise. Each measure is a sum over the positives, so both follow from running sums.
+
+    Args:
+        distances: `(Q, M)`, infinite for what a query may not retrieve; equal ones in the order of columns.
+        same: `(Q, M)` the positives among the others.
+        measures: names as in `measures_of`.
+
+    Returns:
+        `(m, Q)` and `(m, Q, M)`.
+    """
+    order = np.argsort(distances, axis=1, kind="stable")
+    hits = np.take_along_axis(same, order, axis=1)
+    reached: Integers = np.cumsum(hits, axis=1)
+    nearer_positives: Integers = reached - hits
+    sizes: Integers = reached[:, -1:]
+    width = max(1, int(sizes.max(initial=0)))
+    rows, ranks = np.nonzero(hits)
+    numbers: Integers = nearer_positives[rows, ranks]
+    negatives = np.zeros((len(distances), width), np.int64)
+    negatives[rows, numbers] = ranks - numbers
+    position = np.arange(width)
+    present = position < sizes
+    values = np.empty((len(measures), len(distances)))
+    losses = np.empty((len(measures), *distances.shape))
+    for measure, name in enumerate(measures):
+
+        def gains(nearer: Integers, before: Integers, count: Integers, name: str = name) -> Floats:
+            return np.where(present, _gains(name, nearer, before, count), 0.0)
+
+        gained = gains(negatives, position, sizes)
+        values[measure] = gained.sum(axis=1)
+        risen = gains(np.maximum(negatives - 1, 0), position, sizes) - gained
+        without_other = np.pad(-_from_end(risen), ((0, 0), (0, 1)))
+        before, after = gains(negatives, position, sizes - 1), gains(negatives, position - 1, sizes - 1)
+        rest = np.cumsum(before, axis=1) - before + _from_end(after) - after
+        without_same = np.pad(np.where(present, values[measure][:, None] - rest, 0), ((0, 0), (0, 1)))
+        ordered = np.where(
+            hits,
+            np.take_along_axis(without_same, nearer_positives, axis=1),
+            np.take_along_axis(without_other, nearer_positives, axis=1),
+        )
+        np.put_along_axis(losses[measure], order, ordered, axis=1)
+    return values, losses
+
+
+def _gains(name: str, nearer: Integers, before: Integers, count: Integers) -> Floats:
+    """What a positive adds to a measure, with `nearer` other items and `before` positives nearer, of `count`."""
+    measure, _, k = name.partition("@")
+    rank, most = nearer + before, np.maximum(count, 1)
+    limit = most if name in ("r-precision", "map@r") else int(k) if k else np.iinfo(np.int64).max
+    inside = rank < limit
+    if measure == "recall":
+        return np.asarray(inside & (before == 0), np.float64)
+    if measure == "mrr":
+        return np.where(before == 0, 1 / np.maximum(rank + 1, 1), 0.0)
+    if measure == "precision":
+        return np.asarray(inside / limit)
+    if measure == "map":
+        return np.asarray(inside * (before + 1) / np.maximum(rank + 1, 1) / np.minimum(limit, most))
+    if measure == "ndcg":
+        best = np.cumsum(1 / np.log2(np.arange(2, int(most.max()) + 2)))
+        return np.asarray(inside / np.log2(np.maximum(rank, 0) + 2) / best[np.minimum(limit, most) - 1])
+    return np.asarray(inside / most)  # r-precision, found
+
+
+def _from_end(values: Floats) -> Floats:
+    """Sums of each column and those after it."""
+    return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+
+
+def _removals(retrieval: Retrieval, counted: Booleans) -> Removals:
+    """Values and losses of all items, or of some; equal distances are in random order."""
+    task = retrieval.task
+    assert task is not None
+    level, count = task.levels[retrieval.level], len(task.gallery)
+    # An item that is both a query and in the gallery is a single unit.
+    rows_of = np.full(len(task.queries), -1) if task.self_rows is None else task.self_rows.numpy()
+    lone = np.flatnonzero(rows_of < 0)
+    unit = rows_of.copy()
+    unit[lone] = count + np.arange(len(lone))
+    classes = np.concatenate([level.gallery.numpy(), level.queries.numpy()[lone]])
+    chosen = _chosen(classes, np.arange(len(classes)) >= count)
+    position = np.full(len(classes), -1)
+    position[chosen] = np.arange(len(chosen))
+    queries = np.flatnonzero(position[unit] >= 0)
+    rows = chosen[chosen < count]
+    left, right = torch.from_numpy(queries)[:, None], torch.from_numpy(rows)[None]
+    distances = torch.cdist(task.queries.rows(left[:, 0]), task.gallery.rows(right[0]))
+    alike = level.queries[left] == level.gallery[right]
+    same, other = alike & task.allows(left, right), ~alike
+    if task.self_rows is not None:
+        other &= task.self_rows[left] != right
+    distances.masked_fill_(~(same | other), torch.inf)
+    values, losses = losses_of(distances.numpy(), same.numpy(), retrieval.measures)
+    total, units = len(retrieval.measures), len(chosen)
+    pairs = np.ix_(position[unit[queries]], position[rows])
+
+    def spread(pairs_of: np.ndarray) -> np.ndarray:
+        table = np.zeros((*pairs_of.shape[:-2], units, units), pairs_of.dtype)
+        table[..., pairs[0], pairs[1]] = pairs_of
+        return table
+
+    is_query, in_gallery, values_of = np.zeros(units, bool), chosen < count, np.zeros((total, units))
+    is_query[position[unit[queries[counted[queries]]]]] = True
+    values_of[:, position[unit[queries]]] = values
+    numbers = np.unique(classes[chosen], return_inverse=True)[1].ravel()
+    complete = units == len(classes)
+    scale = len(rows) / count * counted.sum() / max(1, is_query.sum())
+    return Removals(
+        numbers, is_query, in_gallery, spread(same.numpy()), spread(other.numpy()), values_of, spread(losses),
+        complete, 1.0 if complete else float(scale),
+    )  # fmt: skip
+
+
+def _chosen(classes: Integers, lone: Booleans) -> Integers:
+    """Numbers of all units, or of about `LIMIT`, in random order: of each class of some, all or `FEWEST` and more."""
+    generator = np.random.default_rng(0)
+    order = generator.permutation(len(classes))
+    if len(classes) <= LIMIT:
+        return order
+    _, numbers = np.unique(classes, return_inverse=True)
+    most = max(FEWEST, LIMIT // (numbers.max() + 1))
+    strata = (2 * numbers + lone)[order]
+    by_stratum = np.argsort(strata, kind="stable")
+    sizes = np.bincount(strata)
+    within = np.empty(len(order), np.int64)
+    within[by_stratum] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    order = order[within < most]
+    turn = generator.permutation(numbers.max() + 1)
+    counts = np.zeros(len(turn), np.int64)
+    np.add.at(counts, turn[numbers[order]], 1)
+    before = np.cumsum(counts) - counts
+    return np.asarray(order[before[turn[numbers[order]]] < LIMIT])
+
+
+def _over_items(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
+    """`Removals.variances` over items, with the weight `(U,)` of each query."""
+    classes, same, other = removals.classes, removals.same, removals.other
+    count = int(classes.max()) + 1
+    strata = 4 * classes + 2 * removals.queries + removals.gallery
+    sizes = np.bincount(strata)
+    correction = (sizes / np.maximum(sizes - 1, 1))[strata]
+    in_class = totals(weights[:, None], classes, count)[:, 0]
+    positives, others = same.sum(axis=1), other.sum(axis=1)
+    fewer = np.where(same, (positives / np.maximum(positives - 1, 1))[:, None], 1.0)
+    members = np.bincount(classes[removals.gallery], minlength=count)
+    single = np.where(members < 2, 0.0, np.minimum(1.0, np.square(ALONE / np.maximum(members, 1))))
+    between = _by_class(removals, weights)[0] if single.any() else np.zeros((len(removals.values), count))
+
+    def squares(influences: Floats) -> Floats:
+        means = np.bincount(strata, influences) / np.maximum(sizes, 1)
+        return np.asarray(np.bincount(classes, np.square(influences - means[strata]) * correction, count), np.float64)
+
+    results = np.empty((2, len(removals.values)))
+    for measure, (values, losses) in enumerate(zip(removals.values, removals.losses, strict=True)):
+        weighted = weights[:, None] * losses
+        mean = np.bincount(classes, weights * values, count) / np.where(in_class > 0, in_class, 1)
+        direct = weights * (values - mean[classes])
+        together = np.where(same, weighted - _row_means(weighted, same, positives), 0.0)
+        together += np.where(other, weighted - _row_means(weighted, other, others), 0.0)
+        twice = np.bincount(classes, (fewer * together * (together + together.T / 2)).sum(axis=1), count)
+        within = squares(direct + weighted.sum(axis=0)) - twice
+        results[1, measure] = squares(direct).sum()
+        results[0, measure] = max(results[1, measure], ((1 - single) * within + single * between[measure]).sum())
+    return results[0], results[1]
+
+
+def _row_means(table: Floats, mask: Booleans, counts: Integers) -> Floats:
+    return np.asarray((np.einsum("ij,ij->i", table, mask) / np.maximum(counts, 1))[:, None])
+
+
+def _over_classes(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
+    """`Removals.variances` over classes, with the weight `(U,)` of each query."""
+    by_class, independent = _by_class(removals, weights)
+    return np.maximum(by_class.sum(axis=1), independent), independent
+
+
+def _by_class(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
+    """What each class adds to the variance over classes `(m, C)`, and the variance of independent classes `(m,)`."""
+    members = np.eye(int(removals.classes.max()) + 1)[removals.classes]  # (U, C)
+    count = members.shape[1]
+    added, independent = np.zeros((len(removals.values), count)), np.zeros(len(removals.values))
+    for measure, (values, losses) in enumerate(zip(removals.values, removals.losses, strict=True)):
+        direct = members.T @ (weights * (values - weights @ values))
+        independent[measure] = count / max(1, count - 1) * np.square(direct).sum()
+        if count < 3:  # a table of two classes has nothing left after its rows and columns
+            added[measure] = independent[measure] / count
+            continue
+        table = members.T @ (weights[:, None] * losses) @ members
+        np.fill_diagonal(table, 0)
+        left = _interactions(table)
+        cells = count * (count - 1)
+        influence = direct + table.sum(axis=0)
+        added[measure] = count / (count - 1) * np.square(influence - influence.mean())
+        added[measure] -= cells / max(1, cells - 2 * count + 1) * (left * (left + left.T / 2)).sum(axis=1)
+    return added, independent
+
+
+def _interactions(table: Floats) -> Floats:
+    """What is left of a table `(C, C)` without its diagonal after the effects of rows and columns, C > 2."""
+    count = len(table)
+    mean = table.sum() / (count * (count - 1))
+    of_rows, of_columns = (table.sum(axis=axis) / (count - 1) - mean for axis in (1, 0))
+    rows, columns = (
+        ((count - 1) ** 2 * effect + (count - 1) * across) / (count * (count - 2))
+        for effect, across in ((of_rows, of_columns), (of_columns, of_rows))
+    )
+    left = table - mean - rows[:, None] - columns
+    np.fill_diagonal(left, 0)
+    return np.asarray(left)
