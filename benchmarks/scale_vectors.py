@@ -151,9 +151,9 @@ def evaluate(items: int, folder: Path) -> Row:
     from trivet.commands.evaluate.run import evaluate_files
 
     names = ("recall@1", "r-precision", "map@r")
-    found = evaluate_files(EvaluateOptions([folder / "shards"], measures=names, sample=ASKED))[
-        0
-    ].record.as_json(unset=False)
+    found = evaluate_files(EvaluateOptions([folder / "shards"], measures=names, sample=ASKED))[0].record.as_json(
+        unset=False
+    )
     return {"measures": {name: found["evaluation"]["class"][name] for name in names}}
 
 

@@ -44,7 +44,7 @@ ALONE = 3  # items of a class up to which it is one unit
 
 @dataclass(frozen=True, eq=False)
 class Removals:
-    """What each query loses without each gallery item, of U items, of which a query or gallery row is one each."""
+    """Losses of each query without each gallery item, of U items: a query, a gallery row, or both in one."""
 
     classes: Integers  # (U,) 0 .. C - 1
     queries: Booleans  # (U,) that count
@@ -162,7 +162,7 @@ def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tup
 
 
 def _gains(name: str, nearer: Integers, before: Integers, count: Integers) -> Floats:
-    """What a positive adds to a measure, with `nearer` other items and `before` positives nearer, of `count`."""
+    """Term of a positive in a measure, with `nearer` other items and `before` positives nearer, of `count`."""
     measure, _, k = name.partition("@")
     rank, most = nearer + before, np.maximum(count, 1)
     limit = most if name in ("r-precision", "map@r") else int(k) if k else np.iinfo(np.int64).max
@@ -294,7 +294,7 @@ def _over_classes(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def _by_class(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
-    """What each class adds to the variance over classes `(m, C)`, and the variance of independent classes `(m,)`."""
+    """Terms of each class in the variance over classes `(m, C)`, and the variance of independent classes `(m,)`."""
     members = np.eye(int(removals.classes.max()) + 1)[removals.classes]  # (U, C)
     count = members.shape[1]
     added, independent = np.zeros((len(removals.values), count)), np.zeros(len(removals.values))
@@ -315,7 +315,7 @@ def _by_class(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def _interactions(table: Floats) -> Floats:
-    """What is left of a table `(C, C)` without its diagonal after the effects of rows and columns, C > 2."""
+    """Rest of a table `(C, C)` without its diagonal after the effects of rows and columns, C > 2."""
     count = len(table)
     mean = table.sum() / (count * (count - 1))
     of_rows, of_columns = (table.sum(axis=axis) / (count - 1) - mean for axis in (1, 0))
