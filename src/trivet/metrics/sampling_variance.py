@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,12 +34,26 @@ import torch
 from trivet.metrics.intervals import OVERS, Average, Over, Variance, totals, variance_of_mean
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
-if TYPE_CHECKING:
-    from trivet.metrics.retrieval import Retrieval
-
 LIMIT = 600  # items whose pairs are looked at
 FEWEST = 25  # of a class, where all do not fit
 ALONE = 3  # items of a class up to which it is one unit
+
+
+class RankedQueries(Protocol):
+    """Fields of `Retrieval` that are read here."""
+
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+    @property
+    def values(self) -> Floats: ...
+    @property
+    def classes(self) -> Integers: ...
+    @property
+    def counted(self) -> Booleans: ...
+    @property
+    def task(self) -> RetrievalTask | None: ...
+    @property
+    def level(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +88,7 @@ class Removals:
 
 
 def sampling_variances(
-    retrieval: Retrieval, averages: Sequence[Average] = ("micro", "macro"), *, less: Retrieval | None = None
+    retrieval: RankedQueries, averages: Sequence[Average] = ("micro", "macro"), *, less: RankedQueries | None = None
 ) -> dict[tuple[Over, Average], Variance]:
     """Variances of the measures of a retrieval, or of what they are more than those of another.
 
@@ -186,7 +200,7 @@ def _from_end(values: Floats) -> Floats:
     return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
 
 
-def _removals(retrieval: Retrieval, counted: Booleans) -> Removals:
+def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     """Values and losses of all items, or of some; equal distances are in random order."""
     task = retrieval.task
     assert task is not None
