@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from trivet.metrics.intervals import OVERS, Average, Over, Variance, totals, variance_of_mean
+from trivet.metrics.protocols import RetrievalTask
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LIMIT = 600  # items whose pairs are looked at
