@@ -5,6 +5,7 @@
     ... --of learn --parts watch     # runs by which rules are chosen
     ... --of test --parts watch      # judged once, when all else is final
     ... --of later --parts watch     # the second test, likewise
+    ... --of test later odd --shuffled 45 --parts watch --made  # the results now: those of the runs that are there
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
 `clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
@@ -20,7 +21,9 @@ others than those of the runs that rules are chosen on; 36 of its 65 runs are ex
 After that test the rules were changed once more, by its runs and those of `learn`. Its results stand as they were. The
 second test, `later`, is of other tasks and settings, among them a sentence encoder that is fine-tuned from end to end.
 It, too, was written down before any of its runs was trained; 37 of the 64 are expected to be harmed or to collapse. The
-earlier benchmark is `gauntlet.py`.
+results of both are under "before". Then the rules were written anew, for other reasons than these runs, of which some
+were trained again; and `odd`, ten runs that look like faults and are expected to be healthy, was written down.
+The earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import random
 import time
 import zipfile
@@ -45,8 +49,8 @@ from pages import share, table
 from readers import cifar_archive, cub_archive, write_file
 from trivet.collapse.alarms import SERIES, Judge
 from trivet.collapse.monitor import CollapseMonitor, Event
-from trivet.collapse.probe import Probe, ProbeResult, measure_probe
-from trivet.collapse.significance import compare, recall_by_chance
+from trivet.collapse.probe import Probe, ProbeResult, ProbeTracker, measure_probe
+from trivet.collapse.significance import compare, difference_ends, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits
 from trivet.distances import as_classes
@@ -372,7 +376,48 @@ LATER: dict[Task, tuple[Setting, ...]] = {
         noise=0.4,
     ): _LATER_SCRATCH,
 }
-SETS = {"learn": LEARN, "test": TEST, "later": LATER}
+
+_NEAR = _triplet("easy", "semihard")
+_FAR = _triplet("easy", "semihard", 200.0, distance="euclidean")
+_LONG = {"name": "residual", "embedding_dim": 384, "normalize": False}
+_HOT = {"name": "supcon", "temperature": 0.01}
+
+
+def _of_vectors(path: str, level: str, **more: Any) -> dict[str, Any]:
+    return {"name": "vectors", "path": path, "levels": [level], **more}
+
+
+ODD: dict[Task, tuple[Setting, ...]] = {
+    Task("banking, norms of 1,000", _of_vectors("{runs}/banking-long.npz", "intent"), _LONG,
+         rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("easy positives, semi-hard", _FAR, False),),
+    Task("clinc, norms of 1,000", _of_vectors("{runs}/clinc-long.npz", "intent"), _LONG,
+         rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("margin 0", {**_FAR, "margin": 0.0}, False),),
+    Task("banking, residual head, hot", _of_vectors("{vectors}/banking77_minilm.npz", "intent"),
+         {"name": "residual", "embedding_dim": 384},
+         rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("temperature 0.01", _HOT, False, large=True),),
+    Task("mnist, hot", {"name": "mnist", "level": "digit"}, {"name": "mlp", "embedding_dim": 32},
+         rate=1e-3, steps=150, batches=((5, 4), (6, 12))): (Setting("temperature 0.01", _HOT, False, large=True),),
+    Task("banking, narrow cone", _of_vectors("{runs}/banking-cone.npz", "intent"),
+         {"name": "residual", "embedding_dim": 384},
+         rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("easy positives, semi-hard", _NEAR, False),),
+    Task("clinc, narrow cone", _of_vectors("{runs}/clinc-cone.npz", "intent"),
+         {"name": "residual", "embedding_dim": 384},
+         rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("first order", _NCA, False, large=True),),
+    Task("sentences, dropout 0.7", _of_vectors("{runs}/sentences.npz", "topic"),
+         {**_TRANSFORMER, "embedding_dim": 32, "dropout": 0.7},
+         rate=1e-3, steps=200, batches=((8, 4), (12, 6))): (Setting("proxies", {"name": "proxy-nca"}, False),),
+    Task("clinc, texts, dropout 0.7", _of_vectors("{runs}/clinc-words.npz", "intent"),
+         {**_TRANSFORMER, "embedding_dim": 48, "words": 1500, "dropout": 0.7},
+         rate=1e-3, steps=200, batches=((10, 4), (20, 5))): (Setting("supervised", {"name": "supcon"}, False),),
+    Task("banking, rate 1e-7", _of_vectors("{vectors}/banking77_minilm.npz", "intent"),
+         {"name": "residual", "embedding_dim": 384},
+         rate=1e-7, steps=150, batches=((8, 4), (16, 8))): (Setting("batch-hard", _triplet("hard", "hard"), False),),
+    Task("cifar, frozen EfficientNet", {"name": "folder", "root": "{runs}/cifar-begun", "image_size": 64},
+         {**_LITE, "freeze": "all"},
+         rate=1e-3, steps=50, batches=((6, 4), (8, 4))): (Setting("easy positives, semi-hard", _NEAR, False),),
+}  # fmt: skip
+"""Odd runs that were expected to be healthy: each with one setting that looks like a fault."""
+SETS = {"learn": LEARN, "test": TEST, "later": LATER, "odd": ODD}
 
 
 @dataclass(frozen=True)
@@ -421,9 +466,13 @@ RUNS = _runs()
 # The data that are made: sentences of made words, CLINC150 as word numbers, and folders of images.
 
 
-def prepare(runs: Path, vectors: Path, weights: Path) -> None:
-    """Make what is not there yet."""
+def prepare(runs: Path, vectors: Path, weights: Path, needed: Sequence[Run]) -> None:
+    """Make what these runs need and is not there yet."""
     runs.mkdir(parents=True, exist_ok=True)
+    used = {str(value) for run in needed for value in run.task.data.values()}
+    names = {value.removeprefix("{runs}/") for value in used}
+    if "cub-vectors.npz" in names:
+        names.add("cub")
     for name, make in (
         ("sentences.npz", _sentences),
         ("clinc-words.npz", lambda path: _clinc_words(path, vectors)),
@@ -432,9 +481,16 @@ def prepare(runs: Path, vectors: Path, weights: Path) -> None:
         ("cub-vectors.npz", lambda path: _cub_vectors(path, weights)),
         ("cifar", lambda path: _cifar(path, 300, 60, first=0)),
         ("cifar-begun", lambda path: _cifar(path, 400, 60, first=300)),
+        ("banking-long.npz", lambda path: _moved(path, vectors / "banking77_minilm.npz", scale=1000)),
+        ("clinc-long.npz", lambda path: _moved(path, vectors / "clinc150_minilm.npz", scale=1000)),
+        ("banking-cone.npz", lambda path: _moved(path, vectors / "banking77_minilm.npz", shift=12)),
+        ("clinc-cone.npz", lambda path: _moved(path, vectors / "clinc150_minilm.npz", shift=12)),
     ):
-        if not (runs / name).exists():
-            make(runs / name)
+        if name in names and not (runs / name).exists():
+            made = runs / f"{os.getpid()}-{name}"
+            make(made)
+            if not (runs / name).exists():  # another process may have made it meanwhile
+                made.rename(runs / name)
 
 
 def _sentences(path: Path) -> None:
@@ -450,6 +506,16 @@ def _sentences(path: Path) -> None:
         topics.append(topic)
     split = np.where(np.arange(4000) < 2800, "train", "test")
     np.savez(path, embeddings=np.array(rows, np.float32), topic=np.array(topics), split=split)
+
+
+def _moved(path: Path, vectors: Path, *, scale: float = 1.0, shift: float = 0.0) -> None:
+    """Vectors times a scale, and moved so far in a random direction."""
+    with np.load(vectors, allow_pickle=False) as file:
+        arrays = dict(file)
+    rows = arrays["embeddings"]
+    direction = np.random.default_rng(0).standard_normal(rows.shape[1])
+    moved = scale * rows + shift * direction / np.linalg.norm(direction)
+    np.savez(path, **arrays | {"embeddings": moved.astype(np.float32)})
 
 
 def _clinc_words(path: Path, vectors: Path) -> None:
@@ -582,6 +648,14 @@ class Both:
             self.checks[step] = start or measure_probe(step, probe()[0], self._levels)
         return []
 
+    def close(self, probe: Probe | None, *, step: int) -> None:
+        """Ask the probe at the end, as a training does."""
+        before = self.probed.probing.last
+        self.probed.close(probe, step=step)
+        last = self.probed.probing.last
+        if last is not None and last is not before:
+            self.checks[step] = last
+
 
 def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     """Train under both monitors; items that neither sees show, at intervals, what becomes of the run."""
@@ -611,6 +685,7 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     except NotFiniteError:
         finite = False
         judge(steps)
+    both.close(task.probe, step=task.step)
     return {
         "of": run.of,
         "number": run.number,
@@ -655,12 +730,35 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
     if traced["coarse"] and lost and own - end.score >= LOST and end.within_between < TIGHT:
         return "class-collapse"
     levels = [np.array(one) for one in traced["classes"]]
+    return "harm" if _harmed(start, end, levels) else "healthy"
+
+
+def fate_beside_start(traced: Mapping[str, Any]) -> str:
+    """The outcome by the definition of the diagnosis: what was lost since the start, on items that no monitor sees.
+
+    network-collapse: by `trivet.collapse.rules` at the last two looks; or not finite. class-collapse: as in
+    `fate`, whatever the best run. harm: as there. Otherwise healthy, also where another setting did better.
+    """
+    start, *rest = (ProbeResult.from_json(one) for one in traced["checks"])
+    tracker, end = ProbeTracker(), rest[-1]
+    tracker.levels = [np.array(one) for one in traced["classes"]]
+    for one in (start, *rest[-2:]):
+        tracker.record(one)
+    if not traced["finite"] or tracker.collapse() is not None:
+        return "network-collapse"
+    own = max(one.score for one in (start, *rest))
+    if traced["coarse"] and own - end.score >= LOST and end.within_between < TIGHT:
+        return "class-collapse"
+    return "harm" if _harmed(start, end, tracker.levels) else "healthy"
+
+
+def _harmed(start: ProbeResult, end: ProbeResult, levels: Sequence[np.ndarray]) -> bool:
     worse = [
         compare(now.hits, then.hits, labels, reference="start", level="").worse
         for now, then, labels in zip(end.scores, start.scores, levels, strict=True)
     ]
     _, high = recall_by_chance(end.nearest, np.arange(len(end.nearest)), levels[0])
-    return "harm" if any(worse) or end.recall <= high else "healthy"
+    return any(worse) or end.recall <= high
 
 
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
@@ -686,8 +784,8 @@ class Replay(Judge):
         self.probing.record(self._checks[step])
 
 
-def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events that the rules as they are now give on what a run left, look by look."""
+def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The "events" and "closing" that the rules as they are now give on what a run left, look by look."""
     series = {
         name: [float("nan") if value is None else value for value in values]
         for name, values in traced["probed"]["series"].items()
@@ -707,12 +805,30 @@ def replayed(traced: Mapping[str, Any]) -> list[dict[str, Any]]:
         judge.record(row)
         finite = np.isfinite([judge.series[name][-1] for name in ("norm", "loss")]).all()
         judge.judge(step, not_finite=not finite, probe=tuple)
-    return as_json(judge.events)
+    if (last := max(checks)) > series["step"][-1]:
+        judge.close(tuple, last)
+    return {"events": as_json(judge.events), "closing": probing.closing()}
 
 
-def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same with "fate", "best" of the task and "end"."""
-    best: dict[str, float] = {}
+def closing_outcome(traced: Mapping[str, Any], sentence: str) -> str:
+    """Whether a closing sentence holds for the items that no monitor sees, by the finest level: right, wrong, open.
+
+    Where it says above or below the start, they must have moved that way; else it is wrong. Where it cannot tell, they
+    must have moved by less than 5 points or by no more than chance; else it left open what they show.
+    """
+    start, end = (ProbeResult.from_json(traced["checks"][place]) for place in (0, -1))
+    moved = end.score - start.score
+    for word, sign in (("below", -1), ("above", 1)):
+        if f"{word} its start" in sentence:
+            return "right" if sign * moved > 0 else "wrong"
+    gains = end.scores[-1].hits - start.scores[-1].hits
+    low, high = difference_ends(gains, np.array(traced["classes"][-1]), over_queries=0.95, over_classes=0.95)
+    return "right" if abs(moved) < LOST or low <= 0 <= high else "open"
+
+
+def with_fates(traces: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same with "fate", "best" of the task, also of the rows of earlier runs, and "end"."""
+    best: dict[str, float] = {row["task"]: row["best"] for row in earlier}
     ends = [ProbeResult.from_json(traced["checks"][-1]).score for traced in traces]
     for traced, end in zip(traces, ends, strict=True):
         best[traced["task"]] = max(best.get(traced["task"], 0.0), end)
@@ -723,13 +839,20 @@ def with_fates(traces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
-    """How a monitor did: "alone" by the batches, "probed" as it was, or "replayed" by the rules as they are now."""
+    """How a monitor did: "alone" by the batches, which suspect, or "replayed" with the probe by the rules as they are
+    now, of which only what is certain is an alarm.
+    """
     from sklearn.metrics import roc_auc_score
 
     rows = []
     for traced in traces:
-        events = replayed(traced) if which == "replayed" else traced[which]["events"]
-        alarms = [event for event in events if event["kind"] in HARMED or event["kind"] == "not-finite"]
+        left = replayed(traced) if which == "replayed" else traced[which]
+        events, closing = left["events"], left["closing"]
+        alarms = [
+            event
+            for event in events
+            if event["kind"] in (*HARMED, "not-finite") and (which == "alone" or not event["suspected"])
+        ]
         first = min(alarms, key=lambda event: event["step"], default=None)
         series = traced["alone"]["series"]
         early = max(at for at, step in enumerate(series["step"]) if step <= max(20, EARLY * traced["steps"]))
@@ -738,31 +861,46 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
             | {
                 "called": None if first is None else first["kind"],
                 "at": None if first is None else first["step"],
+                "fate_beside_start": fate_beside_start(traced),
+                "events": [Event.from_json(event).title for event in events],
+                "kinds": [event["kind"] for event in alarms],
+                "closing": closing,
+                "closing_is": None if closing is None else closing_outcome(traced, closing),
                 "lost_at": lost_at(traced, for_good=False),
                 "lost_for_good_at": lost_at(traced, for_good=True),
                 "risk": series["risk"][early] or 0.0,
                 "cost": (traced["probed"]["probe"] or {}).get("cost"),
             }
         )
-    harmed = [row for row in rows if row["fate"] in HARMED]
-    healthy = [row for row in rows if row["fate"] == "healthy"]
-    called = [row for row in harmed if row["called"]]
-    slow = [row for row in harmed if _slow(row)]
-    in_time = [row for row in harmed if _in_time(row)]
     targets = [row["fate"] == "network-collapse" for row in rows if row["fate"] != "harmless"]
     risks = [row["risk"] for row in rows if row["fate"] != "harmless"]
     return {
         "runs": rows,
+        **counted(rows),
+        "beside_start": counted([{**row, "fate": row["fate_beside_start"]} for row in rows]),
+        "closed": sum(row["closing"] is not None for row in rows),
+        "closing_right": sum(row["closing_is"] == "right" for row in rows),
+        "closing_wrong": sum(row["closing_is"] == "wrong" for row in rows),
+        "auroc": float(roc_auc_score(targets, risks)) if len(set(targets)) > 1 else None,
+        "cost": None if which == "alone" else float(np.mean([row["cost"] for row in rows])),
+    }
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Counts of rows; those by the rules of 23 November have one kind."""
+    harmed = [row for row in rows if row["fate"] in HARMED]
+    called = [(row["fate"], row.get("kinds", [row["called"]])) for row in harmed if row["called"]]
+    healthy = [row for row in rows if row["fate"] == "healthy"]
+    return {
         "harmed": len(harmed),
         "healthy": len(healthy),
         "harmless": sum(row["fate"] == "harmless" for row in rows),
         "called": len(called),
-        "right_kind": sum(row["called"] == row["fate"] for row in called),
+        "right_kind": sum(kinds[-1] == fate for fate, kinds in called),
+        "other_kind": sum(any(kind != fate for kind in kinds) for fate, kinds in called),
         "false": sum(row["called"] is not None for row in healthy),
-        "slow": len(slow),
-        "in_time": len(in_time),
-        "auroc": float(roc_auc_score(targets, risks)) if len(set(targets)) > 1 else None,
-        "cost": None if which == "alone" else float(np.mean([row["cost"] for row in rows])),
+        "slow": sum(map(_slow, rows)),
+        "in_time": sum(map(_in_time, rows)),
     }
 
 
@@ -830,8 +968,31 @@ def estimate(runs: Sequence[Run], places: Mapping[str, str]) -> dict[str, float]
 
 def report(results: Mapping[str, Any]) -> str:
     """The results as a page of text."""
-    lines = ["# The guard: runs that collapse, lose what they began with, or learn", "", results["command"], ""]
-    lines += [results["environment"], ""]
+    before = results["before"]
+    lines = [
+        "# The guard: runs that collapse, lose what they began with, or learn",
+        "",
+        results["command"],
+        "",
+        results["environment"],
+        "",
+        "The second test and the first were seen when earlier rules were chosen, and stand below by the rules of 23 "
+        "November. These rules were not chosen on them: the runs were trained anew, and each was judged once. What "
+        "could be trained is in a random order of all, small networks first, until time was over. The odd runs, "
+        "expected to be healthy, were written down before they were trained. An event that is only suspected is no "
+        "alarm. The kind is the last of those called. A closing sentence is right if items that no monitor sees moved "
+        "the way it says, else wrong; where it cannot tell, it is right if they moved by less than 5 points or no more "
+        "than chance, else open. These items are of other classes than the probe in some tasks.",
+        "",
+        "The outcome beside the start is by the definition that the rules have now, see `fate_beside_start`: a collapse"
+        " has lost retrieval since the start. By that of then it was a narrow cone, 5 points below the best run of the "
+        "task, also where the start was no better. That column, and open beside wrong, were added when the first runs "
+        "had been seen.",
+        "",
+    ]
+    for of, found in results["watch"].items():
+        lines += section(of, found, [])
+    lines += ["# By the rules of 23 November", "", before["environment"], ""]
     lines += [
         "The rules were chosen on the learning runs, and final before any run of a test was trained. Between the two "
         "tests they were changed: the numbers of the first, and of the learning runs, are by the rules of then. What "
@@ -839,65 +1000,91 @@ def report(results: Mapping[str, Any]) -> str:
         "[notes](collapse_notes.md#probe).",
         "",
     ]
-    names = {"alone": "batches alone (before)", "replayed": "batches and probe"}
-    for of in results["watch"]:
-        found = results["watch"][of]
-        one = found["replayed"]
-        lines += [
-            f"## {of.capitalize()}",
-            "",
-            f"{len(one['runs'])} runs: {one['harmed']} harmed or collapsed, {one['healthy']} healthy, "
-            f"{one['harmless']} harmless narrow cones, which are not counted.",
-            "",
-        ]
-        cells: list[tuple[str, str, Callable[[Any], str]]] = [
-            ("harmed or collapsed runs called", ">= 95 %", lambda h: share(h["called"], h["harmed"])),
-            ("false alarms", "<= 5 %", lambda h: share(h["false"], h["healthy"])),
-            ("kind right, of those called", "", lambda h: share(h["right_kind"], h["called"])),
-            (
-                "called before 5 points were lost for good, of those that took longer than 5 % of the steps",
-                ">= 80 %",
-                lambda h: share(h["in_time"], h["slow"]),
-            ),
-            (
-                "AUROC of the forecast of a network collapse after 5 % of the steps, at least 20",
-                ">= 0.93",
-                lambda h: "" if h["auroc"] is None else f"{h['auroc']:.3f}",
-            ),
-            (
-                "cost of the probe over that of the steps, mean of the runs",
-                "<= 2 %",
-                lambda h: "" if h["cost"] is None else f"{100 * h['cost']:.1f} %",
-            ),
-        ]
-        counts = [[name, goal, *(cell(found[one]) for one in names)] for name, goal, cell in cells]
-        of_all = len(one["runs"])
-        told = {row["number"]: row for row in results.get("foretold", {}).get(of, [])}
-        if told:
-            rows = [row for row in one["runs"] if row["number"] in told and row["fate"] != "harmless"]
-            hit = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] in HARMED)
-            soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
-            miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
-            harmed, slow = sum(row["fate"] in HARMED for row in rows), sum(map(_slow, rows))
-            healthy = sum(row["fate"] == "healthy" for row in rows)
-            counts += [
-                ["runs asked before their first step", "all", "", share(len(told), of_all)],
-                ["foretold before the first step, of those harmed", "", "", share(hit, harmed)],
-                ["foretold, of those healthy", "", "", share(miss, healthy)],
-                ["foretold, or called in time, of those that took longer", "", "", share(soon, slow)],
-            ]
-        columns = ("task", "setting", "expected", "outcome", "recall@1", "best", "alone", "probed", "lost for good at")
-        runs = [
-            [
-                *(row["task"], row["setting"], "harm" if row["expected"] else "", row["fate"]),
-                *(f"{row['end']:.3f}", f"{row['best']:.3f}"),
-                *("" if r["called"] is None else f"{r['called']} at {r['at']}" for r in (before, row)),
-                "" if row["lost_for_good_at"] is None else str(row["lost_for_good_at"]),
-            ]
-            for before, row in zip(found["alone"]["runs"], one["runs"], strict=True)
-        ]
-        lines += [*table(("", "goal", *names.values()), counts), *table(columns, runs)]
+    for of, found in before["watch"].items():
+        lines += section(of, found, before["foretold"].get(of, []))
     return "\n".join(lines) + "\n"
+
+
+def section(of: str, found: Mapping[str, Any], foretold: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines on one set of runs."""
+    one = found["replayed"]
+    columns = {"batches alone": found["alone"], "batches and probe": one}
+    if "beside_start" in one:
+        columns["batches and probe, outcome beside the start"] = one["beside_start"]
+    if "before" in found:
+        columns["the same runs by the rules of 23 November"] = found["before"]
+    lines = [
+        f"## {of.capitalize()}",
+        "",
+        f"{len(one['runs'])} of {sum(run.of == of for run in RUNS)} runs: {one['harmed']} harmed or collapsed, "
+        f"{one['healthy']} healthy, {one['harmless']} harmless narrow cones, which are not counted.",
+        "",
+    ]
+
+    def number(name: str, text: Callable[[float], str]) -> Callable[[Any], str]:
+        return lambda counts: "" if counts.get(name) is None else text(counts[name])
+
+    cells: list[tuple[str, str, Callable[[Any], str]]] = [
+        ("harmed or collapsed runs called", ">= 95 %", lambda h: share(h["called"], h["harmed"])),
+        ("false alarms", "<= 5 %", lambda h: share(h["false"], h["healthy"])),
+        ("kind right, of those called", "", lambda h: share(h["right_kind"], h["called"])),
+        ("another kind called, too or instead", "", number("other_kind", str)),
+        (
+            "called before 5 points were lost for good, of those that took longer than 5 % of the steps",
+            ">= 80 %",
+            lambda h: share(h["in_time"], h["slow"]),
+        ),
+        ("closing sentence right", "all", lambda h: share(h["closing_right"], h["closed"]) if h.get("closed") else ""),
+        ("closing sentence wrong", "0", lambda h: share(h["closing_wrong"], h["closed"]) if h.get("closed") else ""),
+        (
+            "AUROC of the forecast of a network collapse after 5 % of the steps, at least 20",
+            ">= 0.93",
+            number("auroc", lambda value: f"{value:.3f}"),
+        ),
+        (
+            "cost of the probe over that of the steps, mean of the runs",
+            "<= 2 %",
+            number("cost", lambda value: f"{100 * value:.1f} %"),
+        ),
+    ]
+    counts = [[name, goal, *(cell(each) for each in columns.values())] for name, goal, cell in cells]
+    counts = [line for line in counts if any(line[2:])]
+    told = {row["number"]: row for row in foretold}
+    if told:
+        rows = [row for row in one["runs"] if row["number"] in told and row["fate"] != "harmless"]
+        hit = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] in HARMED)
+        soon = sum(_in_time(row) or (_slow(row) and bool(told[row["number"]]["sentence"])) for row in rows)
+        miss = sum(bool(told[row["number"]]["sentence"]) for row in rows if row["fate"] == "healthy")
+        harmed, slow = sum(row["fate"] in HARMED for row in rows), sum(map(_slow, rows))
+        healthy = sum(row["fate"] == "healthy" for row in rows)
+        counts += [
+            ["runs asked before their first step", "all", "", share(len(told), len(one["runs"]))],
+            ["foretold before the first step, of those harmed", "", "", share(hit, harmed)],
+            ["foretold, of those healthy", "", "", share(miss, healthy)],
+            ["foretold, or called in time, of those that took longer", "", "", share(soon, slow)],
+        ]
+    names = ("task", "setting", "expected", "outcome", "recall@1", "best", "alone", "probed", "lost for good at")
+    runs = [
+        [
+            *(row["task"], row["setting"], "harm" if row["expected"] else "", row["fate"]),
+            *(f"{row['end']:.3f}", f"{row['best']:.3f}", *map(_events, (alone, row))),
+            "" if row["lost_for_good_at"] is None else str(row["lost_for_good_at"]),
+            *([_closing(row)] if "closing" in row else []),
+        ]
+        for alone, row in zip(found["alone"]["runs"], one["runs"], strict=True)
+    ]
+    ending = ["closing sentence"] if one["runs"] and "closing" in one["runs"][0] else []
+    return [*lines, *table(("", "goal", *columns), counts), *table((*names, *ending), runs)]
+
+
+def _events(row: Mapping[str, Any]) -> str:
+    if "events" in row:
+        return "; ".join(row["events"])
+    return "" if row["called"] is None else f"{row['called']} at {row['at']}"
+
+
+def _closing(row: Mapping[str, Any]) -> str:
+    return "" if row["closing"] is None else f"{row['closing_is']}: {row['closing']}"
 
 
 def main() -> None:
@@ -910,26 +1097,35 @@ def main() -> None:
     parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--only", type=int, nargs="*", help="numbers of runs; judges nothing")
     parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2; judges nothing")
+    parser.add_argument("--shuffled", type=int, help="seed of a random order; large networks come last")
     parser.add_argument(
         "--made", action="store_true", help="train nothing: judge what is there, and say how much it is"
     )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "guard.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    prepare(options.runs, options.vectors, options.weights)
     places = {name: str(getattr(options, name).resolve()) for name in ("runs", "vectors", "weights", "encoder")}
     part, parts = map(int, options.share.split("/"))
     runs = [run for run in RUNS if run.of in options.of and (not options.only or run.number in options.only)]
+    if options.shuffled is not None:
+        random.Random(options.shuffled).shuffle(runs)
+        runs.sort(key=lambda run: str(run.task.model["name"]).startswith(("timm:", "text:")))
     if "estimate" in options.parts:
+        prepare(options.runs, options.vectors, options.weights, runs)
         seconds = estimate(runs, places)
         for of in options.of:
             total = sum(seconds[run.task.name] for run in runs if run.of == of)
             print(f"{of}: {sum(run.of == of for run in runs)} runs, {total / 60:.0f} core minutes to watch")
         return
     mine = runs[part - 1 :: parts]
+
+    def made(run: Run) -> dict[str, Any]:
+        prepare(options.runs, options.vectors, options.weights, [run])
+        return trace(run, places)
+
     if options.made:
         mine = [run for run in mine if (options.runs / f"run-{run.number:03d}.json").exists()]
-    traces = [once(options.runs / f"run-{run.number:03d}.json", lambda run=run: trace(run, places)) for run in mine]
+    traces = [once(options.runs / f"run-{run.number:03d}.json", lambda run=run: made(run)) for run in mine]
     if options.only or parts > 1:
         if "foretell" in options.parts:
             for run in mine:
@@ -939,17 +1135,21 @@ def main() -> None:
     results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/guard.py --runs ... --parts ...`"
     results["environment"] = f"{pages.environment('torch')}, one thread."
     for of in options.of:
-        own = with_fates([traced for traced in traces if traced["of"] == of])
-        calls = {traced["number"]: bool(replayed(traced)) for traced in own}
+        earlier = results["before"]["watch"].get(of, {"replayed": {"runs": []}})["replayed"]["runs"]
+        own = with_fates([traced for traced in traces if traced["of"] == of], earlier)
 
         def there(kind: str, number: int) -> bool:
             return not options.made or (options.runs / f"{kind}-{number:03d}.json").exists()
 
-        results.setdefault("watch", {})[of] = {which: judged(own, which) for which in ("alone", "probed", "replayed")}
+        found = {which: judged(own, which) for which in ("alone", "replayed")}
+        if earlier:
+            numbers = {traced["number"] for traced in own}
+            found["before"] = counted([row for row in earlier if row["number"] in numbers])
+        results.setdefault("watch", {})[of] = found
         if "foretell" in options.parts:
             results.setdefault("foretold", {})[of] = [
                 once(options.runs / f"foretold-{n:03d}.json", lambda n=n: foretold(RUNS[n], places))
-                for n in calls
+                for n in (traced["number"] for traced in own)
                 if there("foretold", n)
             ]
     pages.write(options.output, results, report(results))

@@ -97,30 +97,45 @@ def diagnosis() -> Iterator[str]:
 
 def guard() -> Iterator[str]:
     found = results(STUDIES / "guard.json")
-    both = [found["watch"][name]["probed"] for name in ("test", "later")]
+    now, odd = [found["watch"][name] for name in ("test", "later")], found["watch"]["odd"]["replayed"]
+    then = [found["before"]["watch"][name]["replayed"] for name in ("test", "later")]
 
-    def pair(part: str, whole: str, share: bool = False) -> list[str]:
+    def pair(part: str, whole: str) -> list[str]:
         return [
-            f"{each[part]} of {each[whole]}" + (f" ({100 * each[part] / each[whole]:.0f} %)" if share else "")
-            for each in both
+            f"{each['replayed'][part]} of {each['replayed'][whole]} ({each['before'][part]} of {each['before'][whole]})"
+            for each in now
         ]
 
-    yield row("harmed or collapsed runs called (95 %)", *pair("called", "harmed", True))
-    yield row("false alarms (5 %)", *pair("false", "healthy", True))
+    yield row("harmed or collapsed runs called (goal: 95 %)", *pair("called", "harmed"))
+    yield row("false alarms (5 %)", *pair("false", "healthy"))
     yield row("right kind, of those called", *pair("right_kind", "called"))
-    yield row("at least 20 (0.93)", *(f"{each['auroc']:.3f}" for each in both)).removeprefix("| ")
     yield " ".join(("of the steps (80 %) |", " | ".join(pair("in_time", "slow")), "|"))
-    yield " ".join(("70 to 300 (2 %) |", " | ".join(f"{100 * each['cost']:.1f} %" for each in both), "|"))
+    yield row(
+        "closing sentence right",
+        *(f"{each['replayed']['closing_right']} of {each['replayed']['closed']}" for each in now),
+    )
+    yield row(
+        "cost of the calls over that of the steps, which are 70 to 300 (2 %)",
+        *(f"{100 * each['replayed']['cost']:.1f} %" for each in now),
+    )
+    yield row(
+        "AUROC of the forecast after 5 % of the steps, at least 20 (0.93), of all",
+        *(f"{each['auroc']:.3f}" for each in then),
+    )
+    done = [f"{len(new['replayed']['runs'])} of {len(old['runs'])}" for new, old in zip(now, then, strict=True)]
+    yield f"{' and '.join(done)} runs"
+    yield f"{odd['false']} of {odd['healthy']} healthy but odd runs"
     foretold = []
-    for name, each in zip(("test", "later"), both, strict=True):
-        said = {one["number"] for one in found["foretold"][name] if one["sentence"]}
+    for name, each in zip(("test", "later"), then, strict=True):
+        warned = {one["number"] for one in found["before"]["foretold"][name] if one["sentence"]}
         ends = {one["number"]: one["fate"] for one in each["runs"]}
-        harmed = sum(ends[number] not in ("healthy", "harmless") for number in said)
-        healthy = sum(ends[number] == "healthy" for number in said)
+        harmed = sum(ends[number] not in ("healthy", "harmless") for number in warned)
+        healthy = sum(ends[number] == "healthy" for number in warned)
         foretold.append(f"{harmed} of {each['harmed']}, {healthy} of {each['healthy']}")
-    yield row("warned of before the first step by `guard.forecast`: harmed, healthy", *foretold)
+    yield row("warned of before the first step by `guard.forecast`, of all: harmed, healthy", *foretold)
+    counts = [each["replayed"] for each in now] + [odd]
     called, false, harmed, healthy = (
-        sum(each[key] for each in both) for key in ("called", "false", "harmed", "healthy")
+        sum(each[key] for each in counts) for key in ("called", "false", "harmed", "healthy")
     )
     yield (
         f"{called} of {called + false} calls were right, and {harmed - called} of "
