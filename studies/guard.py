@@ -864,6 +864,7 @@ def judged(traces: Sequence[Mapping[str, Any]], which: str) -> dict[str, Any]:
                 "fate_beside_start": fate_beside_start(traced),
                 "events": [Event.from_json(event).title for event in events],
                 "kinds": [event["kind"] for event in alarms],
+                "suspected": not alarms and any(event["suspected"] for event in events),
                 "closing": closing,
                 "closing_is": None if closing is None else closing_outcome(traced, closing),
                 "lost_at": lost_at(traced, for_good=False),
@@ -899,6 +900,8 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         "right_kind": sum(kinds[-1] == fate for fate, kinds in called),
         "other_kind": sum(any(kind != fate for kind in kinds) for fate, kinds in called),
         "false": sum(row["called"] is not None for row in healthy),
+        "harmed_suspected": sum(row.get("suspected", False) for row in harmed),
+        "healthy_suspected": sum(row.get("suspected", False) for row in healthy),
         "slow": sum(map(_slow, rows)),
         "in_time": sum(map(_in_time, rows)),
     }
@@ -1027,6 +1030,8 @@ def section(of: str, found: Mapping[str, Any], foretold: Sequence[Mapping[str, A
     cells: list[tuple[str, str, Callable[[Any], str]]] = [
         ("harmed or collapsed runs called", ">= 95 %", lambda h: share(h["called"], h["harmed"])),
         ("false alarms", "<= 5 %", lambda h: share(h["false"], h["healthy"])),
+        ("harmed or collapsed, only suspected", "", number("harmed_suspected", str)),
+        ("healthy, only suspected", "", number("healthy_suspected", str)),
         ("kind right, of those called", "", lambda h: share(h["right_kind"], h["called"])),
         ("another kind called, too or instead", "", number("other_kind", str)),
         (

@@ -110,9 +110,13 @@ def guard() -> Iterator[str]:
     yield row("false alarms (5 %)", *pair("false", "healthy"))
     yield row("right kind, of those called", *pair("right_kind", "called"))
     yield " ".join(("of the steps (80 %) |", " | ".join(pair("in_time", "slow")), "|"))
+    closed = [[each["replayed"][f"closing_{name}"] for name in ("right", "wrong")] for each in now]
     yield row(
-        "closing sentence right",
-        *(f"{each['replayed']['closing_right']} of {each['replayed']['closed']}" for each in now),
+        "closing sentence right, wrong",
+        *(
+            f"{right}, {wrong} of {each['replayed']['closed']}"
+            for (right, wrong), each in zip(closed, now, strict=True)
+        ),
     )
     yield row(
         "cost of the calls over that of the steps, which are 70 to 300 (2 %)",
@@ -125,6 +129,11 @@ def guard() -> Iterator[str]:
     done = [f"{len(new['replayed']['runs'])} of {len(old['runs'])}" for new, old in zip(now, then, strict=True)]
     yield f"{' and '.join(done)} runs"
     yield f"{odd['false']} of {odd['healthy']} healthy but odd runs"
+    beside = [each["replayed"]["beside_start"] for each in now]
+    lost, named, kinds, accused, fine = (
+        sum(each[key] for each in beside) for key in ("harmed", "called", "right_kind", "false", "healthy")
+    )
+    yield f"{named} of {lost} were called, {kinds} by the right kind, and {accused} of {fine} others"
     foretold = []
     for name, each in zip(("test", "later"), then, strict=True):
         warned = {one["number"] for one in found["before"]["foretold"][name] if one["sentence"]}
