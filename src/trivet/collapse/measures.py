@@ -117,7 +117,8 @@ class Measures:
         hubness, unfound: the skewness and `unfound` of `Hubness`; of at most 5,000 items, among themselves.
         reference_hubness, reference_unfound: the same of the first reference.
         shared: median share of the ten nearest of an item that are among its ten nearest in the first reference.
-        displaced: share of the items none of whose ten nearest are.
+        displaced: share of the items none of whose ten nearest are, less that of the items of whom one is; at least 0.
+            Where training moved all items, fewer lose all ten than nine; of single ones that were moved none is left.
         reference_rounding_loss: `rounding_loss` of the first reference.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
             have different widths, or the rows of one alone are unit rows.
@@ -333,7 +334,7 @@ def _hubs_against(around: Hubness, before: Hubness) -> dict[str, float]:
         "reference_hubness": before.skewness,
         "reference_unfound": before.unfound,
         "shared": float(np.median(shares)),
-        "displaced": float((shares == 0).mean()),
+        "displaced": max(0.0, float((shares == 0).mean() - (shares == 1 / around.nearest.shape[1]).mean())),
     }
 
 

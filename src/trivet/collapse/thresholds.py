@@ -75,7 +75,7 @@ THRESHOLDS: dict[str, Threshold] = {
         FLOOR / 2,
         "displaced",
         "at least, where most items keep their neighbours: whether single items were lost is open",
-        "half of what counts as a loss",
+        "half of what counts as a loss; 0 in linear heads, rotations, projections and int8 of MiniLM features",
     ),
     "shared": Threshold(0.5, "shared", "at least: most items keep their neighbours", _OURS),
     "unfound": Threshold(

@@ -133,7 +133,7 @@ DIAGNOSIS = {
     "reference_hubness": Measure("hubness of the reference", "the same there", "number"),
     "reference_unfound": Measure("unfound in the reference", "the same there"),
     "shared": Measure("neighbours shared", "median share of the ten nearest that are the same in the reference"),
-    "displaced": Measure("displaced", "items that share none of their ten nearest with the reference", better="less"),
+    "displaced": Measure("displaced", "items that lost all of their ten nearest, while others lost few", better="less"),
     "rounding_loss": Measure("lost to rounding", "recall@1 lost where distances are computed by products"),
     "reference_rounding_loss": Measure("lost to rounding in the reference", "the same there"),
     "precision": Measure("precision", "relative rounding error of a coordinate", "number"),
