@@ -143,7 +143,7 @@ def test_what_only_neighbours_show_leaves_open_whether_it_is_healthy() -> None:
     before = clusters(within=1.2, labels=labels)
     means = np.stack([before[label == labels].mean(0) for label in range(10)])[labels]
     hub = before.copy()
-    hub[random.permutation(1000)[:12]] = 9 + 0.1 * random.standard_normal((12, 16))
+    hub[np.random.default_rng(3).permutation(1000)[:12]] = 9 + 0.1 * random.standard_normal((12, 16))
     for after, words in (
         (means + 0.5 * random.standard_normal((1000, 16)), "about as many as by chance"),
         (hub, "of the items lost all of their ten nearest"),
