@@ -681,7 +681,8 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
     task.monitor = both  # type: ignore[assignment]  # it has the two methods that a step calls
     finite = True
     try:
-        fit(task, parts.batches_from(0))
+        if not fit(task, parts.batches_from(0)):
+            raise KeyboardInterrupt  # a signal: no whole run, so it leaves no file
     except NotFiniteError:
         finite = False
         judge(steps)
