@@ -183,11 +183,22 @@ class Judge:
             self._judge_network()
             if inside is not None and not self._reported("network-collapse"):
                 self._judge_classes(*inside)
-        elif self.probing.due(suspicious=suspicious or inside is not None or self.probing.fell, steps=self.steps):
+        else:
+            self.judge_probe(probe, step, suspicious=suspicious or inside is not None)
+        self._judge_sampler()
+
+    def judge_probe(self, probe: Probe, step: int, *, suspicious: bool = False) -> None:
+        """Ask the probe if that is due, and judge it.
+
+        Args:
+            step: optimiser steps done.
+            suspicious: whether batches are, so that it is due earlier.
+        """
+        if not self.faulty and self.probing.due(suspicious=suspicious or self.probing.fell, steps=self.steps):
+            self._step = step
             self.measure_probe(probe, step)
             if not self.faulty:
                 self._judge_probe()
-        self._judge_sampler()
 
     def close(self, probe: Probe | None, step: int) -> str | None:
         """Ask the probe for the last time and judge it; returns how held-out items ended, None without a second call.

@@ -75,13 +75,22 @@ class CollapseMonitor:
             raise ValueError(f"every must be at least 1, the updates between checks: got {every}.")
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, the updates of the whole run, or None: got {steps}.")
-        self.every, self.steps = every, steps
+        self.every = every
         self._on_event, self._log = on_event, log
         self._judge = Judge(steps, strategy=strategy, warn=self._warn)
         self._buffer = MonitorBuffer()
         self._width: int | None = None
         self._usual: tuple[object, ...] | None = None  # what the last batch that could be used looked like
         self._warned: set[str] = set()
+
+    @property
+    def steps(self) -> int | None:
+        """Updates of the whole run, if known; it may be set when the run begins."""
+        return self._judge.steps
+
+    @steps.setter
+    def steps(self, count: int | None) -> None:
+        self._judge.steps = count
 
     @property
     def events(self) -> list[Event]:
@@ -111,23 +120,26 @@ class CollapseMonitor:
 
     def update(
         self,
-        embeddings: Tensor,
+        embeddings: Tensor | None,
         labels: Tensor | None = None,
         loss: Tensor | float | None = None,
         *,
         fine: Tensor | None = None,
         active: Callable[[], float] | float | None = None,
+        items: int = 0,
         step: int | None = None,
         probe: Probe | None = None,
     ) -> list[Event]:
         """See a batch, before the optimiser's step; returns the events it brought.
 
         Args:
-            embeddings: `(N, d)`, as the loss got them; no gradient is kept.
+            embeddings: `(N, d)`, as the loss got them; no gradient is kept. None where they cannot be had, and where
+                they cannot be used: the probe is then asked by its own schedule, and judges alone.
             labels: `(N,)` integer.
             loss: of this batch.
             fine: `(N,)` integer: classes inside the classes, by which a class collapse is seen.
             active: share of the terms of the loss that are not zero, or what gives it when there is a check.
+            items: those of a batch that is None, if known: over many steps they decide how often the probe is asked.
             step: optimiser steps done before this batch. Default: the updates before it.
             probe: gives `(embeddings, labels)`, or `(embeddings, labels, fine)`, of some hundred held-out items, the
                 same each time, in evaluation mode and without gradients. It is called at the first update and where
@@ -141,7 +153,11 @@ class CollapseMonitor:
         before = len(judge.events)
         checked = False
         try:
-            if self._usable(embeddings, labels, fine, step):
+            if embeddings is None or not self._usable(embeddings, labels, fine, step):
+                judge.probing.count(items)
+                if probe is not None:
+                    judge.judge_probe(probe, step)
+            else:
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
                 self._buffer.add_update(None if left < MEASURED else embeddings, loss)
@@ -306,7 +322,7 @@ class _Watcher:
         last = getattr(module, "last", None)
         record = last if isinstance(last, StepStats) else None
         self._monitor.update(
-            inputs[0] if inputs else None,  # type: ignore[arg-type]  # what is no tensor is warned of
+            inputs[0] if inputs else (),  # type: ignore[arg-type]  # what is no tensor is warned of
             inputs[1] if len(inputs) > 1 else None,
             value if isinstance(value, Tensor | float) else None,
             active=None if record is None else lambda: record.active_fraction,

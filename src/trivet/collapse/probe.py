@@ -203,6 +203,7 @@ class ProbeTracker:
         self.before: ProbeResult | None = None
         self.levels: list[Integers] = []
         self._updates, self._called, self._spent, self._trained = 0, 0, 0, 0
+        self._fell: bool | None = None  # of the last result, once it is known: the intervals take time
 
     @property
     def items(self) -> int:
@@ -269,6 +270,7 @@ class ProbeTracker:
         """Note what the probe showed, and return it; the first is the reference."""
         self._called = self._updates
         self._spent += self.items
+        self._fell = None
         if self.reference is None:
             self.reference = result
         else:
@@ -304,7 +306,9 @@ class ProbeTracker:
     @property
     def fell(self) -> bool:
         """Return whether the last result may be worse than the start, which the next one will tell."""
-        return bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
+        if self._fell is None:
+            self._fell = bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
+        return self._fell
 
     def stays_below(self, other: ProbeResult | None) -> list[MeasureDrop]:
         """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
@@ -432,5 +436,6 @@ class ProbeTracker:
         self.series = with_nan(state["series"])
         self.levels = [np.array(classes, dtype=np.int64) for classes in state["levels"]]
         self._updates, self._called, self._spent, self._trained = state["counts"]
+        self._fell = None
         for name, result in state["results"].items():
             setattr(self, name, None if result is None else ProbeResult.from_json(result))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning
 import torch
 import torch.distributed as dist
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from trivet.collapse.monitor import CollapseMonitor
@@ -86,23 +88,24 @@ class EmbeddingModule(lightning.LightningModule):
 
 
 class MonitorCallback(lightning.Callback):
-    """Watch a loss of a LightningModule for collapse, while Lightning trains it.
+    """Watch a LightningModule for collapse and harm, while Lightning trains it.
 
     Each look of the monitor goes to all loggers of the trainer as "collapse/recall" and so on, with the step it was
     made at, counted from 0; measures that are not finite are left out. So does each call of the probe, as
     "collapse/probe_recall", the first from before training. Each event becomes a warning; `summary()` says in a line
-    what was found, which the logger "trivet" also gets, at level INFO. A checkpoint holds the state of
-    the monitor, and `trainer.fit(..., ckpt_path=...)` goes on from it.
+    what was found, which Lightning prints at the end, and the logger "trivet" gets at level INFO. A checkpoint holds
+    the state of the monitor, and `trainer.fit(..., ckpt_path=...)` goes on from it.
 
     With several processes loggers and checkpoints are those of the first one.
 
     Args:
         monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the module.
         loss: name of the submodule of the LightningModule that is called as loss(embeddings, labels), such as "loss"
-            or "criterion.triplet".
+            or "criterion.triplet". None if there is none: the probe alone judges, of each optimiser step.
 
     Raises:
-        ValueError: as `LossWatch`; when the training begins, if there is no such submodule.
+        ValueError: as `LossWatch`; without a loss and a probe; when the training begins, if there is no such
+            submodule.
 
     Example:
         >>> monitor = CollapseMonitor()
@@ -112,12 +115,14 @@ class MonitorCallback(lightning.Callback):
     def __init__(
         self,
         monitor: CollapseMonitor,
-        loss: str = "loss",
+        loss: str | None = "loss",
         *,
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
         probe: Callable[[lightning.LightningModule], Sequence[Array]] | None = None,
     ) -> None:
+        if loss is None and probe is None:
+            raise ValueError("without a loss there must be a probe: got neither; give one, or name the submodule.")
         self.monitor, self.loss = monitor, loss
         self._watch = LossWatch(monitor, action, measures, probe)
 
@@ -131,11 +136,16 @@ class MonitorCallback(lightning.Callback):
         return self._watch.summary()
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        _submodule(pl_module, self.loss)
+        if self.loss is not None:
+            _submodule(pl_module, self.loss)
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         # Not at the start of the fit: a search for the learning rate comes between, and its batches are no training.
-        self._watch.begin(_submodule(pl_module, self.loss), lambda: trainer.global_step, pl_module)
+        loss = None if self.loss is None else _submodule(pl_module, self.loss)
+        steps = trainer.estimated_stepping_batches
+        items = (getattr(trainer.train_dataloader, "batch_size", None) or 0) * trainer.accumulate_grad_batches
+        planned = int(steps) if 0 < steps < math.inf else None
+        self._watch.begin(loss, lambda: trainer.global_step, pl_module, steps=planned, items=items)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -150,6 +160,7 @@ class MonitorCallback(lightning.Callback):
         if self._watch.active:
             self._watch.end(main=trainer.is_global_zero)
             self._log(trainer)
+            rank_zero_info(self.summary())
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException

@@ -28,27 +28,30 @@ CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that 
 
 
 class MonitorTrainerCallback(TrainerCallback):
-    """Watch a loss for collapse while a `transformers.Trainer` trains.
+    """Watch a network for collapse and harm while a `transformers.Trainer` trains it.
 
     The measures of the last look join each row that the Trainer logs, as "collapse/recall" and so on, with the step of
     the look as "collapse/step", counted from 0; measures that are not finite are left out. With a probe, its recall@1
     at the last call joins the next row, as "collapse/probe_recall" with "collapse/probe_step". The last row, with the
-    times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"). All
-    are in `state.log_history`, too. Each event becomes a warning; `summary()` says in a line what was found, which
-    the logger "trivet" also gets, at level INFO. Each checkpoint folder gets the state of the monitor as
-    `collapse_monitor-0.json`, and a resumed training goes on from it; that of a second callback of this kind is
-    `collapse_monitor2-0.json`, in the order in which the trainer calls them.
+    times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"), and
+    with a probe, in a sentence, how held-out items ended ("collapse/closing"). All are in `state.log_history`, too.
+    Each event becomes a warning; `summary()` says in a line what was found, which the logger "trivet" also gets, at
+    level INFO. Each checkpoint folder gets the state of the monitor as `collapse_monitor-0.json`, and a resumed
+    training goes on from it; that of a second callback of this kind is `collapse_monitor2-0.json`, in the order in
+    which the trainer calls them.
 
     The checkpoint that is resumed is sought in `output_dir`. With several processes each one keeps its own state. The
     Trainer tells callbacks nothing of an exception: after one, the loss is watched until the next training.
 
     Args:
         monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the model.
-        loss: the module that is called as loss(embeddings, labels), in the model or outside of it.
+        loss: the module that is called as loss(embeddings, labels), in the model or outside of it. None if there is no
+            such module: the probe alone judges, of each optimiser step.
 
     Raises:
-        ValueError: as `LossWatch`; when the training begins, if the loss has parameters that are neither in the model
-            nor in the optimiser, and so would stay as they are: see `LossTrainerCallback`.
+        ValueError: as `LossWatch`; without a loss and a probe; when the training begins, if the loss has parameters
+            that are neither in the model nor in the optimiser, and so would stay as they are: see
+            `LossTrainerCallback`.
 
     Example:
         >>> MonitorTrainerCallback(CollapseMonitor(), model.loss).add_to(trainer)  # doctest: +SKIP
@@ -57,16 +60,16 @@ class MonitorTrainerCallback(TrainerCallback):
     def __init__(
         self,
         monitor: CollapseMonitor,
-        loss: nn.Module,
+        loss: nn.Module | None,
         *,
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
         probe: Callable[[nn.Module], Sequence[Array]] | None = None,
     ) -> None:
-        if not isinstance(loss, nn.Module):
+        if not isinstance(loss, nn.Module) and (loss is not None or probe is None):
             raise ValueError(
                 f"loss must be the module called as loss(embeddings, labels): got {loss!r}; pass the module, such as "
-                "model.loss."
+                "model.loss, or None with a probe."
             )
         self.monitor, self.loss = monitor, loss
         self._watch = LossWatch(monitor, action, measures, probe)
@@ -89,10 +92,13 @@ class MonitorTrainerCallback(TrainerCallback):
     ) -> None:
         self._watch.end(main=False, finished=False)
         self._name = f"collapse_monitor{_number(self, state)}"
-        _check_trained(self.loss, others.get("model"), others.get("optimizer"))
+        if self.loss is not None:
+            _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        self._watch.begin(self.loss, lambda: state.global_step, others.get("model"))
+        items = args.train_batch_size * args.gradient_accumulation_steps
+        network = others.get("model")
+        self._watch.begin(self.loss, lambda: state.global_step, network, steps=state.max_steps, items=items)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         if self._watch.active and self._watch.stops(main=state.is_world_process_zero, device=args.device):
@@ -103,7 +109,7 @@ class MonitorTrainerCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        logs: dict[str, float] | None = None,
+        logs: dict[str, Any] | None = None,
         **others: Any,
     ) -> None:
         if not self._watch.active:
@@ -112,13 +118,15 @@ class MonitorTrainerCallback(TrainerCallback):
         if last:  # here: a row that comes after it would not be logged
             self._watch.end(main=state.is_world_process_zero)
         checks, calls = self._watch.checks(), self._watch.calls()
-        measures = {f"collapse/{name}": value for name, value in (checks[-1] if checks else {}).items()}
+        measures: dict[str, Any] = {f"collapse/{name}": value for name, value in (checks or [{}])[-1].items()}
         if calls:
             measures["collapse/probe_step"] = calls[-1].pop("step")
             measures |= {f"collapse/{name}": value for name, value in calls[-1].items()}
         if last:
             measures["collapse/events"] = len(self.monitor.events)
             measures["collapse/probe_calls"] = len(self.monitor.probing.series["step"])
+            if (closing := self.monitor.probing.closing()) is not None:
+                measures["collapse/closing"] = closing
         if logs is not None:
             logs.update(measures)
         if state.log_history:  # holds a copy of `logs`
@@ -139,7 +147,9 @@ class MonitorTrainerCallback(TrainerCallback):
     def _restore(self, args: TrainingArguments, state: TrainerState) -> None:
         path = _path(args, state, self._name, "json")
         clear_left(path)
-        if not path.exists() and self.monitor.series["step"]:  # its state came from elsewhere
+        if not path.exists() and (
+            self.monitor.series["step"] or self.monitor.probing.items
+        ):  # its state came from elsewhere
             return
         try:
             self.monitor.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
