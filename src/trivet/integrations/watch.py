@@ -193,7 +193,7 @@ class LossWatch(Generic[Network]):
         if finished and main and needs_batches and not self.monitor.series["step"]:
             warnings.warn(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
-                "pass the module that is called, and call it rather than its forward.",
+                "pass the module that is called, and call it rather than its forward, or watch without it.",
                 stacklevel=3,
             )
 
@@ -242,8 +242,8 @@ class Watch:
         >>> for _ in range(6):  # a step of any optimiser on any loss
         ...     _ = torch.nn.init.zeros_(network.weight)
         ...     events = watch.step()
-        >>> print(watch.close())
-        Recall@1
+        >>> watch.close().partition(":")[0]
+        'Recall@1 by the labels of 40 held-out items ends 51.3 points (41.1 to 56.5) below its start'
     """
 
     def __init__(
