@@ -153,11 +153,12 @@ class CollapseMonitor:
         before = len(judge.events)
         checked = False
         try:
-            if embeddings is None or not self._usable(embeddings, labels, fine, step):
+            if (embeddings is None and probe is not None) or not self._usable(embeddings, labels, fine, step):
                 judge.probing.count(items)
                 if probe is not None:
                     judge.judge_probe(probe, step)
             else:
+                assert embeddings is not None
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
                 self._buffer.add_update(None if left < MEASURED else embeddings, loss)
@@ -236,7 +237,7 @@ class CollapseMonitor:
         self._judge.load_state_dict(state)
         self._buffer.load_state_dict(state)
 
-    def _usable(self, embeddings: Tensor, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
+    def _usable(self, embeddings: Tensor | None, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
         """Return whether a batch can be used; what was said of one holds for all like it."""
         kind = None
         if isinstance(embeddings, Tensor):
@@ -247,6 +248,7 @@ class CollapseMonitor:
         if (fault := _fault(embeddings, labels, fine)) is not None:
             self._warn(f"{fault}; this batch is skipped.")
             return False
+        assert embeddings is not None
         if labels is None:
             self._warn(
                 "the monitor needs labels to forecast a collapse: got none; only spread, norm and loss are watched."
