@@ -19,7 +19,7 @@ _OTHERS = {
     "mining": ("Pairs", "Triplets", "mine", "mine_pairs"),
     "losses": ("MatryoshkaLoss",),
     "collapse": ("CollapseMonitor", "diagnose"),
-    "integrations.watch": ("Watch", "watch"),
+    "integrations.any_training": ("Watch", "watch"),
 }
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from trivet import samplers as samplers
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
-    from trivet.integrations.watch import Watch as Watch
-    from trivet.integrations.watch import watch as watch
+    from trivet.integrations.any_training import Watch as Watch
+    from trivet.integrations.any_training import watch as watch
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
     from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
     from trivet.losses.engine import BlockView as BlockView
