@@ -163,11 +163,10 @@ def made(features: Features, seed: int) -> Iterator[tuple[str, str, Array]]:
     yield "noise, x 0.001", "worse", 1e-3 * (rows + 4 * noise)
     yield "rows in another order", "chance", rows[random.permutation(count)]
     yield "one point, and rounding", "collapsed", (rows.mean(0) + 1e-7 * noise).astype(np.float32)
-    far_point = rows.mean(0) + 1e4 * size
     yield (
         "so far away that float16 has one point",
         "collapsed",
-        (far_point + rows).astype(np.float32).astype(np.float16),
+        (3e4 + rows / size).astype(np.float16),
     )
     along = random.standard_normal((count, 1)) * random.standard_normal(width)
     yield "a line", "collapsed", along + 0.01 * random.standard_normal(rows.shape)
