@@ -69,12 +69,16 @@ class VerificationPairs:
 
     def variances(self, over: Over, average: Average, *, less: VerificationPairs | None = None) -> dict[str, Variance]:
         """The variance of each measure over items or classes; of what it is less that of the same items in `less`."""
-        influences = self.influences(over, average)
-        if less is not None:
-            others = less.influences(over, average)
-            influences = {name: column - others[name] for name, column in influences.items() if name in others}
         units, count = len(self.order), len(self.sizes)
-        strata = self.classes if over == "queries" else np.zeros(count, np.int64)
+
+        def changes(over: Over) -> dict[str, Floats]:
+            influences = self.influences(over, average)
+            if less is None:
+                return influences
+            others = less.influences(over, average)
+            return {name: column - others[name] for name, column in influences.items() if name in others}
+
+        influences = changes(over)
         if (units if over == "queries" else count) < 2:
             return {name: Variance(np.full(1, math.nan), 1, units) for name in influences}
         # The accuracy is that of the classes of a half.
@@ -83,10 +87,22 @@ class VerificationPairs:
             name: max(0.5, units - count if over == "queries" else class_degrees(judged if name == ACCURACY else count))
             for name in influences
         }
-        return {
-            name: Variance(stratified_variance(column[:, None], strata), degrees[name], units)
-            for name, column in influences.items()
-        }
+        if over == "classes":
+            strata = np.zeros(count, np.int64)
+            variances = {name: stratified_variance(column[:, None], strata) for name, column in influences.items()}
+        else:
+            # The only positive pair of a class of two cannot be told from what the class is.
+            pairs = self.sizes == 2
+            several = ~pairs[self.classes]
+            alone = changes("classes") if pairs.any() else {}
+            variances = {
+                name: stratified_variance(column[several, None], self.classes[several])
+                for name, column in influences.items()
+            }
+            for name, column in alone.items():
+                deviations = column - column.mean()
+                variances[name] += np.square(deviations[pairs]).sum() * count / max(1, count - 1)
+        return {name: Variance(values, degrees[name], units) for name, values in variances.items()}
 
     def influences(self, over: Over, average: Average) -> dict[str, Floats]:
         """The influence value of each item or class `(U,)` on each measure; its sum may be anything.
