@@ -185,7 +185,8 @@ def test_harm_stops_a_training_if_asked(tmp_path: Path) -> None:
     assert 6 < trainer.state.global_step < STEPS
 
 
-def test_a_resumed_training_keeps_its_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_resumed_training_keeps_its_start(tmp_path: Path, from_file: bool) -> None:
     model = Sentences()
     loss = Shrink(model, harms=True)
     trainer = trainer_with(model, loss, tmp_path, save_strategy="steps", save_steps=20, max_steps=20)
@@ -193,6 +194,9 @@ def test_a_resumed_training_keeps_its_start(tmp_path: Path) -> None:
     trainer.train()
     resumed = trainer_with(model, loss, tmp_path)
     watch = trivet.watch(resumed, TEXTS, TABLE["intent"])
+    if not from_file:
+        (tmp_path / "checkpoint-20" / "collapse_monitor-0.json").unlink()
+        watch.monitor.load_state_dict(start.monitor.state_dict())
     resumed.train(resume_from_checkpoint=True)
     assert watch.monitor.probing.series["step"][0] == 0
     assert watch.monitor.probing.series["recall"][0] == start.monitor.probing.series["recall"][0]
