@@ -285,8 +285,10 @@ def judge(claim: Claim, results: Results, seeds: int | None = None) -> JudgedCla
         return judged("not comparable", claim.not_comparable)
     if claim.requires is not None and not failed:
         conditions = _outcomes([_value(claim.requires, results, seed) for seed in results.seeds])
-        if any(len(each.values) >= LEAST and each.ends[0] <= 0 for each in conditions):
-            return judged("cannot tell", claim.untested)
+        unmet = [each.name for each in conditions if len(each.values) >= LEAST and each.ends[0] <= 0]
+        if unmet:
+            names = ", ".join(filter(None, unmet))
+            return judged("cannot tell", f"{claim.untested} ({names})" if names else claim.untested)
     if failed or undefined:
         message = "a run of {} ended without a result" if failed else "its number is undefined for {}"
         return judged("cannot tell", message.format(f"{failed or undefined} of {counted(len(by_seed), 'seed')}"))

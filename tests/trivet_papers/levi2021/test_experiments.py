@@ -221,19 +221,19 @@ def test_the_gain_grows_with_each_data_set(gains: tuple[float, ...], verdict: Ve
         ({("MS", EASY): 0.6, ("triplet", USUAL): 0.5}, "holds"),  # the others may be better without
         ({(PROXIES, USUAL): 0.6}, "does not hold"),
         ({("MS", EASY): 0.6, ("margin", USUAL): 0.6}, "cannot tell"),
-        ({("MS", EASY): 0.1, ("triplet", USUAL): 0.105}, "cannot tell"),  # none is better than before training
+        ({("MS", EASY): 0.1, ("triplet", USUAL): 0.08}, "cannot tell"),  # one is no better than before training
     ],
 )
 @pytest.mark.parametrize("name", ["table2", "table3"])
 def test_the_best_of_the_seven(best: dict[tuple[str, str], float], verdict: Verdict, name: str) -> None:
-    one = KNOWN[name]
+    one, before = KNOWN[name], 0.1 if max(best.values()) < 0.2 else 0.03
     measures = {
         column.measure for table in one.here.shows if isinstance(table, ResultTable) for column in table.columns
     }
 
     def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
         key = (str(arm.factors["loss"]), str(arm.factors["positives"]))
-        return dict.fromkeys(measures, best.get(key, 0.1 if key[0] == BEFORE else 0.05 + 0.01 * (key[1] == EASY)))
+        return dict.fromkeys(measures, best.get(key, before if key[0] == BEFORE else 0.05 + 0.01 * (key[1] == EASY)))
 
     told = [value for sentence, value in verdicts(one, "here", values).items() if "of the seven" in sentence.lower()]
     assert told == [verdict, verdict]
@@ -250,8 +250,9 @@ def test_the_nearest_image_in_most_cases(recall: tuple[float, float], verdict: V
         easy = arm.factors["positives"] == EASY
         return {"unseen/character/recall@1": lowest.get(str(arm.factors["loss"]), 0.3) if easy else 0.3 + 0.2 * seed}
 
-    told = verdicts(KNOWN["table3"], "here", values)
-    assert {value for sentence, value in told.items() if "in most cases" in sentence} == {verdict}
+    for size, expected in (("paper", verdict), ("here", "not comparable")):
+        told = verdicts(KNOWN["table3"], size, values)
+        assert {value for sentence, value in told.items() if "in most cases" in sentence} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,31 @@ def test_what_is_trained_on_where_it_fits(fits: float, rise: float, verdict: Ver
         alphabets = {"train/alphabet/recall@1": fits - more, "train/alphabet/nmi": 0.6 - more}
         return alphabets | {"train/character/recall@1": 0.5 + more, "train/character/nmi": 0.6 + more}
 
-    assert set(verdicts(KNOWN["table4"], "here", values).values()) == {verdict}
+    told = verdicts(KNOWN["table4"], "here", values)
+    assert {value for sentence, value in told.items() if "NMI rises" not in sentence} == {verdict}
+
+
+@pytest.mark.parametrize(
+    ("fits", "rise", "verdict"),
+    [(0.9, 0.1, "holds"), (0.9, -0.1, "does not hold"), (0.9, 0.0, "cannot tell"), (0.99, 0.1, "cannot tell")],
+)
+def test_clusters_of_characters_where_alphabets_are_not_fitted(fits: float, rise: float, verdict: Verdict) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        nmi = {"train/alphabet/nmi": 0.6, "train/character/nmi": 0.6 + (rise or 0.01 * (seed - 1))}
+        return nmi | {"train/alphabet/recall@1": fits, "train/character/recall@1": 0.5}
+
+    told = verdicts(KNOWN["table4"], "here", values)
+    assert {value for sentence, value in told.items() if "NMI rises" in sentence} == {verdict}
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(0.5, "holds"), (0.9, "cannot tell")])
+def test_classes_are_larger_where_they_are_classes(spread: float, verdict: Verdict) -> None:
+    def values(arm: Arm, seed: int, step: int) -> dict[str, float]:
+        easy = arm.factors["positives"] == EASY
+        return {"train/class spread": spread if easy else 0.3, "train/modes": 2.0 if easy else 1.0}
+
+    told = verdicts(KNOWN["fig6"], "here", values)
+    assert [told[sentence] for sentence in told if "classes trained on" in sentence] == [verdict, verdict]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -371,7 +396,13 @@ def test_the_multi_similarity_loss_and_the_batch(gains: Mapping[str, float], exp
 FLAT: dict[str, tuple[float, ...]] = {"triplet": (0.0, 0.0, 0.0), "margin": (0.01, 0.01, 0.01)}
 
 
-def curve(name: str, gain: float, rise: float = 0.0, trimming: Mapping[str, tuple[float, ...]] = FLAT) -> list[Verdict]:
+def curve(
+    name: str,
+    gain: float,
+    rise: float = 0.0,
+    trimming: Mapping[str, tuple[float, ...]] = FLAT,
+    size: Size = "here",
+) -> list[Verdict]:
     """Verdicts where easy positives add `gain`, and `rise` for each doubling of images or of the training.
 
     Args:
@@ -390,7 +421,7 @@ def curve(name: str, gain: float, rise: float = 0.0, trimming: Mapping[str, tupl
             0.2 + 0.001 * seed + more,
         )
 
-    return list(verdicts(KNOWN[name], "here", values).values())
+    return list(verdicts(KNOWN[name], size, values).values())
 
 
 @pytest.mark.parametrize(
@@ -419,9 +450,10 @@ def test_trimming_beside_easy_positives_as_the_paper_runs_them() -> None:
 @pytest.mark.parametrize(
     ("loss", "gains", "verdict"),
     [
-        ("triplet", (0.0, -0.1, 0.0), "holds"),
-        ("triplet", (0.0, -0.1, 0.05), "does not hold"),  # of any share
-        ("triplet", (0.0, -0.1, 0.03), "cannot tell"),
+        ("triplet", (0.0, -0.04, 0.0), "holds"),
+        ("triplet", (0.0, -0.04, 0.05), "does not hold"),  # of any share
+        ("triplet", (0.0, -0.04, 0.03), "cannot tell"),
+        ("triplet", (0.0, -0.12, 0.0), "cannot tell"),  # it hardly learns
         ("margin", (0.0, 0.0, 0.06), "holds"),  # a little, on average
         ("margin", (0.05, 0.05, 0.05), "does not hold"),  # much
         ("margin", (-0.01, -0.01, -0.01), "does not hold"),
@@ -430,7 +462,8 @@ def test_trimming_beside_easy_positives_as_the_paper_runs_them() -> None:
     ],
 )
 def test_trimming_helps_not_at_all_or_a_little(loss: str, gains: tuple[float, ...], verdict: Verdict) -> None:
-    told = curve("fig4", 0.1, trimming={**FLAT, loss: gains})
+    told = curve("fig4", 0.1, trimming={**FLAT, loss: gains}, size="paper")
+    assert curve("fig4", 0.1, trimming={**FLAT, loss: gains})[1] == "not comparable"  # below the images as they are
     assert told[:2] == ([verdict, "holds"] if loss == "triplet" else ["holds", verdict])
 
 

@@ -248,7 +248,7 @@ EXPERIMENTS = (
     ),
     curves(
         "cub",
-        "From a pretrained network: birds (figures 2 and 6)",
+        "From a pretrained network: birds, and CIFAR-10 in their place (figures 2 and 6)",
         "ResNet-34 of ImageNet on CUB. Fixed semi-hard negatives fall faster than random ones; the marginal loss is "
         "about as robust as the triplet loss with random ones, with the break at 50 against 60 %.",
         *("CUB", cub_claims, "figure 2", "figure 6"),

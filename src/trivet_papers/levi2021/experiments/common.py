@@ -193,12 +193,8 @@ def best_with_easy(sentence: str, recall: str, **more: str) -> Claim:
     def ahead(of: SeedValue) -> float:
         return best(of, EASY, *LOSSES) - best(of, USUAL, *LOSSES, PROXIES)
 
-    def gain_of_best(of: SeedValue) -> dict[str, float]:
-        trained = max(best(of, EASY, *LOSSES), best(of, USUAL, *LOSSES, PROXIES))
-        return {"best": trained - best(of, USUAL, BEFORE)}
-
     claim = Claim(sentence, ahead, "best with easy positives less best without, recall@1")
-    return where_training_gains(claim, gain_of_best)
+    return where_training_gains(claim, gained(recall, *LOSSES, **more))
 
 
 def recalls(split: str, level: str, ks: Sequence[int], head: str = "R@{}") -> tuple[ResultColumn, ...]:

@@ -76,15 +76,20 @@ def _more_clusters(of: SeedValue) -> float:
     return characters - alphabets
 
 
+FITTED = 0.97  # of recall@1: above it the labels are fitted
+
+
 TABLE4_CLAIMS = (
     _gain("alphabet", "recall@1", -1, "Easy positives retrieve the trained alphabets worse."),
     _gain("alphabet", "nmi", -1, "Easy positives cluster the trained alphabets worse, with a cluster for each."),
     _gain("character", "recall@1", 1, "Easy positives retrieve the characters of the images trained on better."),
     _gain("character", "nmi", 1, "Easy positives cluster the characters of the images trained on better."),
-    _where_it_fits(
+    Claim(
         "With easy positives NMI rises from as many clusters as alphabets to as many as characters.",
         _more_clusters,
         "NMI of characters less that of alphabets, with easy positives",
+        requires=lambda of: FITTED - of(TRAINED.format("alphabet", "recall@1"), loss="triplet", positives=EASY),
+        untested="with easy positives the alphabets are fitted, too, as the paper's are not (94.5 %)",
     ),
 )
 
@@ -124,18 +129,29 @@ FIGURE6_ROWS = (
     ("margin", {"loss": "margin", "positives": USUAL}),
     ("EPS + margin", {"loss": "margin", "positives": EASY}),
 )
+NO_CLASS = 0.7  # of the distances between classes, those inside: above it classes hardly are any
+
+
+def _classes(of: SeedValue) -> float:
+    return NO_CLASS - of("train/class spread", loss="margin", positives=EASY)
+
+
 FIGURE6_CLAIMS = (
     Claim(
         "With easy positives the classes trained on are larger beside their distances from each other.",
         common.gain("train/class spread", "margin"),
         "distance inside a class over that between classes, with easy less with usual positives",
         unit="",
+        requires=_classes,
+        untested="with easy positives the classes are hardly any",
     ),
     Claim(
         "With easy positives the classes trained on fall into more sub-clusters.",
         common.gain("train/modes", "margin"),
         "modes of a class, with easy less with usual positives",
         unit="",
+        requires=_classes,
+        untested="with easy positives the classes are hardly any",
     ),
 )
 

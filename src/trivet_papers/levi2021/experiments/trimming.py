@@ -25,6 +25,7 @@ from trivet_papers.levi2021.experiments import common, omniglot, pictures, retri
 from trivet_papers.levi2021.experiments.common import EASY
 
 SHARES = (0.0, 0.1, 0.25, 0.5)
+LOW = "three points mean little where the loss with all terms retrieves less than the images as they are"
 TOLERANCE = 0.03  # of recall@1: less is no improvement to speak of
 RANDOM_TRIPLET = {**common.TRIPLET, "negatives": "random"}
 TRIMMED: dict[str, Settings] = {"triplet": RANDOM_TRIPLET, "margin": common.MARGIN}
@@ -55,10 +56,17 @@ def _gains(of: SeedValue, data: str, loss: str) -> dict[str, float]:
 
 def _none(data: str, loss: str) -> Claim:
     """A claim that it gains nothing to speak of."""
+
+    def learned(of: SeedValue) -> dict[str, float]:
+        half = of(RECALL[data], data=data, loss=loss, trim=0.0) / 2
+        return {share: gain + half for share, gain in _gains(of, data, loss).items()}
+
     return Claim(
         f"{data}: leaving out the largest terms of the {loss} loss does not improve it to speak of.",
         lambda of: {share: TOLERANCE - gain for share, gain in _gains(of, data, loss).items()},
         "three points less the gain by trimming, recall@1",
+        requires=learned,
+        untested="without these terms it loses half of its recall and more, so hardly learns",
     )
 
 
@@ -146,7 +154,10 @@ FIGURE4 = Experiment(
         setting=omniglot.HERE_SETTING,
         arms=_trimmed("characters", omniglot.HERE, omniglot.HERE_ARMS),
         seeds=5,
-        claims=_claims("characters"),
+        claims=tuple(
+            replace(claim, not_comparable=LOW) if "improves it a little" in claim.sentence else claim
+            for claim in _claims("characters")
+        ),
         shows=_shows("characters"),
         chosen=CHOSEN,
         fair=omniglot.HERE_FAIR,

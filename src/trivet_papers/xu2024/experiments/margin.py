@@ -60,10 +60,14 @@ def made(size: Size) -> Recipe:
         return float(np.mean(np.log2(np.maximum(high, common.FLOOR)) - np.log2(np.maximum(low, common.FLOOR))))
 
     claims = [common.falls_with_batch(batches[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
-    claims += [common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
+    claims += [
+        common.after_one_length(size, common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: "))
+        for margin in common.MARGINS
+    ]
     claims += [
         Claim(
-            "The margin matters less for collapse than the batch does, and less than the dimension.",
+            f"After {common.STEPS[size][-1]:,} steps the margin matters less for collapse than the batch does, and "
+            "less than the dimension.",
             of_batch_and_margin,
             "change of log2(kept) from the smallest to the largest batch, or dimension, less the change by a margin",
             unit="",

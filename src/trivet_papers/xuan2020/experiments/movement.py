@@ -52,10 +52,10 @@ def claims(dataset: common.RetrievalSet) -> tuple[Claim, ...]:
         shares = [of(f"{name}/{way}", at[phase], **factors(dataset, order)) for name in mined or STRATEGIES]
         return common.mean(shares)
 
-    def most(of: SeedValue, order: str, phase: str, way: str) -> dict[str, float]:
+    def most(of: SeedValue, order: str, phase: str, way: str, *mined: str) -> dict[str, float]:
         """The share of a direction less each of the others."""
-        first = share(of, order, phase, way)
-        return {other: first - share(of, order, phase, other) for other in DIRECTIONS if other != way}
+        first = share(of, order, phase, way, *mined)
+        return {other: first - share(of, order, phase, other, *mined) for other in DIRECTIONS if other != way}
 
     def hardly(of: SeedValue) -> dict[str, float]:
         return {
@@ -91,9 +91,13 @@ def claims(dataset: common.RetrievalSet) -> tuple[Claim, ...]:
             "share to the bottom right less each other and less that of first order, mean of HPHN and EPEN",
         ),
         Claim(
-            f"On {dataset.name} first order late moves most triplets to the bottom right.",
-            lambda of: most(of, common.FIRST, LATE, BOTTOM_RIGHT),
-            "share to the bottom right less each other, mean of HPHN and EPEN",
+            f"On {dataset.name} first order late moves most triplets of both kinds to the bottom right.",
+            lambda of: {
+                f"{name}, {way}": difference
+                for name in STRATEGIES
+                for way, difference in most(of, common.FIRST, LATE, BOTTOM_RIGHT, name).items()
+            },
+            "share to the bottom right less each other, of HPHN and of EPEN",
         ),
         Claim(
             f"On {dataset.name} second order late moves triplets to the bottom right, "
