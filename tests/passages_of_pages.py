@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from tests.committed import BENCHMARKS, STUDIES, flat, percent, program, quoted, results, row
@@ -463,10 +464,30 @@ def others() -> Iterator[str]:
 
 
 def coverage() -> Iterator[str]:
-    found = results(STUDIES / "intervals.json")["coverage"]
+    designs = results(STUDIES / "intervals.json")["designs"].values()
+
+    def found(over: str, key: str, *starts: str) -> list[float]:
+        """The values of the measures whose names begin so, of all designs, in per cent."""
+        rows = (row for design in designs for name, row in design[over].items() if name.startswith(starts))
+        return [100 * row[key] for row in rows if key in row]
+
+    retrieval, clusters = ("recall", "precision", "r-precision", "map"), ("nmi", "ami")
+    verification = ("roc", "tar", "eer", "accuracy", "verification")
+    items, classes = (found(over, "coverage", *retrieval) for over in ("queries", "classes"))
     yield (
-        f"contained the true ROC AUC in {100 * found['roc-auc']:.0f} % and the true TAR at FAR 0.1 in "
-        f"{100 * found['tar@far=0.1']:.0f} %"
+        f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and for other "
+        f"classes ({min(classes):.0f} to {max(classes):.0f} %)"
+    )
+    ends = [
+        f"{min(values):.0f} to {max(values):.0f} %"
+        for kind in (clusters, verification)
+        for values in (found("queries", "coverage", *kind), found("classes", "coverage", *kind))
+    ]
+    yield f"NMI and AMI {ends[0]}, and {ends[1]}; verification {ends[2]}, and {ends[3]}"
+    different = [found(over, "called_different", *retrieval) for over in ("queries", "classes")]
+    yield (
+        f"called different in {fmean(different[0]):.0f} % (retrieval, other items; at most {max(different[0]):.0f} %) and "
+        f"{fmean(different[1]):.0f} % (other classes)"
     )
 
 

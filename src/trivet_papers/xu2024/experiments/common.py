@@ -248,7 +248,7 @@ def grows_with_dimension(cells: Sequence[Cell], where: str = "") -> Claim:
     )
 
 
-def after_one_length(size: Size, claim: Claim) -> Claim:
+def for_single_length(size: Size, claim: Claim) -> Claim:
     """The claim on dimensions, where runs of one length are all there is: here it depends on how long one trains."""
     why = "only 500 steps were made; with margin 0 (xu2024-B) it depends on how long one trains"
     return replace(claim, not_comparable=why) if size == "here" else claim

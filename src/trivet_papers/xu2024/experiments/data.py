@@ -32,7 +32,7 @@ def made(size: Size) -> Recipe:
     ends = {data: [shuffled(data, n, d) for n in (4, largest[data]) for d in (4, 1024)] for data in few}
     claims = [common.falls_with_batch(cells, f"{data}: ") for data, cells in batches.items()]
     by_dimension = common.grows_with_dimension(dimensions, f"{many}, batches of {largest[many]}: ")
-    claims.append(common.after_one_length(size, by_dimension))
+    claims.append(common.for_single_length(size, by_dimension))
     claims += [common.costs_retrieval(cells, f"{data}: ") for data, cells in batches.items()]
     for data in few:
         low, high = ends[data][:2], ends[data][2:]

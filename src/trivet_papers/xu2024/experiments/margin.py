@@ -61,7 +61,7 @@ def made(size: Size) -> Recipe:
 
     claims = [common.falls_with_batch(batches[margin], f"Margin {margin:g}: ") for margin in common.MARGINS]
     claims += [
-        common.after_one_length(size, common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: "))
+        common.for_single_length(size, common.grows_with_dimension(dimensions[margin], f"Margin {margin:g}: "))
         for margin in common.MARGINS
     ]
     claims += [

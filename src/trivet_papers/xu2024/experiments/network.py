@@ -33,7 +33,7 @@ def made(size: Size) -> Recipe:
                 size, batches[name][-1:], common.collapses(batches[name][-1:], f"{name}: the largest batch collapses.")
             ),
             common.costs_retrieval(batches[name], f"{name}: "),
-            common.after_one_length(size, common.grows_with_dimension(dimensions[name], f"{name}: ")),
+            common.for_single_length(size, common.grows_with_dimension(dimensions[name], f"{name}: ")),
         ]
     wide = [item for item in dimensions["GoogLeNet" if size == "paper" else "mlp"] if common.dimension(item) > 256]
 
