@@ -475,8 +475,8 @@ def coverage() -> Iterator[str]:
     verification = ("roc", "tar", "eer", "accuracy", "verification")
     items, classes = (found(over, "coverage", *retrieval) for over in ("queries", "classes"))
     yield (
-        f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and for other "
-        f"classes ({min(classes):.0f} to {max(classes):.0f} %)"
+        f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and for "
+        f"other classes ({min(classes):.0f} to {max(classes):.0f} %)"
     )
     ends = [
         f"{min(values):.0f} to {max(values):.0f} %"
@@ -486,8 +486,8 @@ def coverage() -> Iterator[str]:
     yield f"NMI and AMI {ends[0]}, and {ends[1]}; verification {ends[2]}, and {ends[3]}"
     different = [found(over, "called_different", *retrieval) for over in ("queries", "classes")]
     yield (
-        f"called different in {fmean(different[0]):.0f} % (retrieval, other items; at most {max(different[0]):.0f} %) and "
-        f"{fmean(different[1]):.0f} % (other classes)"
+        f"called different in {fmean(different[0]):.0f} % (retrieval, other items; at most {max(different[0]):.0f} %) "
+        f"and {fmean(different[1]):.0f} % (other classes)"
     )
 
 
