@@ -195,8 +195,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "queries": 120,
                 "k-means, 4 clusters": 250,
                 "k-means, 40 clusters": 250,
-                "bootstrap of 120 queries": 1000,
-                "bootstrap of 4 classes": 1000,
                 "intervals": 2,
             },
         ),

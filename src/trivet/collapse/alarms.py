@@ -15,6 +15,7 @@ from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 from trivet.runtime.json_numbers import json_section, with_nan
+from trivet.runtime.text import event_title
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
@@ -82,11 +83,6 @@ class Event:
     def from_json(cls, values: Mapping[str, Any]) -> Event:
         """Read what `as_json` gave."""
         return cls(**{**values, "evidence": with_nan(values["evidence"]), "changes": tuple(values["changes"])})
-
-
-def event_title(kind: str, step: int, *, suspected: bool) -> str:
-    """An event in words: its kind, whether it is certain, its step."""
-    return f"{kind.replace('-', ' ')} {'suspected' if suspected else 'detected'} at step {step}"
 
 
 class Judge:

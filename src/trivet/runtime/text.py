@@ -61,3 +61,8 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
         if len({*names}) == len(names):
             return names
     raise AssertionError
+
+
+def event_title(kind: str, step: int, *, suspected: bool) -> str:
+    """An event of a monitor in words: its kind, whether it is certain, its step."""
+    return f"{kind.replace('-', ' ')} {'suspected' if suspected else 'detected'} at step {step}"

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trivet.collapse.alarms import event_title
 from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
 from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
 from trivet.io.overwrite_guard import page
 from trivet.runtime.arguments import check_name
 from trivet.runtime.progress import show_progress
-from trivet.runtime.text import digits
+from trivet.runtime.text import digits, event_title
 
 if TYPE_CHECKING:
     from trivet.reports.forecast_record import ForecastRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trivet.collapse.alarms import event_title
 from trivet.commands.printing import echo, per_cent, print_table, print_text
+from trivet.runtime.text import event_title
 
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
