@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -232,7 +233,8 @@ def curves(
             for name, measure, figure in zip(("recall", "nmi"), (source.recall, source.nmi), figures, strict=True)
         ]
         runs = [(source, cell) for cell in cells(source)]
-        return recipe(size, runs, tuple(claims(source)), (*drawings, table(source)))
+        named = tuple(replace(claim, sentence=f"{source.name}: {claim.sentence}") for claim in claims(source))
+        return recipe(size, runs, named, (*drawings, table(source)))
 
     return Experiment(f"le2018-{key}", title, ran, made("here"), made("paper"))
 
