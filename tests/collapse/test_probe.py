@@ -254,6 +254,7 @@ def test_the_last_call_says_how_held_out_items_end_though_they_recovered(end: fl
     low, high = difference_ends(gains, CLASSES.numpy(), over_queries=0.95, over_classes=0.95)
     assert words.format(low=f"{-100 * high:.1f}", high=f"{-100 * low:.1f}") in sentence
     assert f"{100 * monitor.probing.reference.recall:.1f} % at step 0" in sentence
+    assert "it was best" not in sentence  # it never was above its start
 
 
 def test_a_run_that_was_better_before_its_end_is_closed_with_its_best() -> None:
