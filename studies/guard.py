@@ -983,7 +983,9 @@ def report(results: Mapping[str, Any]) -> str:
         "The second test and the first were seen when earlier rules were chosen, and stand below by the rules of 23 "
         "November. These rules were not chosen on them: all runs of heads and small networks were trained anew, and "
         "judged once; those of EfficientNet, ResNet-18 and MiniLM were not. The odd runs, expected to be healthy, were "
-        "written down before they were trained. An event that is only suspected is no "
+        "written down before they were trained. One rule was taken out after that, for what it did here: recall@1 that "
+        "never was better than chance was called harm, in 8 runs of the second test with 40 % wrong labels, 4 of them "
+        "healthy and 1 harmless. An event that is only suspected is no "
         "alarm. The kind is the last of those called. A closing sentence is right if items that no monitor sees moved "
         "the way it says, else wrong; where it cannot tell, it is right if they moved by less than 5 points or no more "
         "than chance, else open. These items are of other classes than the probe in some tasks.",

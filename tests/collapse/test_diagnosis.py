@@ -108,9 +108,10 @@ def test_items_that_cannot_be_told_apart_are_a_network_collapse(fate: str, compa
 def test_shape_that_the_reference_has_or_without_a_great_loss_is_none() -> None:
     random, before = np.random.default_rng(0), clusters(within=0.8)
     noise = random.standard_normal((400, 16))
-    # All is lost, but not by shrinking: an origin far away, or nothing at all.
+    # All is lost, but not by shrinking: an origin far away, a smaller scale, or nothing at all.
     assert found(noise, LABELS, before) == []
     assert found(3000 + noise, LABELS, before) == []
+    assert found(1e-3 * noise, LABELS, before) == []
     assert found(3000 + 1e-3 * noise, LABELS, before) == [("network-collapse", "full")]
     # Shrunk a thousand times and worse beyond doubt, but nearer to the reference than to chance.
     result = diagnose(1e-3 * (before + 1.2 * noise), LABELS, before)

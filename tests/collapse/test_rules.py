@@ -47,8 +47,9 @@ def test_retrieval_is_lost_at_chance_or_nearer_to_it_than_to_every_reference(
         ({"relative_spread": 0.05, "narrowing": 0.4}, "partial"),
         ({"relative_spread": 0.009, "narrowing": 0.6}, None),
         ({"relative_spread": 0.009, "narrowing": 0.01, "shrinkage": 0.9}, None),  # the origin alone is far away
-        ({"shrinkage": 0.04}, "full"),
-        ({"shrinkage": 0.2}, "partial"),
+        ({"shrinkage": 0.04, "narrowing": 0.4}, "full"),
+        ({"shrinkage": 0.2, "narrowing": 0.4}, "partial"),
+        ({"shrinkage": 0.001, "narrowing": 0.6}, None),  # the scale alone is smaller
         ({"first_axis": 0.95}, "partial"),
         ({"spots": 0.4}, "partial"),
         ({"shrinkage": 0.3, "first_axis": 0.8, "spots": 0.6, "narrowing": 0.3}, None),
@@ -59,7 +60,7 @@ def test_a_collapse_needs_a_loss_and_a_shape(measures: dict[str, float], severit
     found = network_collapse("retrieval was lost", shape, above=True)
     assert (None if found is None else found[0]) == severity
     assert network_collapse(None, shape, above=True) is None
-    noted = measures.get("relative_spread", 1) < 0.1 or severity is not None
+    noted = measures.get("relative_spread", 1) < 0.1 or measures.get("shrinkage", 1) < 0.25 or severity is not None
     assert (shape_note(shape) is not None) == noted
 
 

@@ -35,9 +35,6 @@ ALARMS: dict[str, Threshold] = {
         0.06, "fine_recall", "lost since its best, beyond two standard errors: ask the probe", "half of lost"
     ),
     "fall": Threshold(0.1, "recall", "lost in the batches since its best: ask the probe", "our choice, set in advance"),
-    "unlearned": Threshold(
-        100, "updates", "at least, with three calls of the probe at chance: nothing is learned", "our choice"
-    ),
     "dead": Threshold(
         5, "checks", "consecutive checks at which almost no term has a gradient: the sampler is dead", "our choice"
     ),
@@ -296,15 +293,6 @@ class Judge:
                 harm_advice(),
                 healthy=best.step,
             )
-        elif (high := self._never_learned(best)) is not None:
-            self._report(
-                "harm",
-                {"recall": now.recall, "chance_high": high},
-                f"{items_text} recall@1 is {100 * now.recall:.1f} %, no better than chance, which reaches "
-                f"{100 * high:.1f} %, and at no call of the probe was it better",
-                harm_advice(),
-                healthy=best.step,
-            )
         elif all(_is_point(result, start) for result in (probing.before, now)):
             self._report(
                 "network-collapse",
@@ -317,13 +305,6 @@ class Judge:
                 healthy=best.step,
                 suspected=True,
             )
-
-    def _never_learned(self, best: ProbeResult) -> float | None:
-        """Up to where recall@1 comes by chance, if no call of the probe was above that after many updates."""
-        if self.updates < ALARMS["unlearned"].value or len(self.probing.series["step"]) < 4:
-            return None
-        high = self.probing.by_chance()
-        return None if high is None or best.recall > high else high
 
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""

@@ -405,12 +405,14 @@ class ProbeTracker:
         )
         if best.step > start.step and self.behind(best):
             text += f"; it was best at step {best.step}, {100 * best.score:.1f} %"
+        high = self._chance_high(now)
+        if not above_chance(max(self.series["recall"]), high):
+            assert high is not None
+            text += (
+                f". By the labels it never was better than chance, which reaches {100 * high:.1f} %: what was learned "
+                "cannot be told by these items"
+            )
         return f"{text}."
-
-    def by_chance(self) -> float | None:
-        """Up to where recall@1 of the last result comes by chance, if it is not above that; else None."""
-        high = None if self.last is None else self._chance_high(self.last)
-        return None if self.last is None or above_chance(self.last.recall, high) else high
 
     def _chance_high(self, result: ProbeResult) -> float | None:
         """Up to where its recall@1 comes by chance; None if it is far above: not worth 2,000 permutations."""

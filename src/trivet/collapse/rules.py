@@ -2,8 +2,8 @@
 it?
 
 A network collapse means that items can no longer be told apart: retrieval was lost, and the shape says how. A shape
-alone is no collapse, as retrieval by Euclidean distance does not change under a shift or a scale, by cosine under a
-scale.
+alone is no collapse, and a scale or a shift alone explains no loss, as neither changes Euclidean ranks: rows must be
+narrower beside their norms, and nearer to each other.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def network_collapse(lost: str | None, shape: EmbeddingShape, *, above: bool) ->
     """
     if lost is not None:
         for name, severity, rule in _shapes(shape):
-            if name in ("point", "cone") and not _narrowed(shape):
+            if name not in ("line", "spots") and not _narrowed(shape):
                 continue
             # Without a reference nobody knows whether a cone was one before, and it may hold any order of distances.
             if name != "cone" or shape.narrowing is not None:
@@ -107,10 +107,12 @@ def shape_note(shape: EmbeddingShape) -> str | None:
 
 
 def _narrowed(shape: EmbeddingShape) -> bool:
-    """Return whether items came closer than in the reference: an origin far away, or as narrow before, is no loss."""
-    if shape.shrinkage is not None:
-        return shape.shrinkage < THRESHOLDS["shrunk"].value
-    return shape.narrowing is None or shape.narrowing < THRESHOLDS["narrowed"].value
+    """Return whether items came closer than in the reference, by lengths and beside their norms, where these are known.
+
+    An origin far away, a smaller scale, or as narrow before, is no loss.
+    """
+    limits = (shape.shrinkage, THRESHOLDS["shrunk"].value), (shape.narrowing, THRESHOLDS["narrowed"].value)
+    return all(ratio is None or ratio < limit for ratio, limit in limits)
 
 
 def _shapes(shape: EmbeddingShape) -> Iterator[tuple[str, Severity, str]]:

@@ -52,9 +52,9 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
-    "narrowed": Threshold(0.5, "reference_spread", "below, where lengths cannot be compared: items came closer", _OURS),
-    "gone": Threshold(0.05, "reference_shrinkage", "below, with a reference: the embedding shrank to a point", _RULE),
-    "shrunk": Threshold(0.25, "reference_shrinkage", "below, with a reference: the embedding shrank", _RULE),
+    "narrowed": Threshold(0.5, "reference_spread", "below: items are nearer beside their norms", _OURS),
+    "gone": Threshold(0.05, "reference_shrinkage", "below, and narrowed: the embedding shrank to a point", _RULE),
+    "shrunk": Threshold(0.25, "reference_shrinkage", "below, and narrowed: the embedding shrank", _RULE),
     "line": Threshold(
         0.9, "first_axis", "above, with at least three classes and dimensions: all items lie on a line", _LATER
     ),

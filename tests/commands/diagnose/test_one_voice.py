@@ -27,7 +27,7 @@ FATES: dict[str, tuple[np.ndarray, str]] = {
     "spots": (START[RANDOM.integers(0, 3, 240)] + 1e-3 * NOISE, "network-collapse"),
     "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "spread-out"),
     "class means": (MEANS + 0.5 * NOISE, "spread-out"),
-    "noise": (1e-3 * (START + 0.8 * NOISE), "worse-than-reference"),
+    "noise": (1e-3 * (START + 4 * NOISE), "worse-than-reference"),
     "another order": (RANDOM.permutation(START), "no-better-than-chance"),
     "classes on points": (MEANS + 1e-3 * NOISE, "class-collapse"),
 }
