@@ -405,11 +405,10 @@ class ProbeTracker:
         )
         if best.step > start.step and self.behind(best):
             text += f"; it was best at step {best.step}, {100 * best.score:.1f} %"
-        high = self._chance_high(now)
-        if not above_chance(max(self.series["recall"]), high):
-            assert high is not None
+        chance = self._chance_high(now)
+        if chance is not None and not above_chance(max(self.series["recall"]), chance):
             text += (
-                f". By the labels it never was better than chance, which reaches {100 * high:.1f} %: what was learned "
+                f". By the labels it never was better than chance, which reaches {100 * chance:.1f} %: what was learned "
                 "cannot be told by these items"
             )
         return f"{text}."
