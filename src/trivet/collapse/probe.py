@@ -408,7 +408,7 @@ class ProbeTracker:
         chance = self._chance_high(now)
         if chance is not None and not above_chance(max(self.series["recall"]), chance):
             text += (
-                f". By the labels it never was better than chance, which reaches {100 * chance:.1f} %: what was learned "
+                f". By the labels it never was better than chance, up to {100 * chance:.1f} %: what was learned "
                 "cannot be told by these items"
             )
         return f"{text}."
