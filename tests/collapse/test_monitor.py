@@ -319,7 +319,7 @@ def test_a_batch_like_the_last_is_checked_no_less() -> None:
 @pytest.mark.parametrize(
     ("options", "second"),
     [
-        (None, "If the loss takes the hardest negatives"),
+        (None, "Check the margin or the temperature of the loss"),
         ({"positives": "easy", "negatives": "semihard"}, "Make the embeddings wider"),
         ({"positives": "random", "negatives": "semihard"}, 'Use easy positives (positives = "easy").'),
         ({"positives": "hard", "negatives": "hard"}, "Use the second-order"),

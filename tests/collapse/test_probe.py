@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.collapse.probe import SERIES, SHARE, ProbeTracker, measure_probe
+from trivet.collapse.probe import GAIN, SERIES, SHARE, ProbeTracker, measure_probe
 from trivet.collapse.significance import difference_ends
 
 LABELS = torch.arange(32) % 4
@@ -253,6 +253,7 @@ def test_the_last_call_says_how_held_out_items_end_though_they_recovered(end: fl
     gains = monitor.probing.last.scores[0].hits - monitor.probing.reference.scores[0].hits
     low, high = difference_ends(gains, CLASSES.numpy(), over_queries=0.95, over_classes=0.95)
     assert words.format(low=f"{-100 * high:.1f}", high=f"{-100 * low:.1f}") in sentence
+    assert [monitor.probing.series[name][-1] for name in GAIN] == [low, high]
     assert f"{100 * monitor.probing.reference.recall:.1f} % at step 0" in sentence
     assert "it was best" not in sentence  # it never was above its start
 
@@ -360,7 +361,7 @@ def test_a_resumed_monitor_asks_and_says_the_same(stop: int) -> None:
     watched(steady, probes, levels=(CLASSES, FINE), start=stop, monitor=second)
     assert second.as_json() == whole.as_json()
     assert second.state_dict() == whole.state_dict()
-    assert set(whole.as_json()["probe"]["series"]) == set(SERIES)
+    assert set(whole.as_json()["probe"]["series"]) == {*SERIES, *GAIN}
 
 
 BAD: list[tuple[str, Any, str]] = [

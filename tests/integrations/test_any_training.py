@@ -98,36 +98,38 @@ def trainer_with(model: nn.Module, loss: Callable[..., Tensor], folder: Path, **
     return trainer
 
 
-def in_texts(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMonitor, str | None]:
+def in_texts(model: Sentences, loss: Shrink, folder: Path, **end: Any) -> tuple[CollapseMonitor, str | None]:
     trainer = trainer_with(model, loss, folder)
-    watch = trivet.watch(trainer, TABLE, labels="intent")
+    watch = trivet.watch(trainer, TABLE, labels="intent", **end)
     trainer.train()
     logged = trainer.state.log_history
     recalls = [row["collapse/probe_recall"] for row in logged if "collapse/probe_recall" in row]
     assert recalls[-1] == watch.monitor.probing.series["recall"][-1]
-    return watch.monitor, logged[-1]["collapse/closing"]
+    return watch.monitor, watch.summary()
 
 
-def in_transformers(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMonitor, str | None]:
+def in_transformers(model: Sentences, loss: Shrink, folder: Path, **end: Any) -> tuple[CollapseMonitor, str | None]:
     trainer = trainer_with(model, loss, folder)
-    watch = trivet.watch(trainer, HELD_OUT, HELD_OUT_LABELS, embed=model.embed)
+    watch = trivet.watch(trainer, HELD_OUT, HELD_OUT_LABELS, embed=model.embed, **end)
     trainer.train()
-    return watch.monitor, trainer.state.log_history[-1]["collapse/closing"]
+    last = trainer.state.log_history[-1]
+    return watch.monitor, f"{last['collapse/closing']} {last['collapse/restored']}"
 
 
-def in_lists(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMonitor, str | None]:
+def in_lists(model: Sentences, loss: Shrink, folder: Path, **end: Any) -> tuple[CollapseMonitor, str | None]:
     """The callback on a loss whose batches are lists: the probe judges nevertheless."""
     trainer, monitor = trainer_with(model, loss, folder), CollapseMonitor()
-    MonitorTrainerCallback(monitor, loss, probe=lambda _: (model.embed(HELD_OUT), HELD_OUT_LABELS)).add_to(trainer)
+    callback = MonitorTrainerCallback(monitor, loss, probe=lambda _: (model.embed(HELD_OUT), HELD_OUT_LABELS), **end)
+    callback.add_to(trainer)
     with (
         pytest.warns(UserWarning, match="the loss was never called as loss.* or watch without it"),
         pytest.warns(UserWarning, match="got list; this batch is skipped"),
     ):
         trainer.train()
-    return monitor, monitor.probing.closing()
+    return monitor, callback.summary()
 
 
-def in_lightning(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMonitor, str | None]:
+def in_lightning(model: Sentences, loss: Shrink, folder: Path, **end: Any) -> tuple[CollapseMonitor, str | None]:
     import lightning
 
     class Task(lightning.LightningModule):
@@ -143,14 +145,14 @@ def in_lightning(model: Sentences, loss: Shrink, folder: Path) -> tuple[Collapse
             return torch.optim.Adam(self.parameters(), lr=0.05)
 
     trainer = lightning_trainer(max_steps=STEPS)
-    watch = trivet.watch(trainer, HELD_OUT, HELD_OUT_LABELS, embed=model.embed)
+    watch = trivet.watch(trainer, HELD_OUT, HELD_OUT_LABELS, embed=model.embed, **end)
     trainer.fit(Task(), DataLoader(Rows(), batch_size=16))
     return watch.monitor, watch.summary()
 
 
-def in_a_loop(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMonitor, str | None]:
+def in_a_loop(model: Sentences, loss: Shrink, folder: Path, **end: Any) -> tuple[CollapseMonitor, str | None]:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    watch = trivet.Watch(model.embed, HELD_OUT, HELD_OUT_LABELS)
+    watch = trivet.Watch(model.embed, HELD_OUT, HELD_OUT_LABELS, **end)
     for batch in DataLoader(Rows(), batch_size=16):
         optimizer.zero_grad()
         loss([batch]).backward()
@@ -164,17 +166,50 @@ def in_a_loop(model: Sentences, loss: Shrink, folder: Path) -> tuple[CollapseMon
 def test_harm_by_any_loss_is_called(run: Any, harms: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Sentences().train()
-    monitor, closing = run(model, Shrink(model, harms=harms), tmp_path)
+    page = tmp_path / "watch.html"
+    monitor, closing = run(model, Shrink(model, harms=harms), tmp_path, report=page, restore_best=True)
     assert [event.kind for event in monitor.events] == ["harm"] * harms
     assert closing is not None
     assert ("below its start" in closing) == harms
     assert f"% at step {STEPS}" in closing
+    assert ("The network of step 0 is the result: " in closing) == harms
+    assert bool(torch.equal(model.matrix.weight, torch.eye(2 * WIDTH))) == harms
+    assert str(monitor.closing()) in page.read_text()
     steps = monitor.probing.series["step"]
     assert steps[0] == 0
     assert 3 <= len(steps) <= 9
     assert bool({11.0, 12.0} & set(steps)) == harms  # asked again soon after a call that was worse
     assert monitor.series["step"] == []
     assert model.dropout.training
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        (0, "Held-out items were not judged: the probe failed, RuntimeError at step 0: no memory."),
+        (6, "Held-out items were not judged: the probe failed, RuntimeError at step 6: no memory."),
+        (21, "Later steps were not judged: the probe failed, RuntimeError at step 21: no memory."),
+    ],
+)
+def test_a_probe_that_fails_is_named_at_the_end(fails: int, said: str, tmp_path: Path) -> None:
+    model, calls = Sentences(), [0, 6, 21]
+
+    def embed(points: Tensor) -> Tensor:
+        if calls.pop(0) == fails:
+            raise RuntimeError("no memory.")
+        return model.embed(points)
+
+    trainer = trainer_with(model, Shrink(model, harms=False), tmp_path)
+    watch = trivet.watch(
+        trainer, HELD_OUT, HELD_OUT_LABELS, embed=embed, report=tmp_path / "page.html", restore_best=True
+    )
+    with pytest.warns(UserWarning, match="the probe could not be used: RuntimeError"):
+        trainer.train()
+    assert trainer.state.log_history[-1]["collapse/closing"].endswith(said)
+    assert said in watch.summary()
+    assert ("no event" in watch.summary()) == (fails == 21)
+    assert "The network of step 60 is the result, as held-out items were not judged there" in watch.summary()
+    assert said in (tmp_path / "page.html").read_text()
 
 
 def test_harm_stops_a_training_if_asked(tmp_path: Path) -> None:
@@ -185,6 +220,15 @@ def test_harm_stops_a_training_if_asked(tmp_path: Path) -> None:
     assert 6 < trainer.state.global_step < STEPS
 
 
+def test_one_of_two_choices_of_the_network_is_an_error(tmp_path: Path) -> None:
+    model = Sentences()
+    trainer = trainer_with(model, Shrink(model, harms=True), tmp_path)
+    trainer.args.load_best_model_at_end = True
+    trivet.watch(trainer, TEXTS, TABLE["intent"], restore_best=True)
+    with pytest.raises(ValueError, match="restore_best and load_best_model_at_end"):
+        trainer.train()
+
+
 @pytest.mark.parametrize("from_file", [True, False])
 def test_a_resumed_training_keeps_its_start(tmp_path: Path, from_file: bool) -> None:
     model = Sentences()
@@ -193,13 +237,14 @@ def test_a_resumed_training_keeps_its_start(tmp_path: Path, from_file: bool) -> 
     start = trivet.watch(trainer, TEXTS, TABLE["intent"])
     trainer.train()
     resumed = trainer_with(model, loss, tmp_path)
-    watch = trivet.watch(resumed, TEXTS, TABLE["intent"])
+    watch = trivet.watch(resumed, TEXTS, TABLE["intent"], restore_best=True)
     if not from_file:
         (tmp_path / "checkpoint-20" / "collapse_monitor-0.json").unlink()
         watch.monitor.load_state_dict(start.monitor.state_dict())
     resumed.train(resume_from_checkpoint=True)
     assert watch.monitor.probing.series["step"][0] == 0
     assert watch.monitor.probing.series["recall"][0] == start.monitor.probing.series["recall"][0]
+    assert "The network of step 0 was better, but there is no copy of it, as training was resumed" in watch.summary()
 
 
 def test_a_step_is_one_of_the_optimiser(tmp_path: Path) -> None:
@@ -242,6 +287,9 @@ def test_batches_are_used_where_they_can_be_had(tmp_path: Path) -> None:
             "loss must be the name of a submodule",
         ),
         (lambda t: MonitorTrainerCallback(CollapseMonitor(), None), "or None with a probe"),
+        (lambda t: MonitorTrainerCallback(CollapseMonitor(), t.model, restore_best=True), "got no probe; give one"),
+        (lambda t: trivet.Watch(Sentences().embed, HELD_OUT, HELD_OUT_LABELS, report=__file__), "only a file that it"),
+        (lambda t: trivet.Watch(lambda x: x, HELD_OUT, HELD_OUT_LABELS, restore_best=True), "give model="),
         (lambda t: MonitorCallback(CollapseMonitor(), None), "without a loss there must be a probe"),
     ],
 )

@@ -8,9 +8,11 @@ from trivet.mining import EasyPositive, HardNegative
 Advice = tuple[str, tuple[str, ...]]
 """The likely cause, a sentence, and one to three things to change, the most effective first."""
 
+LOWER_RATE = "Lower the learning rate tenfold, above all if it is 0.01 or more with Adam, or the loss jumped."
+
 
 def network_advice(strategy: SamplingStrategy | None) -> Advice:
-    """Against a collapse of the network, for this way to choose or for any."""
+    """Against a collapse of the network, for this way to choose; without one what holds for any loss of any library."""
     if strategy is not None and isinstance(strategy.loss.strategy.negatives, HardNegative):
         size = strategy.classes_per_batch * strategy.samples_per_class
         return (
@@ -23,38 +25,57 @@ def network_advice(strategy: SamplingStrategy | None) -> Advice:
                 "with Adam.",
             ),
         )
-    easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
-    positives = () if easy else ('Use easy positives (positives = "easy").',)
-    unknown = ("If the loss takes the hardest negatives, use semi-hard ones or easy positives.",)
+    if strategy is None:
+        return (
+            "The loss was lowered by drawing all items together. Typical causes are a high learning rate, wrong "
+            "labels, and batches or pairs that no small step of the network can tell apart.",
+            (
+                LOWER_RATE,
+                "Check the margin or the temperature of the loss against the distances that the network begins with, "
+                "and the labels or pairs for wrong ones.",
+                "Train the last layers alone at first, or start from a pretrained network.",
+            ),
+        )
+    easy = isinstance(strategy.loss.strategy.positives, EasyPositive)
     return (
         "The loss was lowered by drawing all items together. Typical causes are hard negatives in large batches, few "
         "dimensions, wrong labels or a high learning rate.",
         (
-            "Lower the learning rate tenfold, above all if it is 0.01 or more with Adam, or the loss jumped.",
-            *(unknown if strategy is None else positives),
+            LOWER_RATE,
+            *(() if easy else ('Use easy positives (positives = "easy").',)),
             "Make the embeddings wider, use smaller batches, or start from a pretrained backbone.",
         ),
     )
 
 
 def class_advice(strategy: SamplingStrategy | None) -> Advice:
-    """Against a collapse of classes, for this way to choose or for any."""
-    easy = strategy is not None and isinstance(strategy.loss.strategy.positives, EasyPositive)
-    few = strategy is not None and strategy.samples_per_class < 4
+    """Against a collapse of classes, likewise."""
+    finer, earlier = (
+        "Train on finer labels, if there are any.",
+        "Stop earlier: classes keep shrinking after they are separated.",
+    )
+    cause = "Every positive is pulled towards its anchor, however different they are, so the modes of a class merge."
+    if strategy is None:
+        return (
+            cause,
+            (
+                finer,
+                "Put many items of each class in a batch, and pull each towards its nearest positives alone, if the "
+                "loss can do that.",
+                earlier,
+            ),
+        )
+    easy = isinstance(strategy.loss.strategy.positives, EasyPositive)
     first = (
         f"Put more items of each class in a batch (now samples_per_class = {strategy.samples_per_class}): easy "
         "positives need near items to choose from."
-        if easy and strategy is not None
+        if easy
         else 'Use easy positives (positives = "easy"), with at least eight items of each class in a batch.'
     )
+    few = easy and strategy.samples_per_class < 4
     return (
-        "Every positive is pulled towards its anchor, however different they are, so the modes of a class merge."
-        + (" With few items of a class in a batch, easy positives have little choice." if easy and few else ""),
-        (
-            first,
-            "Train on finer labels, if there are any.",
-            "Stop earlier: classes keep shrinking after they are separated.",
-        ),
+        cause + (" With few items of a class in a batch, easy positives have little choice." if few else ""),
+        (first, finer, earlier),
     )
 
 
@@ -88,6 +109,7 @@ def harm_advice() -> tuple[str, ...]:
     """Changes to make where training made held-out items worse than they were before it."""
     return (
         "Go back to the best step, and lower the learning rate tenfold.",
-        "If the network is pretrained, train its last layer alone, or keep its batch norm in evaluation mode.",
+        "If the network is pretrained, train its last layer alone, or keep batch norm, where it has any, in evaluation "
+        "mode.",
         "Use the network as it was before training, if no rate makes it better.",
     )

@@ -95,7 +95,7 @@ class Judge:
         series: name -> values, one for each check; names are `SERIES`.
         updates: so far.
         probing: what the probe showed.
-        faulty: whether the probe failed: it is not asked again.
+        fault: what the probe failed with, and at which step: it is not asked again.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Judge:
         self.events: list[Event] = []
         self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
-        self.faulty = False
+        self.fault: str | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -126,13 +126,13 @@ class Judge:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
-        names = ("updates", "_best", "_top", "faulty", "series", "events")
+        names = ("updates", "_best", "_top", "fault", "series", "events")
         return json_section(**{name: getattr(self, name) for name in names}, probing=self.probing.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self.updates, self._best, self._top = state["updates"], tuple(state["_best"]), state["_top"]
-        self.faulty, self.series = state["faulty"], with_nan(state["series"])
+        self.fault, self.series = state["fault"], with_nan(state["series"])
         self.probing.load_state_dict(state["probing"])
         self.events = [Event.from_json(event) for event in state["events"]]
 
@@ -187,25 +187,34 @@ class Judge:
             step: optimiser steps done.
             suspicious: whether batches are, so that it is due earlier.
         """
-        if not self.faulty and self.probing.due(suspicious=suspicious or self.probing.fell, steps=self.steps):
+        if self.fault is None and self.probing.due(suspicious=suspicious or self.probing.fell, steps=self.steps):
             self._step = step
             self.measure_probe(probe, step)
-            if not self.faulty:
+            if self.fault is None:
                 self._judge_probe()
 
     def close(self, probe: Probe | None, step: int) -> str | None:
-        """Ask the probe for the last time and judge it; returns how held-out items ended, None without a second call.
+        """Ask the probe for the last time and judge it; returns `closing()`.
 
         Args:
             step: optimiser steps done.
         """
         last = self.probing.last or self.probing.reference
-        if probe is not None and not self.faulty and last is not None and last.step != step:
+        if probe is not None and self.fault is None and last is not None and last.step != step:
             self._step = step
             self.measure_probe(probe, step)
-            if not self.faulty:
+            if self.fault is None:
                 self._judge_probe()
-        return self.probing.closing()
+        return self.closing()
+
+    def closing(self) -> str | None:
+        """Sentence on how held-out items ended, and why they were not judged to the end; None without a second call."""
+        known = self.probing.closing()
+        if self.fault is None:
+            return known
+        if known is None:
+            return f"Held-out items were not judged: the probe failed, {self.fault}"
+        return f"{known} Later steps were not judged: the probe failed, {self.fault}"
 
     def _now(self, *names: str) -> dict[str, float]:
         """Medians of the last checks."""
@@ -228,8 +237,9 @@ class Judge:
         try:
             self.probing.measure(probe, step)
         except Exception as error:  # a fault of the probe must not end the training either
-            self.faulty = True
-            self._warn(f"the probe could not be used: {type(error).__name__} at step {step}: {error}")
+            reason = " ".join(str(error).split()).rstrip(".")
+            self.fault = f"{type(error).__name__} at step {step}: {reason}."
+            self._warn(f"the probe could not be used: {self.fault}")
 
     def _judge_network(self) -> None:
         """By the batches alone: is the network about to collapse?"""

@@ -115,7 +115,7 @@ class CollapseMonitor:
             step: optimiser steps done.
         """
         judge = self._judge
-        if judge.probing.reference is None and not judge.faulty:
+        if judge.probing.reference is None and judge.fault is None:
             judge.measure_probe(probe, step)
 
     def update(
@@ -183,8 +183,8 @@ class CollapseMonitor:
         """Ask the probe for the last time, after training; returns one sentence on how held-out items ended.
 
         It is beside the start: "Recall@1 by the labels of 300 held-out items ends 7.9 points (5.1 to 10.8) below its
-        start: ..."; the interval is one of 95 %. None if the probe was not asked after the start. Its last call may
-        bring events, as any other.
+        start: ..."; the interval is one of 95 %. A probe that failed is named. None if it was not asked after the
+        start. Its last call may bring events, as any other.
 
         Args:
             probe: see `update`.
@@ -197,6 +197,10 @@ class CollapseMonitor:
             for event in judge.events[before:]:
                 self._on_event(event)
         return sentence
+
+    def closing(self) -> str | None:
+        """The sentence of `close`, by what is known now."""
+        return self._judge.closing()
 
     def watch(
         self, loss: nn.Module, *, step: Callable[[], int] | None = None, probe: Probe | None = None
@@ -223,7 +227,7 @@ class CollapseMonitor:
             events=self.events,
             forecast=self.forecast(),
             probe=self.probing.summary(),
-            closing=self.probing.closing(),
+            closing=self.closing(),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -277,7 +281,7 @@ class CollapseMonitor:
         share = active() if callable(active) else active
         last = math.nan if share is None else float(share)
         judge.record([float(step), *values.running, values.loss, *values.compared, last])
-        judge.judge(step, not_finite=not values.finite, probe=None if judge.faulty else probe)
+        judge.judge(step, not_finite=not values.finite, probe=None if judge.fault else probe)
 
     def _warn(self, sentence: str) -> None:
         kind = sentence.partition(":")[0]

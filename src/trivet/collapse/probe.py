@@ -31,6 +31,8 @@ CHUNKS = 4  # of a run whose length is known: it is asked no less often than at 
 FIRST = 6  # updates before the second call, as the first steps of an optimiser shake every network
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a result, in this order."""
+GAIN = ("gain_low", "gain_high")
+"""The interval of 95 % of what recall@1, at the level that counts, gained since the start."""
 NEIGHBOURS = 10
 SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among the nearest, and so many of another
 CHOOSING = 0.95  # confidence of the intervals by which two results are compared where nothing is accused
@@ -187,16 +189,18 @@ class ProbeTracker:
     cost at most 2 % of them.
 
     Attributes:
-        series: name -> values, one for each result; names are `SERIES`.
+        series: name -> values, one for each result; names are `SERIES` and `GAIN`.
         reference: the result before anything was trained; None before it.
         best: that with the highest recall, at the finer level where there is one; the reference at first.
         last: the last one after the reference.
         before: the one before the last.
         levels: class numbers `(M,)` of the items: of the labels, and perhaps of the finer classes.
+        on_best: called with each result that is the best so far, while the network is the one that gave it.
     """
 
     def __init__(self) -> None:
-        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self.series: dict[str, list[float]] = {name: [] for name in (*SERIES, *GAIN)}
+        self.on_best: Callable[[ProbeResult], None] | None = None
         self.reference: ProbeResult | None = None
         self.best: ProbeResult | None = None
         self.last: ProbeResult | None = None
@@ -277,9 +281,16 @@ class ProbeTracker:
             self.before, self.last = self.last, result
         if self.best is None or result.score > self.best.score:
             self.best = result
-        for name, value in zip(SERIES, result.values(), strict=True):
+            if self.on_best is not None:
+                self.on_best(result)
+        gain = (0.0, 0.0) if result is self.reference else self._interval(self.reference)
+        for name, value in zip((*SERIES, *GAIN), (*result.values(), *gain), strict=True):
             self.series[name].append(value)
         return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is called, of which a copy has nothing."""
+        return {**vars(self), "on_best": None}
 
     def behind(self, other: ProbeResult) -> bool:
         """Return whether the last result is worse than another by a point or more, and by more than chance at 95 %.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.distances import Array, as_classes
 from trivet.integrations.sentence_transformers import SentenceLoss
-from trivet.integrations.watch import Action, evaluated, event_sentences
+from trivet.integrations.watch import Action, LossWatch
 from trivet.runtime.arrays import Integers
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ class Watch:
         labels: M, integers or texts.
         fine: finer classes inside the labels, if there are any, as `labels`.
         steps: optimiser steps of the run, if known: items are embedded no less often than at each quarter.
+        model: the network that `embed` uses, where that is a function: it is put in evaluation mode as a module is.
+        report, restore_best: see `trivet.watch`.
 
     Attributes:
         monitor: what was measured and found.
 
     Raises:
-        ValueError: if labels are neither integers nor texts.
+        ValueError: if labels are neither integers nor texts; if a `model` is needed and there is none.
 
     Example:
         >>> import torch
@@ -61,13 +63,21 @@ class Watch:
         *,
         fine: Sequence[int | str] | Array | None = None,
         steps: int | None = None,
+        model: nn.Module | None = None,
+        report: Path | str | None = None,
+        restore_best: bool = False,
     ) -> None:
         levels = [_classes(values) for values in (labels, fine) if values is not None]
-        modules = [value for value in (embed, getattr(embed, "__self__", None)) if isinstance(value, nn.Module)]
+        candidates = (model, embed, getattr(embed, "__self__", None))
+        network = next((value for value in candidates if isinstance(value, nn.Module)), None)
+        if restore_best and network is None:
+            raise ValueError("restore_best needs the network, as `embed` is a function: got none; give model=.")
         self.monitor = CollapseMonitor(steps=steps)
-        self._probe = partial(evaluated, modules[0] if modules else nn.Module(), lambda: (embed(items), *levels))
+        self._watch: LossWatch[nn.Module] = LossWatch(
+            self.monitor, probe=lambda _: (embed(items), *levels), report=report, restore_best=restore_best
+        )
         self._steps = 0
-        self.monitor.begin(self._probe)
+        self._watch.begin(None, lambda: self._steps, network or nn.Module())
 
     def step(
         self, embeddings: Tensor | None = None, labels: Tensor | None = None, loss: Tensor | float | None = None
@@ -81,21 +91,17 @@ class Watch:
             loss: of the batch.
         """
         self._steps += 1
-        events = self.monitor.update(embeddings, labels, loss, step=self._steps, probe=self._probe)
-        for event in events:
-            warnings.warn(event_sentences(event), stacklevel=2)
-        return events
+        self._watch.update(embeddings, labels, loss)
+        return self._watch.warn_of_events()
 
     def close(self) -> str | None:
         """Embed held-out items for the last time; returns one sentence on how they ended, as `CollapseMonitor.close`.
 
-        It is None if nothing was trained.
+        With `restore_best` another one follows. It is None if nothing was trained.
         """
-        count = len(self.monitor.events)
-        sentence = self.monitor.close(self._probe, step=self._steps)
-        for event in self.monitor.events[count:]:
-            warnings.warn(event_sentences(event), stacklevel=2)
-        return sentence
+        self._watch.end(main=True)
+        sentences = [text for text in (self.monitor.closing(), self._watch.restored) if text is not None]
+        return " ".join(sentences) or None
 
 
 def watch(
@@ -107,6 +113,8 @@ def watch(
     embed: Callable[[Any], Array] | None = None,
     loss: nn.Module | str | None = None,
     action: Action = "warn",
+    report: Path | str | None = None,
+    restore_best: bool = False,
 ) -> MonitorTrainerCallback | MonitorCallback:
     """Watch held-out items while a trainer of another library trains, with any loss; call it before the training.
 
@@ -125,9 +133,13 @@ def watch(
         loss: what is called as loss(embeddings, labels), if there is such a thing: its batches tell earlier when to
             embed held-out items. For Lightning the name of a submodule. Default: a `SentenceLoss` of the trainer.
         action: see `LossWatch`.
+        report: html page that is written at the end: how held-out items ended, their curve, and the events.
+        restore_best: whether the network gets the weights that held-out items did best with, where it ends a point or
+            more below that, beyond chance. A copy of it stays in the memory of the CPU.
 
     Raises:
-        ValueError: if the trainer is none of these, `embed` is missing, or `items` and `labels` do not fit.
+        ValueError: if the trainer is none of these, `embed` is missing, `items` and `labels` do not fit, or there is a
+            file that is no such report.
 
     Example:
         >>> watch = trivet.watch(trainer, held_out, labels="intent")  # doctest: +SKIP
@@ -158,7 +170,9 @@ def watch(
 
         if isinstance(loss, nn.Module):
             raise ValueError(f"loss must be the name of a submodule of the LightningModule: got {loss!r}.")
-        lightning_callback = MonitorCallback(CollapseMonitor(), loss, action=action, probe=probe)
+        lightning_callback = MonitorCallback(
+            CollapseMonitor(), loss, action=action, probe=probe, report=report, restore_best=restore_best
+        )
         trainer.callbacks.insert(0, lightning_callback)
         return lightning_callback
     from trivet.integrations.transformers import MonitorTrainerCallback  # here: it loads transformers
@@ -167,7 +181,9 @@ def watch(
         raise ValueError(f"loss must be the module that is called as loss(embeddings, labels): got {loss!r}.")
     if loss is None and isinstance(trainer_loss := getattr(trainer, "loss", None), SentenceLoss):
         loss = trainer_loss.batch
-    callback = MonitorTrainerCallback(CollapseMonitor(), loss, action=action, probe=probe)
+    callback = MonitorTrainerCallback(
+        CollapseMonitor(), loss, action=action, probe=probe, report=report, restore_best=restore_best
+    )
     callback.add_to(trainer)
     return callback
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning
@@ -99,7 +100,8 @@ class MonitorCallback(lightning.Callback):
     With several processes loggers and checkpoints are those of the first one.
 
     Args:
-        monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the module.
+        monitor, action, measures, probe, report, restore_best: see `trivet.integrations.watch.LossWatch`; the probe is
+            of the module.
         loss: name of the submodule of the LightningModule that is called as loss(embeddings, labels), such as "loss"
             or "criterion.triplet". None if there is none: the probe alone judges, of each optimiser step.
 
@@ -120,11 +122,13 @@ class MonitorCallback(lightning.Callback):
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
         probe: Callable[[lightning.LightningModule], Sequence[Array]] | None = None,
+        report: Path | str | None = None,
+        restore_best: bool = False,
     ) -> None:
         if loss is None and probe is None:
             raise ValueError("without a loss there must be a probe: got neither; give one, or name the submodule.")
         self.monitor, self.loss = monitor, loss
-        self._watch = LossWatch(monitor, action, measures, probe)
+        self._watch = LossWatch(monitor, action, measures, probe, report=report, restore_best=restore_best)
 
     @property
     def state_key(self) -> str:

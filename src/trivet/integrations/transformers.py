@@ -34,7 +34,8 @@ class MonitorTrainerCallback(TrainerCallback):
     the look as "collapse/step", counted from 0; measures that are not finite are left out. With a probe, its recall@1
     at the last call joins the next row, as "collapse/probe_recall" with "collapse/probe_step". The last row, with the
     times of the training, says how many events there were ("collapse/events") and calls ("collapse/probe_calls"), and
-    with a probe, in a sentence, how held-out items ended ("collapse/closing"). All are in `state.log_history`, too.
+    with a probe, in a sentence each, how held-out items ended ("collapse/closing") and what `restore_best` did
+    ("collapse/restored"). All are in `state.log_history`, too.
     Each event becomes a warning; `summary()` says in a line what was found, which the logger "trivet" also gets, at
     level INFO. Each checkpoint folder gets the state of the monitor as `collapse_monitor-0.json`, and a resumed
     training goes on from it; that of a second callback of this kind is `collapse_monitor2-0.json`, in the order in
@@ -44,14 +45,15 @@ class MonitorTrainerCallback(TrainerCallback):
     Trainer tells callbacks nothing of an exception: after one, the loss is watched until the next training.
 
     Args:
-        monitor, action, measures, probe: see `trivet.integrations.watch.LossWatch`; the probe is of the model.
+        monitor, action, measures, probe, report, restore_best: see `trivet.integrations.watch.LossWatch`; the probe is
+            of the model. `restore_best` excludes `load_best_model_at_end`.
         loss: the module that is called as loss(embeddings, labels), in the model or outside of it. None if there is no
             such module: the probe alone judges, of each optimiser step.
 
     Raises:
-        ValueError: as `LossWatch`; without a loss and a probe; when the training begins, if the loss has parameters
-            that are neither in the model nor in the optimiser, and so would stay as they are: see
-            `LossTrainerCallback`.
+        ValueError: as `LossWatch`; without a loss and a probe; when the training begins, if both choose the network of
+            its end, or if the loss has parameters that are neither in the model nor in the optimiser, and so would
+            stay as they are: see `LossTrainerCallback`.
 
     Example:
         >>> MonitorTrainerCallback(CollapseMonitor(), model.loss).add_to(trainer)  # doctest: +SKIP
@@ -65,6 +67,8 @@ class MonitorTrainerCallback(TrainerCallback):
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
         probe: Callable[[nn.Module], Sequence[Array]] | None = None,
+        report: Path | str | None = None,
+        restore_best: bool = False,
     ) -> None:
         if not isinstance(loss, nn.Module) and (loss is not None or probe is None):
             raise ValueError(
@@ -72,7 +76,7 @@ class MonitorTrainerCallback(TrainerCallback):
                 "model.loss, or None with a probe."
             )
         self.monitor, self.loss = monitor, loss
-        self._watch = LossWatch(monitor, action, measures, probe)
+        self._watch = LossWatch(monitor, action, measures, probe, report=report, restore_best=restore_best)
         self._name = "collapse_monitor"
 
     def add_to(self, trainer: Trainer) -> None:
@@ -92,6 +96,11 @@ class MonitorTrainerCallback(TrainerCallback):
     ) -> None:
         self._watch.end(main=False, finished=False)
         self._name = f"collapse_monitor{_number(self, state)}"
+        if self._watch.restore_best and args.load_best_model_at_end:
+            raise ValueError(
+                "one of restore_best and load_best_model_at_end may choose the network of the end: got both; leave one "
+                "out."
+            )
         if self.loss is not None:
             _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
@@ -125,8 +134,8 @@ class MonitorTrainerCallback(TrainerCallback):
         if last:
             measures["collapse/events"] = len(self.monitor.events)
             measures["collapse/probe_calls"] = len(self.monitor.probing.series["step"])
-            if (closing := self.monitor.probing.closing()) is not None:
-                measures["collapse/closing"] = closing
+            sentences = {"closing": self.monitor.closing(), "restored": self._watch.restored}
+            measures |= {f"collapse/{name}": text for name, text in sentences.items() if text is not None}
         if logs is not None:
             logs.update(measures)
         if state.log_history:  # holds a copy of `logs`

@@ -7,16 +7,20 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from trivet.collapse.best_weights import BestWeights
 from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.distances import Array
+from trivet.io.overwrite_guard import Output, check_outputs, page
+from trivet.reports.monitor_record import MonitorRecord, WatchRecord
 from trivet.runtime.arguments import check_name
 
 Action = Literal["warn", "stop"]
@@ -28,11 +32,14 @@ PROBED = {"step": "step", "recall": "probe_recall", "fine_recall": "probe_fine_r
 
 
 class WatchedTraining(NamedTuple):
-    """Functions of the training that a `LossWatch` is in, and the items of each of its steps, 0 if not known."""
+    """Functions of the training that a `LossWatch` is in, the items of each of its steps, 0 if not known, and what
+    learns.
+    """
 
     step: Callable[[], int]
     probe: Probe | None
     items: int
+    network: nn.Module | None
 
 
 class LossWatch(Generic[Network]):
@@ -49,9 +56,16 @@ class LossWatch(Generic[Network]):
         probe: gives, of the network, the embeddings and labels of some hundred held-out items, and finer labels if
             there are any: the same items each time, of which nothing is trained on. The network is in evaluation mode
             meanwhile, without gradients. See `CollapseMonitor.update`. Each process asks its own.
+        report: html page to write at the end, by the first process; one that is there is replaced if it is such a page.
+        restore_best: whether the network gets the weights of its best call of the probe at the end, if it is behind
+            them beyond doubt: see `BestWeights`, whose copy takes as much memory of the CPU as the network.
+
+    Attributes:
+        restored: what came of `restore_best`, a sentence; None before the end, and without it.
 
     Raises:
-        ValueError: if `action` or a measure is not known.
+        ValueError: if `action` or a measure is not known; without a probe that `report` and `restore_best` need; if
+            `report` cannot be written.
     """
 
     def __init__(
@@ -60,16 +74,29 @@ class LossWatch(Generic[Network]):
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
         probe: Callable[[Network], Sequence[Array]] | None = None,
+        *,
+        report: Path | str | None = None,
+        restore_best: bool = False,
     ) -> None:
         if action not in ("warn", "stop"):
             raise ValueError(f'action must be "warn" or "stop": got {action!r}.')
         for name in measures:
             check_name(name, SERIES[1:], name="measures")
+        if probe is None and (report is not None or restore_best):
+            raise ValueError(
+                "report and restore_best are for held-out items: got no probe; give one, or leave them out."
+            )
+        self.report = None if report is None else Path(report)
+        if self.report is not None:
+            check_outputs([Output("report", self.report, page("watch"))], reads=[])
         self.monitor, self.action, self._probe = monitor, action, probe
+        self.restore_best = restore_best
+        self.restored: str | None = None
         self._measures = {name: name for name in ("step", *measures)}
         self.active = False
         self._handle: RemovableHandle | None = None
         self._training: WatchedTraining | None = None
+        self._best: BestWeights | None = None
 
     def begin(
         self,
@@ -90,9 +117,13 @@ class LossWatch(Generic[Network]):
             steps, items: optimiser steps of the whole run, and items of each, if known; for a watch without a loss.
         """
         probe: Probe | None = None
+        self._best = self.restored = None
         if self._probe is not None and network is not None:
             probe = partial(evaluated, network, partial(self._probe, network))
-        self._training, self._last_step = WatchedTraining(step, probe, items), step()
+            if self.restore_best:
+                self._best = BestWeights(self.monitor.probing)
+                self._best.follow(network)
+        self._training, self._last_step = WatchedTraining(step, probe, items, network), step()
         self._calls = len(self.monitor.probing.series["step"])
         if loss is not None:
             self._handle = self.monitor.watch(loss, step=step, probe=probe)
@@ -107,7 +138,7 @@ class LossWatch(Generic[Network]):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the training that goes on, of which a copy has none."""
-        return {**vars(self), "_training": None}
+        return {**vars(self), "_training": None, "_best": None}
 
     def checks(self) -> list[dict[str, float]]:
         """The looks since the last call: "step" and the measures, those that are finite numbers."""
@@ -129,12 +160,10 @@ class LossWatch(Generic[Network]):
             main: whether this process warns of the events since the last call.
             device: where processes exchange whether they have seen one.
         """
-        training = self._training
-        if self._handle is None and training is not None and training.step() != self._last_step:
-            self._last_step = training.step()
-            self.monitor.update(None, items=training.items, step=self._last_step, probe=training.probe)
+        if self._handle is None and self._training is not None and self._training.step() != self._last_step:
+            self.update()
         stopping = self.action == "stop"
-        events = self._warn_of_events(stopping=stopping, main=main)
+        events = self.warn_of_events(stopping=stopping, main=main)
         certain = any(not event.suspected for event in events)
         if not stopping or not self.agree(certain, device):
             return False
@@ -142,13 +171,24 @@ class LossWatch(Generic[Network]):
             warnings.warn("Training stops: another process reported an event.", stacklevel=1)
         return True
 
-    def _warn_of_events(self, *, stopping: bool, main: bool) -> list[Event]:
+    def update(
+        self, embeddings: Tensor | None = None, labels: Tensor | None = None, loss: Tensor | float | None = None
+    ) -> list[Event]:
+        """Note an optimiser step, with its batch if it can be had; returns the events that it brought."""
+        training = self._training
+        assert training is not None
+        self._last_step = training.step()
+        return self.monitor.update(
+            embeddings, labels, loss, items=training.items, step=self._last_step, probe=training.probe
+        )
+
+    def warn_of_events(self, *, stopping: bool = False, main: bool = True) -> list[Event]:
         """The events since the last time, of which the first process warns."""
         first, self._events = self._events, len(self.monitor.events)
         events = self.monitor.events[first:]
         for event in events if main else ():
             stops = " Training stops." if stopping and not event.suspected else ""
-            warnings.warn(event_sentences(event) + stops, stacklevel=4)
+            warnings.warn(event_sentences(event) + stops, stacklevel=3)
         return events
 
     def agree(self, event: bool, device: torch.device) -> bool:
@@ -181,7 +221,13 @@ class LossWatch(Generic[Network]):
             self._handle = None
         if finished and self._training is not None:
             self.monitor.close(self._training.probe, step=self._training.step())
-            self._warn_of_events(stopping=False, main=main)
+            self.warn_of_events(main=main)
+            if self._best is not None and self._training.network is not None:
+                line = self._best.restore(self._training.network, self._training.step())
+                self.restored = None if line is None else f"{line[0].upper()}{line[1:]}."
+            if self.report is not None and main:
+                self._write_report(self.report)
+        self.monitor.probing.on_best = self._best = None
         log.info(self.summary())
         if finished and main and needs_batches and not self.monitor.series["step"]:
             warnings.warn(
@@ -190,18 +236,36 @@ class LossWatch(Generic[Network]):
                 stacklevel=3,
             )
 
+    def _write_report(self, path: Path) -> None:
+        """Write the page; a fault of it must not end the training, and is warned of."""
+        from trivet.reports.watch_page import write_watch_report  # here: few trainings have a page
+
+        network = None if self._training is None else self._training.network
+        record = WatchRecord(
+            monitor=MonitorRecord.read(self.monitor.as_json()),
+            network="" if type(network) in (nn.Module, type(None)) else type(network).__name__,
+            restored=self.restored,
+        )
+        try:
+            write_watch_report(record.stamped(""), path)
+        except (OSError, ValueError) as error:
+            warnings.warn(f"the page {path} could not be written: {error}", stacklevel=4)
+
     def summary(self) -> str:
-        """A line on the monitor: how held-out items ended, what it found, and how often it asked."""
+        """A line on the monitor: how held-out items ended, what it found, how often it asked, and `restored`."""
+        return " ".join(text for text in (self._monitored(), self.restored) if text is not None)
+
+    def _monitored(self) -> str:
         steps, probed = self.monitor.series["step"], self.monitor.probing.series
         if not steps and len(probed["step"]) < 2:
-            return "The monitor saw no batch."
+            return self.monitor.closing() or "The monitor saw no batch."
         events = ", ".join(event.title for event in self.monitor.events) or "no event"
         text = f"The monitor found {events}"
         if steps:
             text += f" in {len(steps)} looks, the last at step {steps[-1]:.0f}"
+        closing = self.monitor.closing()
         if not probed["step"]:
-            return f"{text}; it had no probe."
-        closing = self.monitor.probing.closing()
+            return f"{text}; it had no probe." if closing is None else f"{closing} {text}."
         if closing is None:
             recall = f"{100 * probed['recall'][0]:.1f} %"
             return f"{text}; it asked the probe once, before training: recall@1 {recall}."

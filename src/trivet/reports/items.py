@@ -35,7 +35,9 @@ class Mark(Record):
 
 
 class Curve(Record):
-    """Series over steps, as plots.js draws them; `limits` of the values, where they are known."""
+    """Series over steps, as plots.js draws them; `limits` of the values, where they are known, and "low" and "high" of
+    an interval.
+    """
 
     title: str
     step: list[int]
@@ -43,6 +45,8 @@ class Curve(Record):
     limits: list[Number] | None
     marks: list[Mark]
     thinned: bool
+    band: dict[str, list[Number | None]]
+    band_title: str
 
 
 Limits = tuple[float, float] | None
@@ -54,12 +58,17 @@ def curve(
     series: Mapping[str, Sequence[float | None]],
     limits: Limits,
     marks: Sequence[Mark] = (),
+    *,
+    band: Mapping[str, Sequence[float | None]] | None = None,
+    band_title: str = "",
 ) -> Curve | None:
     """A plot of the series that have anything to show, of at most `MOST_STEPS` steps; None where there are none."""
     series = {name: values for name, values in series.items() if any(map(is_number, values))}
     if not series:
         return None
-    same_length(f"the curves {title!r}", {"steps": len(step)} | {name: len(v) for name, v in series.items()})
+    band = band or {}
+    lengths = {name: len(values) for name, values in (*series.items(), *band.items())}
+    same_length(f"the curves {title!r}", {"steps": len(step)} | lengths)
     drawn = thin(len(step), MOST_STEPS)
     return Curve(
         title=title,
@@ -68,6 +77,8 @@ def curve(
         limits=limits and list(limits),
         marks=list(marks),
         thinned=len(step) > MOST_STEPS,
+        band={name: [values[i] for i in drawn] for name, values in band.items()},
+        band_title=band_title,
     )
 
 

@@ -158,7 +158,9 @@ DIAGNOSIS = {
     ),
     "hard": Measure("hard", "items whose farthest positive is farther than their nearest negative"),
     "negatives_approach": Measure("negatives approach", "growth of the similarity to the nearest negative", "number"),
-    "fine_recall": Measure("fine recall", "items whose nearest positive is of their finer class"),
+    "fine_recall": Measure(
+        "fine recall", "items whose nearest other item, in batches nearest positive, is of their finer class"
+    ),
     "best_fine_recall": Measure("best fine recall", "of the attempt so far"),
     "forecast_of_a_collapse_of_the_network": Measure("forecast", "probability that the network collapses"),
 }

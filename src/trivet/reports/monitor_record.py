@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
 Series = dict[str, list[Number | None]]
@@ -55,3 +56,11 @@ class GuardRecord(Record):
     action: str = ""
     snapshot: int | None = None
     stopped_by: str | None = None
+
+
+class WatchRecord(StampedRecord):
+    """A training of another library or loop that was watched: the class of its network, and what `restore_best` did."""
+
+    monitor: MonitorRecord
+    network: str = ""
+    restored: str | None = None

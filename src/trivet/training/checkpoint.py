@@ -18,7 +18,7 @@ from trivet.reports.history_record import Moment
 from trivet.runtime.record import Number, Record
 from trivet.runtime.safe_read import parse_json
 from trivet.training.checkpoint_selection import CheckpointSelection, SelectionState, patience_end
-from trivet.training.guard import Guard, GuardState
+from trivet.training.guard import Guard
 from trivet.training.history import History
 from trivet.training.label_cleaning import CleaningState, LabelCleaning
 from trivet.training.loop import Learner, named_tensors, tensors_of
@@ -34,7 +34,7 @@ class SavedState(Record):
     step: int
     seconds: Number
     precision: Mapping[str, Any]
-    guard: GuardState
+    monitor: Mapping[str, Any]
     cleaning: CleaningState
     selection: SelectionState
     history: list[Moment]
@@ -81,14 +81,14 @@ class TrainState:
             step=self.learner.step,
             seconds=self.seconds,
             precision=self.learner.precision.state(),
-            guard=self.guard.state(),
+            monitor=self.guard.monitor.state_dict(),
             cleaning=self.cleaning.state(),
             selection=self.selection.state(),
             history=self.history.moments,
             sampling=self.sampling.state(),
         )
         tensors = self.learner.tensors() | named_tensors("best", self.selection.weights)
-        tensors |= named_tensors("snapshot", self.guard.weights)
+        tensors |= named_tensors("snapshot", self.guard.best.weights)
         path = run.path / "checkpoints" / f"step-{self.learner.step:08d}.safetensors"
         write_atomic(path, save(tensors, metadata={"state": json.dumps(state.as_json()), "fingerprint": fingerprint}))
         for old in run.checkpoints()[:-RETAINED]:
@@ -113,8 +113,8 @@ class TrainState:
             self.learner.load(saved.tensors)
             self.learner.step, self.seconds = saved.state.step, saved.state.seconds
             self.learner.precision.load(saved.state.precision)
-            self.guard.load(saved.state.guard)
-            self.guard.weights = tensors_of("snapshot", saved.tensors)
+            self.guard.monitor.load_state_dict(saved.state.monitor)
+            self.guard.best.load(tensors_of("snapshot", saved.tensors))
             self.cleaning.load(saved.state.cleaning)
             self.selection.load(saved.state.selection, tensors_of("best", saved.tensors))
             self.history.load(saved.state.history)

@@ -330,8 +330,9 @@ class Components:
         if main := world is None or world.main:  # it sees the whole batch, as all do
             learner.monitor = guard.monitor
             if self.probe_items is not None:
-                probe = self.probe_items.probe_of(learner.model, cosine=config.evaluation.distance == "cosine")
-                learner.probe = guard.watching(probe, learner.model)
+                cosine = config.evaluation.distance == "cosine"
+                learner.probe = self.probe_items.probe_of(learner.model, cosine=cosine)
+                guard.follow(learner.model)
         self.state = TrainState(
             learner,
             guard,

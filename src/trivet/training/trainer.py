@@ -125,7 +125,6 @@ class Trainer:
         """Measure, meet events, log, and save a checkpoint where the settings say so."""
         state, learner, training = self.state, self.state.learner, self.components.config.training
         step = learner.step
-        state.guard.update_best()
         self._meet(learner.events)
         state.history.measure(step, learner.measured)
         recall = state.selection.measure(step, learner.measured) if self.components.measures_at(step) else None
@@ -166,7 +165,6 @@ class Trainer:
         monitor, learner = self.state.guard.monitor, self.state.learner
         before = len(monitor.events)
         monitor.close(learner.probe, step=learner.step)
-        self.state.guard.update_best()
         for event in monitor.events[before:]:
             log.warning(f"{event_line(event)}. {' '.join(event.changes)}".rstrip())
             self.run_log.add_event(event)
@@ -174,9 +172,9 @@ class Trainer:
     def _restore_best(self) -> None:
         """Make the best network that the probe saw the result, if the last one is the result and is behind it."""
         guard, learner = self.state.guard, self.state.learner
-        if guard.best is None or learner.probe is None or self.components.config.choosing.keep == "best":
+        if learner.probe is None or self.components.config.choosing.keep == "best":
             return
-        line = guard.restore_best(learner.probe, learner.measured, learner.step)
+        line = guard.restore_best(learner.measured, learner.step)
         if line is not None:
             log.warning(line)
 

@@ -19,12 +19,12 @@ from trivet.commands.compare.record import (
     SideDifference,
     SideRecord,
 )
-from trivet.commands.diagnose.page import VerdictView, verdict
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
 from trivet.reports.measures import best_text, in_order, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
+from trivet.reports.verdict_view import VerdictView, verdict
 from trivet.runtime.record import Number, Record
 from trivet.runtime.text import abbreviated
 

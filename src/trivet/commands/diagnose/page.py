@@ -4,43 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, ThresholdRecord, VerdictRecord
+from trivet.reports.diagnosis_record import DiagnosisRecord, DiagnosisSection, ThresholdRecord
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.items import MOST_DOTS, embedding_maps, grouped_queries, is_number, triplet_dots
-from trivet.reports.measures import DIAGNOSIS, Measure, plain
+from trivet.reports.measures import DIAGNOSIS, plain
 from trivet.reports.page import MISSING, Pictures, decimal, number, percent, same_length, write_page
+from trivet.reports.verdict_view import FINE, FINE_ENDS, OF, TONES, VerdictView, measure_of, verdict
 from trivet.runtime.record import Number
 from trivet.runtime.text import counted, noun
 
 SCRIPTS = ("dots.js", "plots.js", "diagnosis.js")
-_KINDS = {
-    "healthy": "Healthy",
-    "spread-out": "Spread out",
-    "no-better-than-chance": "No better than chance",
-    "worse-than-reference": "Worse than reference",
-    "network-collapse": "Network collapse",
-    "class-collapse": "Class collapse",
-    "dead-sampler": "Dead sampler",
-    "exploding-norm": "Exploding norm",
-    "noisy-labels": "Noisy labels",
-}
-RESULTS = ("no-better-than-chance", "worse-than-reference")
-_SIGNS = {"good": "✓", "calm": "○", "warn": "!", "bad": "✕"}
-_ORDER = ("bad", "warn", "calm", "good")
 _MOST_ROWS = 50
 
 
-_SAME = {"recall@1": "recall"}  # a verdict's evidence names it so
-_FINE = {
-    "recall@1": Measure("recall@1 by {}", "at a finer level that training did not see", better="more"),
-    "fine_coarse_index": Measure("fine–coarse index of {}", "0: the finer classes have merged", "number", "more"),
-}
-_OF = "recall@1 of "  # a reference
-_FINE_ENDS = tuple(f"_{end}" for end in _FINE)
 _KEY = ("recall", "chance", "relative_spread", "effective_rank", "occupied", "effective_classes", "class_spread",
         "strangers", "reference_shrinkage")  # fmt: skip
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
@@ -56,22 +36,6 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], str]] = {
         "how many of the reference's neighbourhoods within the class are kept",
     ),
 }
-
-
-@dataclass
-class VerdictView:
-    """A verdict as the templates show it; `evidence` is name, value and meaning."""
-
-    tone: str
-    words: str
-    rule: str
-    evidence: list[tuple[str, str, str]]
-    cause: str
-    changes: list[str]
-
-    @property
-    def sign(self) -> str:
-        return _SIGNS[self.tone]
 
 
 @dataclass
@@ -112,7 +76,7 @@ class SectionView:
     @property
     def rank(self) -> int:
         """The place among other sections: what is bad comes first."""
-        return min((_ORDER.index(entry.tone) for entry in self.verdicts), default=len(_ORDER))
+        return min((TONES.index(entry.tone) for entry in self.verdicts), default=len(TONES))
 
     @property
     def notes(self) -> list[str]:
@@ -268,26 +232,6 @@ def _check_bins(where: str, edges: Sequence[float], series: Mapping[str, Sequenc
     same_length(where, {"bins": len(edges) - 1} | {name: len(shares) for name, shares in series.items() if shares})
 
 
-def verdict(finding: VerdictRecord) -> VerdictView:
-    """A verdict in the words, the tone and the order of evidence of a page."""
-    kind, severity = finding.kind, finding.severity
-    tone = {"healthy": "good", "spread-out": "calm"}.get(kind, "warn")
-    if severity == "full" or kind in (*RESULTS, "exploding-norm"):
-        tone = "bad"
-    words = _KINDS.get(kind, kind.replace("-", " ").capitalize())
-    return VerdictView(
-        tone=tone,
-        words=f"{words}, {severity}" if severity else words,
-        rule=_sentence(finding.rule.replace(" x ", " × ")),
-        evidence=[
-            (measure.name, measure.show(value), measure.meaning)
-            for measure, value in ((_measure(name), value) for name, value in finding.evidence.items())
-        ],
-        cause=finding.cause,
-        changes=finding.changes,
-    )
-
-
 def tone_down(sections: Sequence[SectionView]) -> bool:
     """Turn good verdicts neutral if one among these sections is bad; returns whether one is."""
     verdicts = [entry for view in sections for entry in view.verdicts]
@@ -298,32 +242,13 @@ def tone_down(sections: Sequence[SectionView]) -> bool:
     return bad
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
-
-
-def _measure(name: str) -> Measure:
-    """Name, format and meaning of a number of a record; LEVEL_recall@1 is of a finer level."""
-    known = DIAGNOSIS.get(_SAME.get(name, name))
-    if known is not None:
-        return known
-    if _OF in name:
-        level, _, reference = name.rpartition(_OF)
-        by = f" by {level.removesuffix('_')}" if level else ""
-        return Measure(f"recall@1{by}: {reference}")
-    for end, measure in _FINE.items():
-        if name.endswith(f"_{end}"):
-            return replace(measure, name=measure.name.format(name.removesuffix(f"_{end}")))
-    return Measure(name.replace("_", " "), unit="number")
-
-
 def _measures(flat: Sequence[Mapping[str, float]], keys: Sequence[str], *, compare: bool) -> list[MeasureRow]:
     """One row for each measure that any section has: its value in each; if they are compared, the best is marked."""
     names = list(dict.fromkeys(name for values in flat for name in values))
     fine = [name for name in names if name not in DIAGNOSIS and _compares_recall(name)]
     rows = []
     for name in [key for first in keys for key in (first, *(fine if first == "recall" else [])) if key in names]:
-        measure = _measure(name)
+        measure = measure_of(name)
         better = measure.better if compare else None
         texts = [measure.show(values_of.get(name)) for values_of in flat]
         numbers = [values_of[name] for values_of in flat if name in values_of]
@@ -341,7 +266,7 @@ def _all(flat: Sequence[Mapping[str, float]]) -> list[str]:
 
 def _compares_recall(name: str) -> bool:
     """True for a measure of a finer level or of a reference."""
-    return name.endswith(_FINE_ENDS) or _OF in name
+    return name.endswith(FINE_ENDS) or OF in name
 
 
 def _flat(section: DiagnosisSection) -> dict[str, float]:
@@ -351,15 +276,13 @@ def _flat(section: DiagnosisSection) -> dict[str, float]:
     sampling = measures.sampling or {}
     flat |= {name: value for name in ("dropped", "active_fraction") if is_number(value := sampling.get(name))}
     for level, values in measures.fine.items():
-        flat |= {f"{level}_{name}": value for name in _FINE if is_number(value := values.get(name))}
+        flat |= {f"{level}_{name}": value for name in FINE if is_number(value := values.get(name))}
     for ranked in measures.rankings[:1]:
         both = {name: getattr(ranked, name) for name in ("map_at_r", "reference_map_at_r")}
         flat |= {name: value for name, value in both.items() if is_number(value)}
     for comparison in measures.comparisons:
         finer = "" if comparison.level == section.level else f"{comparison.level}_"
-        flat |= (
-            {f"{finer}{_OF}{comparison.reference}": value} if is_number(value := comparison.reference_recall) else {}
-        )
+        flat |= {f"{finer}{OF}{comparison.reference}": value} if is_number(value := comparison.reference_recall) else {}
     return flat
 
 

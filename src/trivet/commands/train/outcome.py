@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
-from trivet.commands.diagnose.page import RESULTS
 from trivet.reports.diagnosis_record import RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import SAMPLED, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, SelectionCheck
 from trivet.reports.shared_records import Levels
+from trivet.reports.verdict_view import RESULTS
 from trivet.runtime.text import BELOW, counted
 
 RECALL = "recall@1"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trivet.commands.diagnose.page import SCRIPTS, diagnosis_content, history_content, tone_down, verdict
+from trivet.commands.diagnose.page import SCRIPTS, diagnosis_content, history_content, tone_down
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
 from trivet.commands.train.tolerance import SKEWS, cells, noise_curve, noise_lines
-from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import (
     MOST_DOTS,
     Curve,
@@ -25,7 +24,8 @@ from trivet.reports.items import (
     unseen_first,
 )
 from trivet.reports.measures import EVALUATION, best_text, named, short_name
-from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecord, Series
+from trivet.reports.monitor_record import MonitorRecord, Series
+from trivet.reports.monitor_view import event_marks, event_section, probe_curve, series_steps
 from trivet.reports.page import Pictures, number, percent, write_page
 from trivet.reports.run_record import Evaluated, RunRecord, Validation
 
@@ -173,26 +173,13 @@ def _curves(record: RunRecord) -> list[Curve]:
         what = ", by which the step was chosen" if decides(choice) else ""
         title = f"Gain of {named(choice.measure)} on {choice.split}{what}"
         wanted.append((title, [check.step for check in choice.checks], gains, None))
-    if (probe := record.monitor.probe) is not None and (steps := _probe_steps(probe)):
-        names = {"recall@1": "recall", "recall@1 by finer classes": "fine_recall", "relative spread": "relative_spread"}
-        series = {title: probe.series.get(name, []) for title, name in names.items()}
-        wanted.append((f"{number(probe.items)} held-out items that the guard asked", steps, series, (0, 1)))
-    marks = _marks(record.monitor.events)
+    marks = event_marks(record.monitor.events)
     if record.foreseen is not None and record.foreseen.sentence:
         marks.append(Mark(step=0, text="collapse foretold"))
-    return [drawn for title, steps, series, limits in wanted if (drawn := curve(title, steps, series, limits, marks))]
-
-
-def _probe_steps(probe: ProbeRecord) -> list[int]:
-    return [round(step or 0) for step in probe.series.get("step", [])]
-
-
-def _marks(events: Sequence[EventRecord]) -> list[Mark]:
-    """The vertical marks of the curves: the events of each step."""
-    marks: dict[int, list[str]] = {}
-    for event in events:
-        marks.setdefault(event.step, []).append(event.kind.replace("-", " "))
-    return [Mark(step=step, text=", ".join(words)) for step, words in marks.items()]
+    drawn = [curve(title, steps, series, limits, marks) for title, steps, series, limits in wanted]
+    probe = record.monitor.probe
+    title = "" if probe is None else f"{number(probe.items)} held-out items that the guard asked"
+    return [plot for plot in (*drawn, probe_curve(probe, title, marks)) if plot is not None]
 
 
 @dataclass(frozen=True)
@@ -209,17 +196,8 @@ def _events(record: RunRecord) -> MonitorContext | None:
     monitor, notes = record.monitor, _guard_notes(record)
     if not monitor.events:
         return MonitorContext(_quiet(monitor), [], notes) if monitor.series else None
-    verdicts = []
-    for event in monitor.events:
-        evidence = dict(event.evidence)
-        if event.forecast is not None:
-            evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
-        suspected = "suspected " if event.suspected else ""
-        rule = f"{suspected}at step {number(event.step)}: {event.rule}"
-        verdicts.append(verdict(VerdictRecord(kind=event.kind, rule=rule, evidence=evidence, changes=event.changes)))
     stop = ["The guard stopped the training here."] if record.guard.stopped_by else []
-    section = {"label": "", "facts": [], "rank": 0, "verdicts": verdicts, "notes": stop}
-    return MonitorContext(None, [section], notes)
+    return MonitorContext(None, [event_section(monitor.events, stop)], notes)
 
 
 def _guard_notes(record: RunRecord) -> list[str]:
@@ -230,9 +208,10 @@ def _guard_notes(record: RunRecord) -> list[str]:
         trial = f"Before the first step, {number(foreseen.steps)} trial steps foretold no collapse."
         sentences.append(foreseen.sentence or trial)
     if probe is not None and probe.cost is not None:
+        times = number(len(series_steps(probe.series)))
         sentences.append(
-            f"The guard asked {number(probe.items)} held-out items {number(len(_probe_steps(probe)))} times; that "
-            f"cost {percent(probe.cost)}\u00a0% of the steps."
+            f"The guard asked {number(probe.items)} held-out items {times} times; that cost "
+            f"{percent(probe.cost)}\u00a0% of the steps."
         )
     if record.monitor.closing is not None:
         sentences.append(record.monitor.closing)

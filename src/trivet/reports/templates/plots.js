@@ -123,7 +123,10 @@ const Plots = (() => {
   }
 
   // Marks: events at a step.
-  function drawCurve(element, { title, step, series, limits, marks = [] }) {
+  function drawCurve(element, { title, step, series, limits, marks = [], band = {}, band_title = "" }) {
+    const edge = { type: "scatter", mode: "lines", x: step, line: { width: 0 }, hoverinfo: "skip" };
+    const shaded = band.low ? [{ ...edge, y: band.low, showlegend: false },
+      { ...edge, y: band.high, name: band_title, fill: "tonexty", fillcolor: "rgba(0, 114, 178, 0.15)" }] : [];
     const traces = Object.entries(series).map(([name, values], k) => ({
       type: "scatter", mode: step.length < 40 ? "lines+markers" : "lines", name: label(name), x: step, y: values,
       line: { color: COLOURS[k % COLOURS.length], dash: DASHES[k % DASHES.length], width: 2 }, marker: { symbol: SYMBOLS[k % SYMBOLS.length], size: 7 },
@@ -131,7 +134,7 @@ const Plots = (() => {
     }));
     const vertical = limits ? { range: [limits[0] - 0.03, limits[1] + 0.03] } : { rangemode: "tozero" };
     const ink = "#D55E00";
-    draw(element, traces, layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: traces.length > 1,
+    draw(element, [...shaded, ...traces], layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: shaded.length + traces.length > 1,
       legend: { orientation: "h", x: 0, y: -0.24, xanchor: "left", yanchor: "top" }, // above, the buttons would hide it
       shapes: marks.map((mark) => ({ type: "line", x0: mark.step, x1: mark.step, yref: "paper", y0: 0, y1: 1, line: { color: ink, dash: "dot", width: 1.5 } })),
       annotations: marks.map((mark) => ({
