@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
+from importlib.metadata import version
 from typing import Self
 
-import trivet
 from trivet.runtime.record import Number, Record
 
 Ends = list[Number]
@@ -30,7 +30,7 @@ class StampedRecord(Record):
 
     def stamped(self, command: str) -> Self:
         """The record itself, as of now."""
-        self.command, self.trivet = command, trivet.__version__
+        self.command, self.trivet = command, version("trivet")
         self.created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return self
 
