@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from trivet.models import BackboneConfig, Embedder, ModelConfig, build, load_model, save
-from trivet.models.backbones import GeneralizedMean, num_features, stages
+from trivet.models.backbones import GeneralizedMean, num_features, read_backbone, stages
 
 SHAPE = (3, 32, 32)
 IMAGES = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -184,3 +185,26 @@ def test_published_weights_are_taken_whole_with_the_colours_they_were_trained_on
     assert model.notes == (
         f"2 tensors of {LITE} are not of the backbone and were left out: classifier.bias, classifier.weight.",
     )
+
+
+def test_a_backbone_on_disk_gives_its_features(tmp_path: Path) -> None:
+    network = backbone(made(head="none", normalize=False)).eval()
+    state = {name: value.contiguous() for name, value in network.state_dict().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        read_backbone(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="must name the architecture"):
+        read_backbone(tmp_path)
+    mean, std = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
+    preparation = {"input_size": [3, 32, 32], "mean": mean, "std": std}
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet10t", "pretrained_cfg": preparation}))
+    prepared = (IMAGES - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    with torch.no_grad():
+        assert torch.allclose(read_backbone(tmp_path)(IMAGES), network(prepared), atol=1e-5)
+    with pytest.raises(ValueError, match="called like none of timm; name it with --network"):
+        read_backbone(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").rename(tmp_path / "resnet10t.safetensors")
+    named = read_backbone(tmp_path / "resnet10t.safetensors")
+    assert named.input_shape == (3, 176, 176)
+    assert not named.training

@@ -17,11 +17,13 @@ from trivet.models.config import TIMM, TORCHVISION, ModelConfig
 from trivet.models.embedder import Embedder, image_shape
 from trivet.models.heads import HeadName, make_head
 from trivet.models.weights import fill, load_weights, reach_hub
+from trivet.runtime.safe_read import read_json
 
 # Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
 LISTS = {"features", "encoder", "layers", "blocks", "stages", "trunk_output"}
 HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
+SAVED = ("model.safetensors", "pytorch_model.bin")  # files of weights in a folder of timm
 GEM_POWER, GEM_FLOOR = 3.0, 1e-6
 PoolingName = Literal["avg", "max", "gem"]
 
@@ -197,6 +199,48 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embe
         still=tuple(still),
         notes=() if note is None else (note,),
     )
+
+
+def read_backbone(path: Path, name: str | None = None) -> Embedder:
+    """The features of a backbone of timm or torchvision with weights on disk, for images of the size it was made for.
+
+    Args:
+        path: the folder that timm saves for the Hugging Face hub, with a `config.json`, or a file of weights.
+        name: "timm:NAME" or "torchvision:NAME", for a file; by default its own name without the ending, of timm.
+
+    Raises:
+        ValueError: if there is no such network, or the weights do not fit.
+    """
+    weights, preparation = path, dict[str, Any]()
+    if path.is_dir():
+        file = path / "config.json"
+        if not file.is_file():
+            raise ValueError(f"a folder of a backbone must be one that timm saved: {path} has no config.json.")
+        values = read_json(file, "the description of a backbone")
+        if not isinstance(values, Mapping) or not isinstance(values.get("architecture"), str):
+            raise ValueError(f"{file} must name the architecture of a timm model; save it with timm again.")
+        name, preparation = TIMM + values["architecture"], values.get("pretrained_cfg") or {}
+        weights = next((path / file for file in SAVED if (path / file).is_file()), path / SAVED[0])
+    elif name is None:
+        import timm  # here: it takes seconds to load
+
+        if not timm.is_model(path.stem):
+            raise ValueError(
+                f"the network of a file of weights must be known: {path.name} is called like none of timm; name it "
+                "with --network timm:NAME or torchvision:NAME."
+            )
+        name = TIMM + path.stem
+    settings = {"name": name, "weights": weights, "head": "none", "normalize": False}
+    config = ModelConfig.parse(settings, source=str(path))
+    assert isinstance(config, BackboneConfig)
+    make = _timm_network if config.name.startswith(TIMM) else _torchvision_network
+    size = make(config.model_copy(update={"weights": None}), 3).size
+    height, width = (preparation.get("input_size") or (3, size, size))[-2:]
+    model = build_backbone(config, (3, int(height), int(width)))
+    for buffer, values in ((model.mean, preparation.get("mean")), (model.std, preparation.get("std"))):
+        if values is not None:
+            buffer.copy_(torch.tensor(values))
+    return model.eval()
 
 
 def _colours(

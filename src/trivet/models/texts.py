@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trivet.models.text_folder import quiet
 from trivet.runtime.extras import load
 
 DIMENSIONS = 256
@@ -85,7 +86,8 @@ def load_encoder(name: str) -> Any:
     """The sentence-transformers model; weights are taken from safetensors only."""
     library = load("sentence_transformers")
     try:
-        return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
+        with quiet(load("transformers")):
+            return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
     except Exception as error:  # hub, files and transformers raise many kinds; all are raised again, in one sentence
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(

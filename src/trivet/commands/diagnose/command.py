@@ -11,7 +11,7 @@ import typer
 from trivet.commands.diagnose.options import DiagnoseOptions, Failure
 from trivet.commands.printing import echo, print_json, print_table, print_text
 from trivet.commands.shared_options import check_written, command, refuse
-from trivet.io.overwrite_guard import is_run_folder, page
+from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def diagnose(context: typer.Context, request: DiagnoseOptions) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, recognised={"report": page("diagnosis")})
+    request.check()
     failing, references = request.fail_on or [], request.reference or []
-    if Failure.WORSE in failing and not references and not all(map(is_run_folder, request.embeddings)):
+    if Failure.WORSE in failing and not references and not all(map(request.is_run, request.embeddings)):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
-    if not any(map(is_run_folder, [*request.embeddings, *references])):
+    if not any(map(request.is_run, [*request.embeddings, *references])):
         refuse(context, "only a run needs its data", "data_root")
     with show_progress("diagnosis"):
         from trivet.commands.diagnose.run import diagnose_paths  # here: it loads the training stack

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from trivet.collapse import SamplingStrategy
+from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import DisplayedItems, dataset_items
 from trivet.commands.evaluate.baselines import run_references
@@ -20,7 +21,6 @@ from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
-from trivet.io.read_embeddings import read_vectors
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics.points import Metric
 from trivet.models import tokenize_of
@@ -60,16 +60,20 @@ class DiagnosisInput(DisplayedItems):
     notes: tuple[str, ...] = ()
 
 
-def read_inputs(path: Path, request: DiagnoseOptions) -> list[DiagnosisInput]:
-    """The embeddings of a path to diagnose: one of a file, one for each split of a run.
+def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | None = None) -> list[DiagnosisInput]:
+    """The embeddings of a path to diagnose: one of a file or an encoder, one for each split of a run.
 
     Of a run it is the training items if their embeddings are stored, else each split that is stored.
+
+    Args:
+        read: what reads the paths of the request; an encoder that several need is used once. Default: a new one.
     """
-    references = request.reference or []
-    if is_run_folder(path):
-        read = _run_inputs(path, request, every=all(map(is_run_folder, references)))
+    references, read = request.reference or [], read or EmbeddingReader(request)
+    if request.is_run(path):
+        inputs = _run_inputs(path, request, read, every=all(map(request.is_run, references)))
     else:
-        vectors = _read(path, request, request.split)
+        vectors = _read(path, request, read, request.split)
+        texts = vectors.texts
         of_file = DiagnosisInput(
             name=path.name,
             split=request.split,
@@ -78,16 +82,18 @@ def read_inputs(path: Path, request: DiagnoseOptions) -> list[DiagnosisInput]:
             labels=vectors.labels,
             ids=vectors.names(),
             distance=default_distance(vectors),
+            show=read.show if texts is None else texts.__getitem__,
             notes=vectors.notes,
         )
-        read = [(of_file, vectors)]
+        inputs = [(of_file, vectors)]
     return [
         _with_references(
             replace(subject, fine=request.fine or None, distance=request.distance or subject.distance),
             vectors,
             references,
+            read,
         )
-        for subject, vectors in read
+        for subject, vectors in inputs
     ]
 
 
@@ -152,22 +158,22 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
     return some
 
 
-def _read(path: Path, request: DiagnoseOptions, split: str | None) -> Vectors:
+def _read(path: Path, request: DiagnoseOptions, read: EmbeddingReader, split: str | None) -> Vectors:
     """The rows with the requested levels, or with all there are."""
     level, fine = request.labels, request.fine or None
     named = [] if level is None else [level]
     if level is not None and fine is not None:
-        vectors = read_vectors(path, levels=list(dict.fromkeys([level, *fine])), split=split)
+        vectors = read(path, levels=list(dict.fromkeys([level, *fine])), split=split)
     else:
         try:
-            vectors = read_vectors(path, split=split)
+            vectors = read(path, split=split)
         except ValueError:
             if not named:
                 raise
-            vectors = read_vectors(path, levels=named, split=split)  # a column that nobody named may be at fault
+            vectors = read(path, levels=named, split=split)  # a column that nobody named may be at fault
         lacking = [level for level in (*named, *(fine or ())) if level not in vectors.labels]
         if lacking:  # a column of numbers, which is a level only if named
-            vectors = read_vectors(path, levels=[*vectors.labels, *lacking], split=split)
+            vectors = read(path, levels=[*vectors.labels, *lacking], split=split)
     if not vectors.labels:
         raise ValueError(
             f"a diagnosis needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, "
@@ -176,24 +182,30 @@ def _read(path: Path, request: DiagnoseOptions, split: str | None) -> Vectors:
     return vectors
 
 
-def _with_references(subject: DiagnosisInput, vectors: Vectors, paths: Sequence[Path]) -> DiagnosisInput:
+def _with_references(
+    subject: DiagnosisInput, vectors: Vectors, paths: Sequence[Path], read: EmbeddingReader
+) -> DiagnosisInput:
     if not paths:
         return subject
-    known, notes = {}, subject.notes
+    known: dict[str, npt.NDArray[Any]] = {}
+    notes = subject.notes
     for path in paths:
-        rows, how = _reference_file(path, subject, vectors)
-        known[path.name if path.name not in known else str(path)] = rows
+        rows, how = _reference_file(path, subject, vectors, read)
+        known[path.name if path.name not in (subject.name, *known) else str(path)] = rows
         notes += how
     return replace(subject, references=known, notes=notes)
 
 
-def _reference_file(path: Path, subject: DiagnosisInput, vectors: Vectors) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+def _reference_file(
+    path: Path, subject: DiagnosisInput, vectors: Vectors, read: EmbeddingReader
+) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """The rows of the items of the subject, and what must be said of how they were found."""
-    split = subject.split if is_run_folder(path) else None
+    encodes = read.encodes(path)
+    split = subject.split if encodes or is_run_folder(path) else None
     try:
-        other = read_vectors(path, levels=[subject.level], split=split)
+        other = read(path, levels=[subject.level], split=split)
     except ValueError:  # without that level, or broken
-        other = read_vectors(path, levels=(), split=split)
+        other = read(path, levels=(), split=split)
     notes: tuple[str, ...] = ()
     if other.ids is None or vectors.ids is None:
         if subject.split is not None and other.splits is not None:
@@ -203,7 +215,8 @@ def _reference_file(path: Path, subject: DiagnosisInput, vectors: Vectors) -> tu
                 f"a reference must embed the same items in the same order: {other.name} has {len(other)} rows and "
                 f"{subject.name} {len(vectors)}; give one row for each, or an id column in both."
             )
-        notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
+        if not encodes:
+            notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
     else:
         rows = positions_of(vectors.ids, other.ids)
         lacking = np.flatnonzero(rows < 0)
@@ -243,7 +256,9 @@ def unpaired(subjects: Sequence[DiagnosisInput]) -> list[str]:
     return []
 
 
-def _run_inputs(path: Path, request: DiagnoseOptions, *, every: bool) -> list[tuple[DiagnosisInput, Vectors]]:
+def _run_inputs(
+    path: Path, request: DiagnoseOptions, read: EmbeddingReader, *, every: bool
+) -> list[tuple[DiagnosisInput, Vectors]]:
     """The splits of a run with their stored embeddings.
 
     Args:
@@ -257,7 +272,7 @@ def _run_inputs(path: Path, request: DiagnoseOptions, *, every: bool) -> list[tu
         splits = ["train"]
     else:
         splits = sorted(stored, key=lambda name: name != "train") or [None]  # the training items first
-    tables = [(split, _read(path, request, split)) for split in splits]
+    tables = [(split, _read(path, request, read, split)) for split in splits]
     run = RunFolder.open(path)
     config = run.config()
     levels = list(tables[0][1].labels)

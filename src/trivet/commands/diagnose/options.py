@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, exists
+from trivet.io.overwrite_guard import is_run_folder
 
 
 class Failure(StrEnum):
@@ -27,8 +28,8 @@ class DiagnoseOptions:
     embeddings: Annotated[
         list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; "
-            "several are shown side by side.",
+            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; or with "
+            "--texts or --images an encoder; several are shown side by side.",
             show_default=False,
             callback=exists,
         ),
@@ -48,9 +49,35 @@ class DiagnoseOptions:
         list[Path] | None,
         typer.Option(
             help="Another embedding of the same items, such as that before training: a file or a run, matched by id "
-            "if both have one. May be repeated. Default: the untrained network of a run, its backbone and its inputs; "
-            "none for a file.",
+            "if both have one, or an encoder. May be repeated. Default: the untrained network of a run, its backbone "
+            "and its inputs; none for a file.",
             callback=exists,
+        ),
+    ] = None
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Embed the texts of this file, such as a .csv with their labels, by encoders: folders of "
+            "sentence-transformers, transformers or Trivet.",
+            callback=exists,
+        ),
+    ] = None
+    text: Annotated[str | None, typer.Option(help="With --texts: the column that holds the texts. Default: text.")] = (
+        None
+    )
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            help="Embed the images of this folder, one folder for each class, by encoders: folders of timm or Trivet, "
+            "or files of weights.",
+            callback=exists,
+        ),
+    ] = None
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="With --images: the network of files of weights, timm:NAME or torchvision:NAME. Default: that of timm "
+            "which a file is called like."
         ),
     ] = None
     distance: DistanceByDimension = None
@@ -72,3 +99,16 @@ class DiagnoseOptions:
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0
     data_root: DataRoot = None
     json: Json = False
+
+    def is_run(self, path: Path) -> bool:
+        """Return whether a path is a run, which it is not where it embeds items."""
+        return self.texts is None and self.images is None and is_run_folder(path)
+
+    def check(self) -> None:
+        """ValueError if options do not go together."""
+        if self.texts is not None and self.images is not None:
+            raise ValueError("--texts and --images are two kinds of items: got both; leave one out.")
+        if self.text is not None and self.texts is None:
+            raise ValueError("--text names a column of a file of texts: give the file with --texts.")
+        if self.network is not None and self.images is None:
+            raise ValueError("--network is of files of weights that embed images: give these with --images.")

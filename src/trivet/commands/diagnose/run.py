@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
+from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_items
 from trivet.commands.printing import command_line
 from trivet.io.embedding_table import class_numbers
-from trivet.io.overwrite_guard import is_run_folder
 from trivet.metrics.points import as_points, spans
 from trivet.reports.diagnosis_record import (
     ClassTable,
@@ -53,13 +53,14 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
         The summary of each embedding, and warnings where they cannot be compared.
     """
     paths, seed = request.embeddings, request.seed
-    inputs = [(path, subject) for path in paths for subject in read_inputs(path, request)]
+    read = EmbeddingReader(request)
+    inputs = [(path, subject) for path in paths for subject in read_inputs(path, request, read)]
     warnings = unpaired([subject for _, subject in inputs])
     results: list[DiagnosisSummary] = []
     sections: list[DiagnosisSection] = []
     for path, subject in steps(inputs, "diagnosis"):
         result, diagnosis = summary(subject, seed=seed)
-        if is_run_folder(path):
+        if request.is_run(path):
             _name_causes(result, RunFolder(path).record())
         results.append(result)
         if request.report is not None:
@@ -68,7 +69,7 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
     if request.report is not None:
         from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
 
-        run = RunFolder(paths[0]).record() if len(paths) == 1 and is_run_folder(paths[0]) else None
+        run = RunFolder(paths[0]).record() if len(paths) == 1 and request.is_run(paths[0]) else None
         record = DiagnosisRecord(
             sections=sections,
             warnings=warnings,

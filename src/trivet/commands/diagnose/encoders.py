@@ -1,0 +1,134 @@
+"""Embeddings of texts or images by encoders on disk, such as those before and after a fine-tuning elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.commands.diagnose.options import DiagnoseOptions
+from trivet.config.base import nearest
+from trivet.datasets import Dataset, load_images
+from trivet.datasets.preview import Preview
+from trivet.io.embedding_table import Vectors
+from trivet.io.image_file import Frame
+from trivet.io.overwrite_guard import is_run_folder, sharded
+from trivet.io.read_embeddings import read_texts, read_vectors
+from trivet.models import Embedder, TextEmbedder, encoder_vectors, load_model
+from trivet.models.backbones import read_backbone
+from trivet.runtime.progress import reporter
+from trivet.training.embed_dataset import check_embedded, embed, label_names
+
+WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")  # suffixes of files of a backbone
+TEXT_FOLDER = ("modules.json", "config.json")  # one of them is in the folder of a text network
+
+
+class EmbeddingReader:
+    """Reads embeddings, and makes those of the items of a request by encoders, each once.
+
+    A path is an encoder where there are items: a folder, unless of shards, or a file of weights.
+
+    Attributes:
+        show: position of an image -> what a page shows of it; None for other items.
+    """
+
+    def __init__(self, request: DiagnoseOptions) -> None:
+        self._request = request
+        self._made: dict[tuple[Path, str | None], Vectors] = {}
+        self.show: Callable[[int], Preview | None] | None = None
+
+    def encodes(self, path: Path) -> bool:
+        """Return whether a path is an encoder."""
+        if self._request.texts is None and self._request.images is None:
+            return False
+        return path.suffix.lower() in WEIGHTS if path.is_file() else not sharded(path)
+
+    def __call__(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
+        """The rows of a path, as `read_vectors`; of an encoder those of the items.
+
+        Raises:
+            ValueError: if an encoder cannot be read or does not take such items, or as `read_vectors`.
+        """
+        if not self.encodes(path):
+            names = (*TEXT_FOLDER, "model.json")
+            if is_run_folder(path) and not (path / "config.toml").exists() and any((path / n).is_file() for n in names):
+                raise ValueError(f"{path} is an encoder: give what it embeds with --texts FILE or --images FOLDER.")
+            return read_vectors(path, levels=levels, split=split)
+        request = self._request
+        if request.texts is not None:
+            items = read_texts(request.texts, text=request.text or "text", levels=levels, split=split)
+            known = self._made.get((path, split))
+            embeddings = _embedded_texts(path, list(items.texts or ())) if known is None else known.embeddings
+            vectors = replace(items, name=path.name, embeddings=embeddings)
+        else:
+            vectors = self._made.get((path, split)) or self._embedded_images(path, split)
+            lacking = [level for level in levels or () if level not in vectors.labels]
+            if lacking:
+                raise ValueError(
+                    f"each label level must be one of the folders of images: there is no {lacking[0]!r}; "
+                    f"{nearest(lacking[0], vectors.labels)}"
+                )
+        self._made[path, split] = vectors
+        return vectors
+
+    def _embedded_images(self, path: Path, split: str | None) -> Vectors:
+        assert self._request.images is not None
+        if split is not None:
+            raise ValueError("--split is for items of a file: a folder of images has none; leave it out.")
+        model = _image_encoder(path, self._request.network)
+        frame = Frame.of(model.input_shape, model.resize)
+        dataset: Dataset = load_images(self._request.images, frame, reporter("reading images"))
+        self.show = dataset.show
+        rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
+        check_embedded(rows, dataset.ids)
+        labels = {level: np.array(names) for level, names in label_names(dataset).items()}
+        unread = len(dataset.skipped)
+        return Vectors(
+            name=path.name,
+            embeddings=rows,
+            labels=labels,
+            ids=np.array(dataset.ids),
+            splits=None,
+            cameras=None,
+            protocol=None,
+            rows=np.arange(len(rows)),
+            columns=tuple(labels),
+            notes=(f"{unread} images could not be read and were left out.",) if unread else (),
+        )
+
+
+def _embedded_texts(path: Path, texts: list[str]) -> npt.NDArray[Any]:
+    """Embeddings `(N, d)` of texts by a model of Trivet, sentence-transformers or transformers."""
+    progress = reporter(f"embedding by {path.name}")
+    if _of_trivet(path):
+        model = load_model(path)
+        if not isinstance(model, TextEmbedder):
+            raise ValueError(f"--texts needs a model of texts: that of {path} takes others; give --images, or a file.")
+        rows: npt.NDArray[Any] = model.embed(texts)
+    elif path.is_dir() and any((path / name).is_file() for name in TEXT_FOLDER):
+        rows = encoder_vectors(texts, str(path), progress)
+    else:
+        raise ValueError(
+            "--texts needs the folder of a model of sentence-transformers, transformers or Trivet: "
+            f"{path} has no {', '.join(TEXT_FOLDER)} or model.json; check the path."
+        )
+    check_embedded(rows, [f"text {row}" for row in range(len(rows))])
+    return rows
+
+
+def _image_encoder(path: Path, network: str | None) -> Embedder:
+    """The model of Trivet, or the backbone of timm or torchvision, of a path."""
+    if not _of_trivet(path):
+        return read_backbone(path, network)
+    model = load_model(path)
+    if len(model.input_shape) != 3:
+        raise ValueError(f"--images needs a model of images: that of {path} takes others; give --texts, or a file.")
+    return model
+
+
+def _of_trivet(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("model.json", "model/model.json"))
