@@ -1,0 +1,503 @@
+"""Does the monitor give runs their right name? Small networks that begin trained, and go on well, badly or oddly.
+
+    TRIVET_DATA=... .venv/bin/python studies/watched_runs.py     # about 15 minutes on one core
+
+Three sources that no rule of the monitor was chosen on: pairs of MNIST digits (100 pairs in 10 classes by the left
+one), hashed words of CLINC150 (intents, by domain), and hashed words of docstrings of installed packages (modules, by package).
+A network of two layers is trained on each by the finer classes. Then it is trained on in each way of `WAYS`, watched by
+a `CollapseMonitor` with a probe of 300 items, once with the batches and once, as the guest of another library, without.
+
+What became of a run is decided by `fate` on 1,200 other items of the same classes, in plain numpy: no code of the
+monitor takes part. The ways, their expected fates and all rules below were written down before any monitor saw a run;
+the learning rates were set on other seeds (--pilot, which trains without a monitor) so that runs come to their fates.
+
+Results go to studies/results/watched_runs.json and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import pages
+from pages import share, table
+from readers import Array, clinc_domains, idx, texts
+from trivet import ContrastiveLoss, MultiSimilarityLoss, SupConLoss, TripletLoss
+from trivet.collapse import CollapseMonitor
+from trivet.collapse.strategy import SamplingStrategy
+
+PACKAGES = ("torch", "sympy", "networkx", "transformers", "matplotlib", "sklearn")
+PROBE, HIDDEN = 300, 1200
+HARM, SLIGHT = 0.03, 0.01  # of recall@1 by the finest classes, below the start
+LOOKS = 12  # at the items that no monitor sees, evenly spaced
+CONVICTING = ("network-collapse", "class-collapse", "harm")
+
+
+class Source(NamedTuple):
+    """Inputs `(N, d)`, finer classes and classes `(N,)`, of items to train on, of the probe, and of hidden ones."""
+
+    name: str
+    inputs: dict[str, Array]
+    fine: dict[str, Array]
+    coarse: dict[str, Array]
+
+
+def _parts(name: str, inputs: Array, fine: Array, coarse: Array, seed: int) -> Source:
+    """Half of each finer class to train on; the probe and the hidden items from the rest."""
+    random = np.random.default_rng(seed)
+    train, rest = [], []
+    for number in np.unique(fine):
+        members = random.permutation(np.flatnonzero(fine == number))
+        train.append(members[: len(members) // 2])
+        rest.append(members[len(members) // 2 :])
+    others = random.permutation(np.concatenate(rest))
+    rows = {"train": np.concatenate(train), "probe": others[:PROBE], "hidden": others[PROBE : PROBE + HIDDEN]}
+    scaled = (inputs / inputs[rows["train"]].std()).astype(np.float32)
+    return Source(name, *({part: of[at] for part, at in rows.items()} for of in (scaled, fine, coarse)))
+
+
+def _words(sentences: list[str]) -> Array:
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+    counts = HashingVectorizer(n_features=2**14, alternate_sign=False, stop_words="english").transform(sentences)
+    rows: Array = TruncatedSVD(128, random_state=0).fit_transform(
+        TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    )
+    return rows
+
+
+def pairs(seed: int) -> Source:
+    """Two digits side by side, at half the size: the classes are the left one, the finer ones both."""
+    images, labels = idx("mnist", "train")
+    small = images.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(len(images), -1) / 255
+    random = np.random.default_rng(seed)
+    left, right = random.permutation(len(small))[:6000].reshape(2, 3000)
+    fine = 10 * labels[left] + labels[right]
+    return _parts("pairs of digits", np.concatenate([small[left], small[right]], axis=1), fine, labels[left], seed)
+
+
+def requests(seed: int) -> Source:
+    """Words of CLINC150's requests, 128 axes: all 150 intents, in ten domains."""
+    found, domains = texts("clinc150"), clinc_domains()
+    fine = np.unique([intent for _, intent in found], return_inverse=True)[1]
+    coarse = np.unique([domains[intent] for _, intent in found], return_inverse=True)[1]
+    return _parts("requests", _words([text for text, _ in found]), fine, coarse, seed)
+
+
+def docstrings(seed: int) -> Source:
+    """Words of docstrings, 128 axes: up to 60 of a module, and modules of six packages with 30 or more."""
+    random, root = np.random.default_rng(seed), Path(np.__file__).parents[1]
+    found: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            module = "/".join(path.relative_to(root).parts[:2])
+            if "test" in str(path.relative_to(root)) or module.endswith(".py"):
+                continue
+            try:
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+            except (SyntaxError, UnicodeDecodeError):
+                continue
+            own = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+            found.setdefault(module, []).extend(text[:600] for text in own if text and len(text) > 120)
+    kept = {module: random.permutation(of)[:60] for module, of in found.items() if len(of) >= 30}
+    modules = np.repeat(list(kept), [len(of) for of in kept.values()])
+    rows = _words([str(text) for of in kept.values() for text in of])
+    fine = np.unique(modules, return_inverse=True)[1]
+    coarse = np.unique([str(module).split("/")[0] for module in modules], return_inverse=True)[1]
+    return _parts("docstrings", rows, fine, coarse, seed)
+
+
+SOURCES: tuple[Callable[[int], Source], ...] = (pairs, requests, docstrings)
+
+
+class Network(nn.Module):
+    """Two layers of 256 and 64, of length 1, times a scale after a constant is added."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(width, 256), nn.Linear(256, 64)
+        self.dropout = nn.Dropout(0.0)
+        self.scale, self.shift = 1.0, 0.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rows = self.last(self.dropout(torch.relu(self.first(inputs))))
+        return self.scale * nn.functional.normalize(nn.functional.normalize(rows) + self.shift / 8)
+
+
+class Pull(nn.Module):
+    """A loss without negatives: the mean squared distance of items of one class."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        distances = torch.cdist(embeddings, embeddings).square()
+        return distances[labels[:, None] == labels].mean()
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train on.
+
+    Attributes:
+        expected: its fate.
+        trained: labels: fine, coarse, shuffled, "noisy" (60 % shuffled), or "few" (those of five finer classes).
+        wide: 16 classes of 8 items in a batch, not 8 of 4.
+        change: attributes of the network.
+        last: train the last layer alone.
+    """
+
+    name: str
+    expected: str
+    loss: Callable[[], nn.Module]
+    rate: float
+    trained: str = "fine"
+    wide: bool = False
+    sgd: bool = False
+    decay: float = 0.0
+    change: tuple[tuple[str, float], ...] = ()
+    last: bool = False
+    steps: int = 240
+
+
+def _triplet(positives: str, negatives: str, margin: float = 0.2) -> Callable[[], nn.Module]:
+    return lambda: TripletLoss(positives=positives, negatives=negatives, margin=margin)
+
+
+WAYS = (
+    Way("supcon, rate 0.03", "harm", SupConLoss, 0.03),
+    Way("multi-similarity, rate 0.03", "harm", MultiSimilarityLoss, 0.03),
+    Way("easy positives, semi-hard, rate 0.1", "harm", _triplet("easy", "semihard"), 0.1),
+    Way("contrastive, SGD, rate 20", "harm", lambda: ContrastiveLoss(margin=0.8), 20, sgd=True),
+    Way("supcon, labels shuffled", "harm", SupConLoss, 1e-3, trained="shuffled"),
+    Way("supcon, 60 % wrong labels", "harm", SupConLoss, 3e-3, trained="noisy", wide=True),
+    Way("supcon, five classes alone", "harm", SupConLoss, 3e-3, trained="few"),
+    Way("supcon on classes", "class-collapse", SupConLoss, 3e-3, trained="coarse", wide=True),
+    Way("contrastive on classes", "class-collapse", lambda: ContrastiveLoss(margin=1.0), 3e-3, trained="coarse"),
+    Way("batch-hard on classes", "class-collapse", _triplet("hard", "hard", 0.4), 1e-3, trained="coarse", wide=True),
+    Way("multi-similarity on classes", "class-collapse", MultiSimilarityLoss, 3e-3, trained="coarse", wide=True),
+    Way("batch-hard, shuffled", "network-collapse", _triplet("hard", "hard", 0.3), 3e-3, trained="shuffled", wide=True),
+    Way("batch-hard, rate 0.05", "network-collapse", _triplet("hard", "hard", 0.3), 0.05, wide=True),
+    Way("positives alone, rate 0.01", "network-collapse", Pull, 1e-2),
+    Way("positives alone", "network-collapse", Pull, 3e-3, wide=True, steps=480),
+    Way("norms of 1,000", "healthy", _triplet("easy", "semihard", 200.0), 3e-4, change=(("scale", 1000.0),)),
+    Way("temperature 0.01", "healthy", lambda: SupConLoss(temperature=0.01), 3e-5, wide=True),
+    Way("first layer frozen", "healthy", SupConLoss, 1e-3, last=True),
+    Way("narrow cone", "healthy", _triplet("easy", "semihard", 0.02), 1e-4, change=(("shift", 10.0),)),
+    Way("dropout 0.7", "healthy", SupConLoss, 3e-4, change=(("dropout", 0.7),), wide=True),
+    Way("rate 1e-7", "healthy", _triplet("hard", "hard"), 1e-7),
+    Way("weight decay 0.1", "healthy", SupConLoss, 3e-4, decay=0.1, wide=True),
+)
+
+
+def batches(labels: Array, wide: bool, random: np.random.Generator) -> Array:
+    """Rows of one batch."""
+    classes, items = (16, 8) if wide else (8, 4)
+    chosen = random.permutation(np.unique(labels))[:classes]
+    return np.concatenate([random.permutation(np.flatnonzero(labels == label))[:items] for label in chosen])
+
+
+def begun(source: Source, seed: int) -> Network:
+    """The network that all runs of a source begin with."""
+    torch.manual_seed(seed)
+    random, network = np.random.default_rng(seed), Network(source.inputs["train"].shape[1])
+    optimizer, loss = torch.optim.Adam(network.parameters(), 1e-3), SupConLoss()
+    for _ in range(400):
+        rows = batches(source.fine["train"], True, random)
+        value = loss(
+            network(torch.from_numpy(source.inputs["train"][rows])), torch.from_numpy(source.fine["train"][rows])
+        )
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    return network
+
+
+def trained_labels(source: Source, way: Way, random: np.random.Generator) -> tuple[Array, Array]:
+    """Rows to train on, and the label of each."""
+    labels = source.coarse["train"] if way.trained == "coarse" else source.fine["train"].copy()
+    rows = np.arange(len(labels))
+    if way.trained == "few":
+        rows = np.flatnonzero(np.isin(labels, random.permutation(np.unique(labels))[:5]))
+    elif way.trained in ("shuffled", "noisy"):
+        wrong = random.permutation(len(labels))[: round(len(labels) * (1 if way.trained == "shuffled" else 0.6))]
+        labels[wrong] = random.permutation(labels[wrong])
+    return rows, labels[rows]
+
+
+@torch.no_grad()
+def embed(network: Network, inputs: Array) -> Tensor:
+    network.eval()
+    rows = network(torch.from_numpy(inputs))
+    network.train()
+    return rows
+
+
+def look(rows: Array, coarse: Array, fine: Array) -> dict[str, float]:
+    """Plain measures of hidden items: recall@1, spread, share along one line, spots, distances inside classes."""
+    points = rows.astype(np.float64)
+    if not np.isfinite(points).all():
+        points = np.zeros_like(points)
+    centred = points - points.mean(axis=0)
+    squares = (centred**2).sum(axis=1)
+    squared = np.maximum(squares[:, None] + squares - 2 * centred @ centred.T, 0)
+    np.fill_diagonal(squared, np.inf)
+    # Of items that are all equal the first would be nearest: a random one is.
+    nearest = (squared + 1e-12 * squares.mean() * np.random.default_rng(0).random(squared.shape)).argmin(axis=1)
+    np.fill_diagonal(squared, 0)
+    distances, same = np.sqrt(squared), coarse[:, None] == coarse
+    left, spots = np.ones(len(points), bool), 0
+    while left.any():
+        left &= distances[int(left.argmax())] > 0.1 * distances.mean()
+        left[0] = False
+        spots += 1
+    variances = np.linalg.eigvalsh(centred.T @ centred)
+    inside = distances[same & ~np.eye(len(points), dtype=bool)].mean()
+    return {
+        "coarse": float((coarse[nearest] == coarse).mean()),
+        "fine": float((fine[nearest] == fine).mean()),
+        "spread": float(np.sqrt(squares.sum() / max((points**2).sum(), 1e-300))),
+        "line": float(variances[-1] / max(variances.sum(), 1e-300)),
+        "spots": float(spots),
+        "inside": float(inside / max(distances[~same].mean(), 1e-300)),
+    }
+
+
+def fate(start: Mapping[str, float], now: Mapping[str, float], fine_chance: float, classes: int) -> str:
+    """What became of hidden items since the start; `classes` are the finer ones.
+
+    network-collapse: recall@1 by the finer classes is nearer to chance than to the start, and items crowd: the spread
+    is below 0.1 and half of the start's, or over 90 % of the variance lies along one line, or there are fewer spots
+    than half the classes. class-collapse: recall@1 by the finer classes is 10 points lower, by the classes no lower
+    than 3, and the ratio of distances within and between classes is below 0.5. harm: 3 points lower. healthy: no more
+    than 1 point lower. Between the two, slight: not counted.
+    """
+    lost = start["fine"] - now["fine"]
+    crowded = (now["spread"] < min(0.1, 0.5 * start["spread"])) or now["line"] > 0.9 or now["spots"] < classes / 2
+    if (
+        now["fine"] - fine_chance < 0.5 * (start["fine"] - fine_chance)
+        and crowded
+        and start["coarse"] - now["coarse"] > HARM
+    ):
+        return "network-collapse"
+    if lost >= 0.1 and start["coarse"] - now["coarse"] <= HARM and now["inside"] < 0.5:
+        return "class-collapse"
+    return "harm" if lost >= HARM else "healthy" if lost <= SLIGHT else "slight"
+
+
+def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -> dict[str, Any]:
+    """Train on in one way; what hidden items show at each look, and what the monitors called."""
+    torch.manual_seed(seed)
+    random, network = np.random.default_rng(seed), copy.deepcopy(start)
+    for name, value in way.change:
+        setattr(network, name, nn.Dropout(value) if name == "dropout" else value)
+    rows, labels = trained_labels(source, way, random)
+    parameters = list((network.last if way.last else network).parameters())
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.SGD(parameters, way.rate)
+        if way.sgd
+        else torch.optim.AdamW(parameters, way.rate, weight_decay=way.decay)
+    )
+    loss = way.loss()
+    # The labels of the probe are those that the user trains on; finer ones are known where they train on coarse ones.
+    coarse = way.trained == "coarse"
+    levels = [source.coarse["probe"], source.fine["probe"]] if coarse else [source.fine["probe"]]
+
+    def probe() -> Sequence[Any]:
+        return embed(network, source.inputs["probe"]), *(torch.from_numpy(level) for level in levels)
+
+    strategy = None
+    if isinstance(loss, TripletLoss):
+        strategy = SamplingStrategy(
+            loss, classes_per_batch=16 if way.wide else 8, samples_per_class=8 if way.wide else 4
+        )
+    monitors = {
+        "with batches": CollapseMonitor(steps=way.steps, strategy=strategy),
+        "guest": CollapseMonitor(steps=way.steps),
+    }
+    hidden = [{"step": 0.0, **look(embed(network, source.inputs["hidden"]).numpy(), *_hidden(source))}]
+    if watched:
+        for monitor in monitors.values():
+            monitor.begin(probe)
+    for step in range(way.steps):
+        chosen = batches(labels, way.wide, random)
+        embeddings = network(torch.from_numpy(source.inputs["train"][rows[chosen]]))
+        value = loss(embeddings, torch.from_numpy(labels[chosen]))
+        if watched:
+            monitors["with batches"].update(embeddings, torch.from_numpy(labels[chosen]), value, step=step, probe=probe)
+            monitors["guest"].update(None, items=len(chosen), step=step, probe=probe)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        if (step + 1) % (way.steps // LOOKS) == 0:
+            hidden.append(
+                {"step": step + 1.0, **look(embed(network, source.inputs["hidden"]).numpy(), *_hidden(source))}
+            )
+    called = {}
+    for name, monitor in monitors.items() if watched else ():
+        closing = monitor.close(probe, step=way.steps)
+        called[name] = {
+            "events": [
+                {"kind": event.kind, "step": event.step, "suspected": event.suspected, "changes": event.changes}
+                for event in monitor.events
+            ],
+            "closing": closing,
+        }
+    chance, classes = _chance(source.fine["hidden"]), len(np.unique(source.fine["hidden"]))
+    fates = [fate(hidden[0], one, chance, classes) for one in hidden]
+    return {
+        "source": source.name,
+        "way": way.name,
+        "expected": way.expected,
+        "fate": fates[-1],
+        "fates": fates,
+        "hidden": [hidden[0], hidden[-1]],
+        "called": called,
+    }
+
+
+def _hidden(source: Source) -> tuple[Array, Array]:
+    return source.coarse["hidden"], source.fine["hidden"]
+
+
+def _chance(labels: Array) -> float:
+    sizes = np.bincount(labels)
+    return float((sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1)))
+
+
+def closing_outcome(result: Mapping[str, Any], sentence: str) -> str:
+    """Whether the closing sentence holds for hidden items, by the finest classes: right, wrong, or open.
+
+    Below or above the start: they moved that way. As it began: they moved by less than 3 points; else it is open.
+    """
+    moved = result["hidden"][1]["fine"] - result["hidden"][0]["fine"]
+    for word, sign in (("below its start", -1), ("above its start", 1)):
+        if word in sentence:
+            return "right" if sign * moved > 0 else "wrong"
+    return "right" if abs(moved) < HARM else "open"
+
+
+def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]:
+    """Counts: runs of each fate, those called by their kind, false kinds, and closing sentences.
+
+    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate.
+    """
+    counts = dict.fromkeys(
+        (
+            "lost",
+            "right",
+            "other",
+            "silent",
+            "false kind",
+            "healthy",
+            "accused",
+            "suspected",
+            "closed",
+            "closing right",
+        ),
+        0,
+    )
+    counts["closing wrong"] = counts["slight called"] = counts["slight"] = 0
+    for result in results:
+        found = result["called"][monitor]
+        kinds = [event["kind"] for event in found["events"] if event["kind"] in CONVICTING and not event["suspected"]]
+        suspected = any(event["suspected"] for event in found["events"])
+        if result["fate"] in CONVICTING:
+            counts["lost"] += 1
+            counts["right"] += kinds[-1:] == [result["fate"]]
+            counts["silent"] += not kinds
+            counts["other"] += bool(kinds) and kinds[-1] != result["fate"]
+        elif result["fate"] == "healthy":
+            counts["healthy"] += 1
+            counts["accused"] += bool(kinds)
+            counts["suspected"] += suspected and not kinds
+        else:
+            counts["slight"] += 1
+            counts["slight called"] += bool(kinds)
+        counts["false kind"] += any(kind not in result["fates"] for kind in kinds)
+        outcome = closing_outcome(result, found["closing"])
+        counts["closed"] += 1
+        counts["closing right"] += outcome == "right"
+        counts["closing wrong"] += outcome == "wrong"
+    return counts
+
+
+def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
+    lines = [
+        "# Runs under the monitor",
+        "",
+        "`TRIVET_DATA=... .venv/bin/python studies/watched_runs.py`",
+        "",
+        environment,
+        "",
+    ]
+    lines += ["What became of runs is decided by 1,200 items that no monitor sees; rules in that file.", ""]
+    counts = {name: judged(results, name) for name in ("with batches", "guest")}
+    cells: list[tuple[str, str, Callable[[dict[str, int]], str]]] = [
+        ("right kind called, of runs that lost", ">= 90 %", lambda c: share(c["right"], c["lost"])),
+        ("another kind", "", lambda c: str(c["other"])),
+        ("nothing called", "", lambda c: str(c["silent"])),
+        ("runs with a kind called that they never were", "0", lambda c: str(c["false kind"])),
+        ("healthy ones accused", "0", lambda c: share(c["accused"], c["healthy"])),
+        ("healthy ones suspected", "", lambda c: str(c["suspected"])),
+        ("1 to 3 points lost: called", "", lambda c: share(c["slight called"], c["slight"])),
+        ("closing sentence right", "all", lambda c: share(c["closing right"], c["closed"])),
+        ("closing sentence wrong", "0", lambda c: str(c["closing wrong"])),
+    ]
+    lines += table(("", "goal", *counts), [[name, goal, *map(cell, counts.values())] for name, goal, cell in cells])
+    rows = []
+    for one in results:
+        start, end = one["hidden"]
+        rows.append(
+            [
+                *(one["source"], one["way"], one["expected"], one["fate"]),
+                f"{100 * start['fine']:.1f} to {100 * end['fine']:.1f}",
+                *("; ".join(map(_event, found["events"])) for found in one["called"].values()),
+                one["called"]["with batches"]["closing"].partition(":")[0],
+            ]
+        )
+    names = ("source", "way", "expected", "fate", "recall@1 by finer classes", "with batches", "guest", "closing")
+    return "\n".join([*lines, *table(names, rows)])
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    return f"{event['kind']}{' suspected' if event['suspected'] else ''} at {event['step']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pilot", action="store_true", help="fates alone, of other seeds; writes nothing")
+    parser.add_argument("--sources", nargs="*", default=[make.__name__ for make in SOURCES])
+    parser.add_argument("--ways", nargs="*", default=[way.name for way in WAYS])
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "watched_runs.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    results = []
+    for number, make in enumerate(SOURCES):
+        if make.__name__ not in options.sources:
+            continue
+        seed = number + (100 if options.pilot else 0)
+        source = make(seed)
+        start = begun(source, seed)
+        for place, way in enumerate(way for way in WAYS if way.name in options.ways):
+            result = run(source, way, start, 50 * seed + place, watched=not options.pilot)
+            results.append(result)
+            first, last = ({k: round(v, 3) for k, v in one.items()} for one in result["hidden"])
+            print(source.name, "|", way.name, "|", way.expected, "|", result["fate"], first if not place else "", last,
+                  flush=True)  # fmt: skip
+    if not options.pilot:
+        environment = f"{pages.environment('torch')}, one thread."
+        pages.write(options.output, {"environment": environment, "runs": results}, report(results, environment))
+
+
+if __name__ == "__main__":
+    main()
