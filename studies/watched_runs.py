@@ -205,7 +205,7 @@ WAYS = (
     Way("batch-hard, SGD, rate 1,000", "network-collapse", _triplet("hard", "hard", 0.3), 1000, sgd=True),
     Way("positives alone, decay 60", "network-collapse", Pull, 0.01, decay=60.0, wide=True),
     Way("supcon, decay 60", "network-collapse", SupConLoss, 0.01, decay=60.0),
-    Way("norms of 1,000", "healthy", _triplet("easy", "semihard", 200.0), 1e-4, change=(("scale", 1000.0),)),
+    Way("norms of 1,000", "healthy", _triplet("easy", "semihard", 600.0), 1e-4, change=(("scale", 1000.0),)),
     Way("temperature 0.01", "healthy", lambda: SupConLoss(temperature=0.01), 3e-5, wide=True),
     Way("first layer frozen", "healthy", SupConLoss, 1e-3, last=True),
     Way("narrow cone", "healthy", _triplet("easy", "semihard", 0.02), 1e-4, change=(("shift", 10.0),)),
@@ -405,7 +405,8 @@ def closing_outcome(result: Mapping[str, Any], sentence: str) -> str:
 def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]:
     """Counts: runs of each fate, those called by their kind, false kinds, and closing sentences.
 
-    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate.
+    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate; a collapse
+    is a harm, too.
     """
     counts = dict.fromkeys(
         (
@@ -439,7 +440,8 @@ def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]
         else:
             counts["slight"] += 1
             counts["slight called"] += bool(kinds)
-        counts["false kind"] += any(kind not in result["fates"] for kind in kinds)
+        possible = {*result["fates"], *(["harm"] if {*CONVICTING} & {*result["fates"]} else [])}
+        counts["false kind"] += any(kind not in possible for kind in kinds)
         outcome = closing_outcome(result, found["closing"])
         counts["closed"] += 1
         counts["closing right"] += outcome == "right"

@@ -265,6 +265,14 @@ def test_a_run_that_was_better_before_its_end_is_closed_with_its_best() -> None:
     assert CollapseMonitor().close() is None
 
 
+@pytest.mark.parametrize(("end", "kinds"), [(1.6, ["harm"]), (4.0, [])])
+def test_what_rises_is_waited_for_until_the_end(end: float, kinds: list[str]) -> None:
+    monitor = watched(steady, lambda step: held_out(apart=4.0 if step < 3 else 0.1 + step / 60), steps=90)
+    assert monitor.events == []
+    monitor.close(lambda: (held_out(apart=end), CLASSES), step=90)
+    assert [event.kind for event in monitor.events] == kinds
+
+
 def steady(step: int) -> Tensor:
     """A batch that suggests nothing."""
     return batch(step) + step / 10 * torch.eye(8)[LABELS]

@@ -204,7 +204,7 @@ class Judge:
             self._step = step
             self.measure_probe(probe, step)
             if self.fault is None:
-                self._judge_probe()
+                self._judge_probe(ended=True)
         return self.closing()
 
     def closing(self) -> str | None:
@@ -258,11 +258,11 @@ class Judge:
             suspected=True,
         )
 
-    def _judge_probe(self) -> None:
+    def _judge_probe(self, *, ended: bool = False) -> None:
         """By the probe, which was just asked, beside the start and the best of the run.
 
         No single call is enough. What the last two show is reported once of each kind, the gravest first: harm takes
-        the place of a collapse that came back.
+        the place of a collapse that came back. While a run goes on, what rises again is waited for.
         """
         probing = self.probing
         now, start, best = probing.last, probing.reference, probing.best
@@ -270,8 +270,8 @@ class Judge:
             return
         items_text = f"of {probing.items} held-out items"
         collapse = probing.collapse()
-        stays = probing.stays_below(start)
-        fell = [drop.comparison.level for drop in (*stays, *probing.stays_below(best))]
+        stays = probing.stays_below(start, ended=ended)
+        fell = [drop.comparison.level for drop in (*stays, *probing.stays_below(best, ended=ended))]
         if collapse is not None:
             self._report(
                 "network-collapse",

@@ -321,25 +321,35 @@ class ProbeTracker:
             self._fell = bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
         return self._fell
 
-    def stays_below(self, other: ProbeResult | None) -> list[MeasureDrop]:
+    def stays_below(self, other: ProbeResult | None, *, ended: bool = False) -> list[MeasureDrop]:
         """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
         point.
 
         Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and, with ten
         classes or more, of 95 % over classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 %
         over items.
+
+        Args:
+            ended: whether no more results will come: the last alone is then compared, and may have risen.
         """
         if other is self.before or other is self.last:
             return []
-        return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True)
+        return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True, ended=ended)
 
     def _losses(
-        self, results: Sequence[ProbeResult | None], other: ProbeResult | None, *, over_queries: float, by_recall: bool
+        self,
+        results: Sequence[ProbeResult | None],
+        other: ProbeResult | None,
+        *,
+        over_queries: float,
+        by_recall: bool,
+        ended: bool = False,
     ) -> list[MeasureDrop]:
         """The levels at which results, one after the other, together have less than another.
 
         Args:
             by_recall: whether recall@1 must be lower beyond chance, too, where R-precision is.
+            ended: see `stays_below`.
         """
         some = [result for result in results if result is not None]
         if other is None or len(some) < len(results):
@@ -348,10 +358,13 @@ class ProbeTracker:
         for number, (level, classes) in enumerate(zip(LEVELS, self.levels, strict=False)):
             drawn = classes if len(np.unique(classes)) >= SEVERAL else np.zeros_like(classes)
             recalls = [float(result.scores[number].hits.mean()) for result in (*some, other)]
-            if max(recalls[:-1]) > recalls[-1] - FLOOR or recalls[-2] >= recalls[0] + FLOOR:
+            rises = recalls[-2] >= recalls[0] + FLOOR
+            if max(recalls[:-1]) > recalls[-1] - FLOOR or (rises and not ended):
                 continue
+            compared = some[-1:] if ended else some
             now = [
-                np.mean(columns, axis=0) for columns in zip(*(result.scores[number] for result in some), strict=True)
+                np.mean(columns, axis=0)
+                for columns in zip(*(result.scores[number] for result in compared), strict=True)
             ]
             recall, precision = (
                 compare(
