@@ -405,8 +405,8 @@ def closing_outcome(result: Mapping[str, Any], sentence: str) -> str:
 def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]:
     """Counts: runs of each fate, those called by their kind, false kinds, and closing sentences.
 
-    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate; a collapse
-    is a harm, too.
+    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate; a
+    collapse is a harm, too.
     """
     counts = dict.fromkeys(
         (
