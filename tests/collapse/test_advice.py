@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from trivet.collapse.advice import class_advice, harm_advice, network_advice
+from trivet.collapse.advice import class_advice, harm_advice, network_advice, noise_advice
 
 
 def test_advice_for_any_loss_names_no_option_of_trivet() -> None:
-    advice = [network_advice(None), class_advice(None), ("", harm_advice())]
+    advice = [network_advice(None), class_advice(None), noise_advice(None), ("", harm_advice())]
     for cause, changes in advice:
         assert 1 <= len(changes) <= 3
         assert not re.search(

@@ -79,6 +79,27 @@ def class_advice(strategy: SamplingStrategy | None) -> Advice:
     )
 
 
+def noise_advice(strategy: SamplingStrategy | None) -> Advice:
+    """Against labels that disagree with their neighbours, likewise."""
+    cause = (
+        "So many labels disagree with their neighbours that they are probably wrong, or describe what the inputs do "
+        "not show."
+    )
+    inspect = "Inspect the items surrounded by another class, and correct or drop their labels."
+    if strategy is None:
+        return cause, (
+            inspect,
+            "If the loss takes the hardest pairs of a batch, or weighs them most, use another one: they include items "
+            "with wrong labels.",
+        )
+    hard = 'Avoid the hardest negatives (negatives = "hard"): they include items with wrong labels.'
+    return cause, (
+        inspect,
+        "Use easy positives or trim the largest losses, so that wrong pairs are rarely used.",
+        *((hard,) if isinstance(strategy.loss.strategy.negatives, HardNegative) else ()),
+    )
+
+
 def chance_advice(*, trained: bool, never: bool) -> Advice:
     """Advice for an embedding that is no better than chance.
 

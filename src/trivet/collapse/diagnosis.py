@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trivet.collapse.advice import chance_advice, class_advice, network_advice
+from trivet.collapse.advice import chance_advice, class_advice, network_advice, noise_advice
 from trivet.collapse.healthy import (
     as_good,
     came_closer,
@@ -143,7 +143,7 @@ def diagnose(
     if not verdicts:
         verdicts = _class(measures, strategy)
         if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
-            verdicts += _noisy(measures)  # an embedding that knows less than another accuses no label
+            verdicts += _noisy(measures, strategy)  # an embedding that knows less than another accuses no label
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
     notes = [] if collapsed else _shape_notes(measures, strategy, shape)
@@ -224,7 +224,7 @@ def _exploding(measures: Measures) -> Iterator[Verdict]:
             rule,
             "Nothing limits the norm: without normalisation, a loss can be lowered by scaling everything up.",
             (
-                "Normalise the embeddings (normalize = true).",
+                "Normalise the embeddings.",
                 "Lower the learning rate, or warm it up.",
                 "Clip the norm of the gradient, or add weight decay to the last layer.",
             ),
@@ -322,7 +322,7 @@ def _indices(measures: Measures) -> dict[str, float]:
     return indices
 
 
-def _noisy(measures: Measures) -> Iterator[Verdict]:
+def _noisy(measures: Measures, strategy: SamplingStrategy | None) -> Iterator[Verdict]:
     most = THRESHOLDS["strangers"].value
     if measures.strangers > most:
         yield Verdict(
@@ -331,13 +331,7 @@ def _noisy(measures: Measures) -> Iterator[Verdict]:
             {"strangers": measures.strangers, "recall@1": measures.recall},
             f"{100 * measures.strangers:.1f} % of the items are surrounded by items that share one other label, "
             f"over {100 * most:.0f} %",
-            "So many labels disagree with their neighbours that they are probably wrong, or describe what the inputs "
-            "do not show.",
-            (
-                "Inspect the items surrounded by another class, and correct or drop their labels.",
-                "Use easy positives or trim the largest losses, so that wrong pairs are rarely used.",
-                'Avoid the hardest negatives (negatives = "hard"): they include items with wrong labels.',
-            ),
+            *noise_advice(strategy),
         )
 
 
