@@ -139,24 +139,72 @@ def test_a_constant_column_costs_digits_only() -> None:
     assert (verdict.kind, verdict.cause) == ("healthy", "Items and classes are well spread.")
 
 
+LARGE = np.repeat(np.arange(10), 60)
+
+
+def parted() -> np.ndarray:
+    """Classes of three clusters each."""
+    fine = np.random.default_rng(0).standard_normal((10, 3, 16))[LARGE, np.arange(600) % 3]
+    return clusters(within=0.3, labels=LARGE) + 0.5 * fine
+
+
+def without(points: np.ndarray, classes: int) -> np.ndarray:
+    """The first classes replaced by their mean and noise of half their spread."""
+    random, after = np.random.default_rng(1), points.copy()
+    for label in range(classes):
+        rows = points[label == LARGE]
+        after[label == LARGE] = rows.mean(0) + 0.5 * rows.std(0) * random.standard_normal(rows.shape)
+    return after
+
+
+@pytest.mark.parametrize("classes", [10, 3])
+def test_what_is_inside_classes_is_lost_if_the_reference_shows_that_it_was_no_noise(classes: int) -> None:
+    before = parted()
+    result = diagnose(without(before, classes), LARGE, before)
+    ((kind, severity),) = [(one.kind, one.severity) for one in result.verdicts]
+    assert (kind, severity, result.good) == ("class-collapse", "partial", None)
+    assert result.measures.lost_inside == tuple(range(classes))
+    assert f"in {classes} of 10 classes the neighbours" in result.verdicts[0].rule
+    for own, reference, lost in ((0.2, 0.5, True), (0.3, 0.5, False), (0.0, 0.2, False)):  # another structure; noise
+        measures = replace(result.measures, structure=own, reference_structure=reference)
+        assert bool(diagnosis._class(measures, None)) == lost
+    noise = clusters(within=0.6, labels=LARGE)
+    assert [one.kind for one in diagnose(without(noise, classes), LARGE, noise).verdicts] == ["spread-out"]
+
+
+def test_single_items_that_were_moved_are_named() -> None:
+    before = clusters(within=1.2)
+    random, after, moved = np.random.default_rng(3), before.copy(), [5, 100, 101, 399]
+    after[moved] = 9 + 0.1 * random.standard_normal((4, 16))
+    result = diagnose(after, LABELS, before)
+    (verdict,) = result.verdicts
+    assert (verdict.kind, result.good, result.measures.displaced_rows) == ("displaced-items", None, tuple(moved))
+    assert verdict.rule.startswith("4 items (1.0 %) are far from the ten nearest")
+    assert verdict.rule.endswith("rows 5, 100, 101, 399")
+    assert 1 <= len(verdict.changes) <= 3
+    one = before.copy()
+    one[7] = 9
+    assert found(one, LABELS, before) == [("healthy", None)]  # of so many
+    everywhere = before + 0.5 * random.standard_normal(before.shape)
+    assert "displaced-items" not in [kind for kind, _ in found(everywhere, LABELS, before)]
+    shuffled = random.permutation(before)
+    assert "displaced-items" not in [kind for kind, _ in found(shuffled, LABELS, before)]
+
+
 def test_what_only_neighbours_show_leaves_open_whether_it_is_healthy() -> None:
-    random, labels = np.random.default_rng(0), np.repeat(np.arange(10), 100)
-    before = clusters(within=1.2, labels=labels)
-    means = np.stack([before[label == labels].mean(0) for label in range(10)])[labels]
-    hub = before.copy()
-    hub[np.random.default_rng(3).permutation(1000)[:12]] = 9 + 0.1 * random.standard_normal((12, 16))
-    for after, words in (
-        (means + 0.5 * random.standard_normal((1000, 16)), "about as many as by chance"),
-        (hub, "of the items lost all of their ten nearest"),
-    ):
-        result = diagnose(after, labels, before)
-        assert words in result.verdicts[0].rule
-        assert ([one.kind for one in result.verdicts], result.good) == (["spread-out"], None)
-    good = diagnose(before + 0.1 * means, labels, before)
+    before = clusters(within=1.2)
+    good = diagnose(1.1 * before, LABELS, before)
     assert [one.kind for one in good.verdicts] == ["healthy"]
     hidden = open_question(replace(good.measures, unfound=(good.measures.reference_unfound or 0) + 0.1))
     assert hidden is not None
     assert "are among the ten nearest of no other" in hidden.rule
+    for lost in (1, 2):  # of ten classes, each so small that it may be chance
+        values = np.where(np.arange(10) < lost, 0.0, 1.0)
+        small = replace(good.measures, per_class=replace(good.measures.per_class, retention=values))
+        few = open_question(small)
+        assert (few is not None) == (lost == 2)
+    assert few is not None
+    assert "in 2 of 10 classes about as few of the neighbours" in few.rule
 
 
 def test_classes_that_lost_are_told_though_all_items_gained() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from trivet.collapse import mode_retention
+from trivet.collapse.retention import Retention, inside_structure, lost_inside
 
 Point = tuple[int, ...]
 
@@ -77,6 +78,53 @@ def test_of_a_large_class_a_thousand_items_are_drawn() -> None:
     values = [mode_retention(after, before, labels, seed=seed).mean for seed in (0, 0, 1)]
     assert values[0] == values[1] != values[2]
     assert values[0] == pytest.approx(values[2], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "lost"),
+    [
+        ([0.05, 0.05, 0.05, 0.05], 0.01, [0, 1, 2, 3]),
+        ([0.9, 0.0, 0.9, 0.8, 0.7], 0.01, [1]),
+        ([0.9, 0.0, 0.9, 0.8, 0.7], 0.3, []),  # of so few items it may be chance
+        ([0.9, 0.3, 0.9, 0.8, 0.7], 0.01, []),  # less, but more than by chance
+        ([0.15, 0.08, 0.15, 0.15, 0.15], 0.01, []),  # hardly less than others
+        ([np.nan, 0.0, 0.0, 0.0], 0.01, [1, 2, 3]),
+    ],
+)
+def test_classes_that_lost_their_inside(values: list[float], error: float, lost: list[int]) -> None:
+    count = len(values)
+    found = Retention(np.arange(count), np.array(values), np.full(count, error), np.full(count, 30))
+    assert lost_inside(found, below=0.1).tolist() == lost
+
+
+def test_the_error_of_a_retention_is_that_of_a_mean_over_items() -> None:
+    """As that of halves of the items, each with all class-mates: over many classes it is what retention scatters by."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(400), 20)
+    found = mode_retention(*random.standard_normal((2, 8000, 3)), labels)
+    assert found.items.tolist() == [20] * 400
+    assert found.errors.mean() == pytest.approx(found.values.std(), rel=0.15)
+
+
+def split(points: np.ndarray, labels: np.ndarray, axes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first principal axes inside the classes, by singular values, in two halves."""
+    means = np.stack([points[labels == label].mean(axis=0) for label in labels])
+    directions = np.linalg.svd(points - means)[2]
+    first = [number for number in range(axes) if number % 4 in (0, 3)]
+    return points @ directions[first].T, points @ directions[[n for n in range(axes) if n not in first]].T
+
+
+def test_structure_inside_is_what_one_half_of_the_axes_knows_of_the_other() -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 30)
+    noise = random.standard_normal((180, 12)) @ random.standard_normal((12, 12))
+    fine = random.standard_normal((6, 3, 12))[labels, np.arange(180) % 3]
+    for points in (noise, 8 * fine + noise):
+        found = inside_structure(points, labels)
+        assert found.values == pytest.approx(mode_retention(*split(points, labels, 9), labels).values)
+    assert abs(inside_structure(noise, labels).mean) < 0.1
+    assert inside_structure(8 * fine + noise, labels).mean > 0.4
+    assert inside_structure(1e-9 * fine, labels, seed=1).mean == pytest.approx(inside_structure(fine, labels).mean)
 
 
 @pytest.mark.parametrize(

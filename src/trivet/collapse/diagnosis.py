@@ -31,7 +31,9 @@ from trivet.metrics.points import Metric
 from trivet.mining import EasyPositive
 from trivet.runtime.extras import installed
 from trivet.runtime.json_numbers import json_section
-from trivet.runtime.text import BELOW
+from trivet.runtime.text import BELOW, abbreviated, counted, noun
+
+NAMED = 8  # rows in a rule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +64,8 @@ class Diagnosis:
         kinds = {verdict.kind for verdict in self.verdicts}
         if kinds & {"no-better-than-chance", "worse-than-reference"}:
             return False
-        return True if as_good(self.measures) and open_question(self.measures) is None else None
+        sound = as_good(self.measures) and open_question(self.measures) is None
+        return True if sound and "displaced-items" not in kinds else None
 
     def as_json(self) -> dict[str, Any]:
         """The verdicts, the measures without those of each class, and the notes; None where a number is not finite."""
@@ -144,6 +147,7 @@ def diagnose(
         verdicts = _class(measures, strategy)
         if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
             verdicts += _noisy(measures, strategy)  # an embedding that knows less than another accuses no label
+    verdicts += _displaced(measures)
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
     notes = [] if collapsed else _shape_notes(measures, strategy, shape)
@@ -290,14 +294,56 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
     elif least is not None and indices[least] < merged:
         what = "modes of the reference" if least == "mode_index" else "fine classes"
         rule = f"{what} within a class are {indices[least]:.2g} times as far apart as the classes, under {merged:g}"
+    elif measures.lost_inside and _without_structure(measures):
+        assert measures.structure is not None
+        assert measures.reference_structure is not None
+        rule = (
+            f"in {len(measures.lost_inside)} of {counted(measures.classes, 'class')} the neighbours of an item are "
+            "those of the reference no more often than by chance; there one half of the directions finds "
+            f"{100 * measures.reference_structure:.0f} % of the neighbours of the other half, here "
+            f"{100 * max(0.0, measures.structure):.0f} %"
+        )
     else:
         return []
     severity: Severity = "full" if measures.class_spread < blob else "partial"
     evidence = {"class_spread": measures.class_spread, "recall@1": measures.recall} | indices
     evidence |= {f"{level}_recall@1": finer.recall for level, finer in measures.fine.items()}
-    if measures.retention is not None:
-        evidence["retention"] = measures.retention
+    for name in ("retention", "structure", "reference_structure"):
+        if (value := getattr(measures, name)) is not None:
+            evidence[name] = value
     return [Verdict("class-collapse", severity, evidence, rule, *class_advice(strategy))]
+
+
+def _without_structure(measures: Measures) -> bool:
+    """Return whether the inside of classes is noise, was not in the reference, and the classes are told apart as there.
+
+    Where the inside has a structure of its own, it may be as good as that of the reference.
+    """
+    worse = any(comparison.worse for comparison in measures.comparisons)
+    if worse or not known(measures) or measures.structure is None or measures.reference_structure is None:
+        return False
+    least = max(THRESHOLDS["structured"].value, measures.structure / THRESHOLDS["unstructured"].value)
+    return measures.reference_structure >= least
+
+
+def _displaced(measures: Measures) -> Iterator[Verdict]:
+    rows = measures.displaced_rows
+    if measures.displaced is None or measures.displaced < THRESHOLDS["displaced"].value:
+        return
+    yield Verdict(
+        "displaced-items",
+        None,
+        {"displaced": measures.displaced, "recall@1": measures.recall},
+        f"{counted(len(rows), 'item')} ({100 * measures.displaced:.1f} %) are far from the ten nearest that they have "
+        f"in the reference, and these from them, while most have kept theirs: {noun(len(rows), 'row')} "
+        f"{abbreviated([*map(str, rows)], NAMED)}",
+        "Single items were moved to a hub, far away or to the middle: embedded from an input that is empty, cut or "
+        "broken, or trained on with a wrong label.",
+        (
+            "Look at the inputs of these items, and embed them again.",
+            "If they are as they should be, audit their labels.",
+        ),
+    )
 
 
 def _tightness(measures: Measures) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trivet.collapse.measures import Measures
 from trivet.collapse.rules import above_chance
 from trivet.collapse.significance import Comparison, in_words
@@ -59,14 +61,12 @@ def open_question(measures: Measures) -> Verdict | None:
         return _lower_ranks(lower, measures, level)
     if came_closer(measures):
         return _open_inside(measures, level)
-    retained = measures.retention
-    if retained is not None and retained < THRESHOLDS["retained"].value:
+    if (inside := _inside(measures)) is not None:
         return _open(
             measures,
             level,
-            {"retention": retained},
-            f"of the neighbours that items have within their class in the reference {100 * max(0.0, retained):.0f} % "
-            "are left, about as many as by chance",
+            {"retention": measures.retention or 0.0},
+            inside,
             "What told the items of a class apart there is gone, or was noise. A finer label would show it.",
         )
     if measures.unfound - (measures.reference_unfound or 0.0) >= THRESHOLDS["unfound"].value:
@@ -77,16 +77,6 @@ def open_question(measures: Measures) -> Verdict | None:
             f"{100 * measures.unfound:.1f} % of the items are among the ten nearest of no other, against "
             f"{100 * (measures.reference_unfound or 0.0):.1f} % in the reference",
             "Such items are hardly ever found by a search: others are hubs, or their norms differ much.",
-        )
-    if _displaced(measures):
-        shares = {"displaced": measures.displaced or 0.0, "shared": measures.shared or 0.0}
-        return _open(
-            measures,
-            level,
-            shares,
-            f"{100 * shares['displaced']:.1f} % of the items lost all of their ten nearest, while others share "
-            f"{100 * shares['shared']:.0f} % with the reference",
-            "Single items may have been moved to a hub or far away. Look at those whose neighbours are all new.",
         )
     if measures.rounding_loss - (measures.reference_rounding_loss or 0.0) >= THRESHOLDS["worse"].value:
         return _open(
@@ -100,6 +90,26 @@ def open_question(measures: Measures) -> Verdict | None:
     return None
 
 
+def _inside(measures: Measures) -> str | None:
+    """What is left of the neighbours within the classes, where that is as by chance; None where it is more."""
+    limit = THRESHOLDS["retained"].value
+    if measures.retention is None or measures.per_class.retention is None:
+        return None
+    if measures.retention < limit:
+        return (
+            "of the neighbours that items have within their class in the reference "
+            f"{100 * max(0.0, measures.retention):.0f} % are left, about as many as by chance"
+        )
+    values = measures.per_class.retention[np.isfinite(measures.per_class.retention)]
+    lost = max(int((values < limit).sum()), len(measures.lost_inside))
+    if len(measures.lost_inside) or lost >= THRESHOLDS["hollow"].value * len(values):
+        return (
+            f"in {lost} of {counted(measures.classes, 'class')} about as few of the neighbours that items have there "
+            "in the reference are left as by chance"
+        )
+    return None
+
+
 def precision_name(measures: Measures) -> str:
     """The dtype in which `rounding_loss` was measured."""
     return "float64" if measures.precision < 1e-10 else "float32"
@@ -108,16 +118,6 @@ def precision_name(measures: Measures) -> str:
 def _open(measures: Measures, level: str, evidence: dict[str, float], rule: str, cause: str) -> Verdict:
     rule = f"at least as good as every reference: {_against(measures, level)}; but {rule}"
     return Verdict("spread-out", None, _evidence(measures, level) | evidence, rule, cause)
-
-
-def _displaced(measures: Measures) -> bool:
-    """Return whether single items lie elsewhere than in the reference, while most are where they were.
-
-    Where training moved all items, none of them is alone in that.
-    """
-    if measures.displaced is None or (measures.shared or 0.0) < THRESHOLDS["shared"].value:
-        return False
-    return measures.displaced >= THRESHOLDS["displaced"].value
 
 
 def _evidence(measures: Measures, level: str | None = None) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.extras import installed, load
 
 NEIGHBOURS = 10
@@ -52,21 +52,60 @@ def hubness(points: Tensor, *, k: int = NEIGHBOURS) -> Hubness:
     )
 
 
-def shared_neighbors(nearest: Integers, others: Integers) -> Floats:
-    """Share `(N,)` of the nearest of each item that are among its nearest in another embedding, in [0, 1].
+def displacement(points: Tensor, known: Tensor, nearest: Integers, others: Integers) -> Floats:
+    """Mean rank `(N,)` that the nearest of each item in one embedding have in another, the smaller of both directions.
+
+    From (k + 1) / 2, where all k are the nearest in the other, too, to N / 2, as by chance: an item that was moved to a
+    hub, far away or to the middle has new neighbours, and is far from those that it had. Equally near items share the
+    mean of their ranks.
 
     Args:
+        points, known: `(N, d)`, `(N, d')`, the same items in both.
         nearest, others: `(N, k)` of both, see `Hubness`.
     """
-    common: Floats = (nearest[:, :, None] == others[:, None, :]).any(axis=2).mean(axis=1)
-    return common
+    smaller: Floats = np.minimum(_mean_ranks(points, others), _mean_ranks(known, nearest))
+    return smaller
+
+
+def far_outliers(ranks: Floats, *, far: float, k: int = NEIGHBOURS) -> Booleans:
+    """Items `(N,)` whose `displacement` is apart from that of the others: single items that were moved.
+
+    Its logarithm is above the upper quartile by more than three times the distance of the quartiles, and the rank is at
+    least a share `far` of the way from the least to chance. Where training moved all items, none of them is.
+
+    Source:
+        Tukey, "Exploratory data analysis", 1977 (the outer fence: values that are far out).
+    """
+    low, high = np.quantile(np.log(ranks), [0.25, 0.75])
+    least = (k + 1) / 2
+    apart: Booleans = (np.log(ranks) > high + 3 * (high - low)) & (ranks > least + far * (len(ranks) / 2 - least))
+    return apart
+
+
+def _mean_ranks(points: Tensor, others: Integers) -> Floats:
+    """Mean rank `(N,)` of some other rows `(N, k)` among all others, by their distance to each row."""
+    rows = _for_products(points)
+    squares, ranks = rows.square().sum(dim=1), np.empty(len(rows))
+    for start in range(0, len(rows), BLOCK):
+        block = torch.arange(start, min(start + BLOCK, len(rows)))
+        # (B, N), less a number of each row, without the digits of rounding.
+        distances = torch.round(squares - 2 * (rows[block] @ rows.T), decimals=12)
+        distances[torch.arange(len(block)), block] = torch.inf
+        asked = distances.gather(1, torch.from_numpy(others[block.numpy()]))[:, :, None]  # (B, k, 1)
+        nearer, equal = ((distances[:, None, :] < asked).sum(2), (distances[:, None, :] == asked).sum(2))
+        ranks[block.numpy()] = (nearer + (equal + 1) / 2).double().mean(dim=1).numpy()
+    return ranks
+
+
+def _for_products(points: Tensor) -> Tensor:
+    """Points about their mean, scaled so that no embedding is too small or too large for products."""
+    points = points - points.mean(dim=0)
+    return points / (float(points.abs().max()) or 1.0)
 
 
 def nearest_others(points: Tensor, queries: Integers, k: int) -> Integers:
     """The k nearest other rows `(Q, k)` of some rows, by float32 distances."""
-    points = points - points.mean(dim=0)
-    # Scaled, so that no embedding is too small or too large for float32.
-    rows = np.ascontiguousarray((points / (float(points.abs().max()) or 1.0)).float().numpy())
+    rows = np.ascontiguousarray(_for_products(points).float().numpy())
     if installed("faiss"):
         _, near = load("faiss").knn(rows[queries], rows, k + 1)
     else:  # half as fast

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from scipy import stats
 from torch import Tensor
 
 from trivet.collapse.distances import centred, extent
-from trivet.collapse.hubs import BLOCK, NEIGHBOURS, Hubness, hubness, nearest_others, shared_neighbors
+from trivet.collapse.hubs import BLOCK, NEIGHBOURS, Hubness, displacement, far_outliers, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
-from trivet.collapse.retention import Retention, mode_retention
+from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
@@ -27,6 +28,7 @@ from trivet.metrics.points import Metric, as_points, spans
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed
 
+FEWEST = 100  # items from which single ones can be apart from the others
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 RANKED = 1000  # items that are asked for all of their class, which takes longer
 PAIRED = 4096  # rows all pairs of which tell how many places are occupied
@@ -34,7 +36,6 @@ SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this 
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
-FALSE = 0.01  # share of the classes that lost that may be there by chance
 SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 DIGITS = 1e4  # times the relative rounding error, below which rounding may change who is nearest
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
@@ -116,9 +117,9 @@ class Measures:
         strangers: share of items among items of one other label, see `strangers`.
         hubness, unfound: the skewness and `unfound` of `Hubness`; of at most 5,000 items, among themselves.
         reference_hubness, reference_unfound: the same of the first reference.
-        shared: median share of the ten nearest of an item that are among its ten nearest in the first reference.
-        displaced: share of the items none of whose ten nearest are, less that of the items of whom one is; at least 0.
-            Where training moved all items, fewer lose all ten than nine; of single ones that were moved none is left.
+        displaced: share of the items of `far_outliers`: the ten nearest that they have in the first reference are far
+            from them, and the other way round, while those of others are near.
+        displaced_rows: the rows of these items, ascending.
         reference_rounding_loss: `rounding_loss` of the first reference.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
             have different widths, or the rows of one alone are unit rows.
@@ -135,6 +136,9 @@ class Measures:
         reference_mode_sharing: see `mode_sharing`, of these modes in the reference: about 1 if the same thing parts
             every class.
         retention: mean over the classes of `ClassMeasures.retention`.
+        lost_inside: numbers of the classes of `lost_inside`, among the sorted labels.
+        structure, reference_structure: mean of `inside_structure` over these classes, here and in the first reference;
+            0 where they are points, None where there are none.
         fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
         per_class: see `ClassMeasures`.
@@ -174,8 +178,8 @@ class Measures:
     unfound: float
     reference_hubness: float | None = None
     reference_unfound: float | None = None
-    shared: float | None = None
     displaced: float | None = None
+    displaced_rows: tuple[int, ...] = ()
     reference_rounding_loss: float | None = None
     reference_shrinkage: float | None = None
     reference_spread: float | None = None
@@ -186,6 +190,9 @@ class Measures:
     reference_mode_index: float | None = None
     reference_mode_sharing: float | None = None
     retention: float | None
+    lost_inside: tuple[int, ...] = ()
+    structure: float | None = None
+    reference_structure: float | None = None
     fine: dict[str, FineMeasures]
     sampling: SamplingStats | None
     per_class: ClassMeasures
@@ -242,7 +249,8 @@ def measure(
     reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
     known = next(iter(references.values()), None)
     retained = None if known is None else _retention(points, known, classes, seed)
-    around = _hubness(points, seed)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(raw))[:QUERIES])
+    around = hubness(points[order])
     recalls = np.full(len(shares), math.nan)  # a class that was not asked has none
     for number, row in retrieved.per_class().items():
         recalls[number] = row["recall@1"]
@@ -280,11 +288,12 @@ def measure(
         hubness=around.skewness,
         unfound=around.unfound,
         **({} if known is None else _against(known, points, classes, lengths.mean, seed)),
-        **({} if known is None else _hubs_against(around, _hubness(known, seed))),
+        **({} if known is None else _hubs_against(points[order], known[order], around, order)),
         reference_rounding_loss=None
         if known is None
         else _rounding_loss(_first(reference), known, classes, queries, seed, distance),
         retention=None if retained is None else retained.mean,
+        **({} if known is None or retained is None else _lost_inside(points, known, classes, retained, seed)),
         fine={
             name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"])
             for name in (fine or {})
@@ -304,9 +313,7 @@ def measure(
     )
 
 
-def _against(
-    known: Tensor, points: Tensor, classes: Tensor, mean_distance: float, seed: int
-) -> dict[str, float | None]:
+def _against(known: Tensor, points: Tensor, classes: Tensor, mean_distance: float, seed: int) -> dict[str, Any]:
     """The measures of an embedding beside those of a reference, by the names of the fields of `Measures`."""
     before, spread_before = extent(known).mean, _relative_spread(known)
     modes = _reference_modes(known, classes, seed)
@@ -322,20 +329,39 @@ def _against(
     }
 
 
-def _hubness(points: Tensor, seed: int) -> Hubness:
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points))[:QUERIES])
-    return hubness(points[order])
-
-
-def _hubs_against(around: Hubness, before: Hubness) -> dict[str, float]:
-    """The measures of hubs beside those of a reference, likewise."""
-    shares = shared_neighbors(around.nearest, before.nearest)
+def _hubs_against(points: Tensor, known: Tensor, around: Hubness, order: Tensor) -> dict[str, Any]:
+    """The measures of hubs and of single items that were moved beside those of a reference, likewise."""
+    before, rows = hubness(known), np.array([], np.int64)
+    if len(points) >= FEWEST:
+        ranks = displacement(points, known, around.nearest, before.nearest)
+        rows = np.sort(order.numpy()[far_outliers(ranks, far=THRESHOLDS["far"].value)])
     return {
         "reference_hubness": before.skewness,
         "reference_unfound": before.unfound,
-        "shared": float(np.median(shares)),
-        "displaced": max(0.0, float((shares == 0).mean() - (shares == 1 / around.nearest.shape[1]).mean())),
+        "displaced": len(rows) / len(points),
+        "displaced_rows": tuple(rows.tolist()),
     }
+
+
+def _lost_inside(points: Tensor, known: Tensor, classes: Tensor, retained: Retention, seed: int) -> dict[str, Any]:
+    """What of the structure inside the classes was lost, likewise."""
+    lost = lost_inside(retained, below=THRESHOLDS["retained"].value)
+    if not len(lost):
+        return {}
+    structures = (_structure(rows, classes, lost, seed) for rows in (points, known))
+    return {"lost_inside": tuple(lost.tolist())} | dict(
+        zip(("structure", "reference_structure"), structures, strict=True)
+    )
+
+
+def _structure(points: Tensor, classes: Tensor, numbers: Integers, seed: int) -> float:
+    if points.shape[1] < 2:
+        return 0.0
+    try:
+        values = inside_structure(points, classes, seed=seed).values[numbers]
+    except ValueError:  # every class is on one point
+        return 0.0
+    return float(np.nan_to_num(values).mean())
 
 
 def _precision(embeddings: Array) -> float:
@@ -469,9 +495,7 @@ def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
         if -float(of.mean()) >= THRESHOLDS["lost"].value:
             more = np.concatenate([of, [1.0, -1.0]])
             chances[number] = stats.ttest_1samp(more, 0.0, alternative="less").pvalue
-    below = np.sort(chances) <= FALSE * np.arange(1, len(chances) + 1) / len(chances)
-    most = np.sort(chances)[below].max(initial=0.0)
-    for number in np.flatnonzero(chances <= most).tolist():
+    for number in np.flatnonzero(stats.false_discovery_control(chances) <= FALSE).tolist():
         of = numbers == number
         shares = (float(retrieval.values[of, 0].mean()) for retrieval in (now, other))
         yield ClassLoss(number, int(of.sum()), *shares)

@@ -13,6 +13,7 @@ Kind = Literal[
     "worse-than-reference",
     "network-collapse",
     "class-collapse",
+    "displaced-items",
     "dead-sampler",
     "exploding-norm",
     "noisy-labels",

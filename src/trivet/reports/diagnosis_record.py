@@ -89,8 +89,8 @@ class DiagnosisMeasures(Record):
     unfound: Number | None = None
     reference_hubness: Number | None = None
     reference_unfound: Number | None = None
-    shared: Number | None = None
     displaced: Number | None = None
+    displaced_rows: list[int] = []
     reference_rounding_loss: Number | None = None
     reference_shrinkage: Number | None = None
     reference_spread: Number | None = None
@@ -101,6 +101,9 @@ class DiagnosisMeasures(Record):
     reference_mode_index: Number | None = None
     reference_mode_sharing: Number | None = None
     retention: Number | None = None
+    lost_inside: list[int] = []
+    structure: Number | None = None
+    reference_structure: Number | None = None
     comparisons: list[RecallComparison] = []
     lost: list[LostClass] = []
     rankings: list[RankingComparison] = []

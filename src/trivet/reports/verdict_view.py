@@ -14,6 +14,7 @@ _KINDS = {
     "worse-than-reference": "Worse than reference",
     "network-collapse": "Network collapse",
     "class-collapse": "Class collapse",
+    "displaced-items": "Displaced items",
     "dead-sampler": "Dead sampler",
     "exploding-norm": "Exploding norm",
     "noisy-labels": "Noisy labels",

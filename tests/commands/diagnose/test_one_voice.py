@@ -25,7 +25,7 @@ FATES: dict[str, tuple[np.ndarray, str]] = {
     "point": (np.ones_like(START), "network-collapse"),
     "line": (NOISE[:, :1] * START[:1] + 1e-3 * NOISE, "network-collapse"),
     "spots": (START[RANDOM.integers(0, 3, 240)] + 1e-3 * NOISE, "network-collapse"),
-    "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "spread-out"),
+    "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "displaced-items"),
     "class means": (MEANS + 0.5 * NOISE, "spread-out"),
     "noise": (1e-3 * (START + 4 * NOISE), "worse-than-reference"),
     "another order": (RANDOM.permutation(START), "no-better-than-chance"),
