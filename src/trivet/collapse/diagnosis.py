@@ -147,7 +147,8 @@ def diagnose(
         verdicts = _class(measures, strategy)
         if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
             verdicts += _noisy(measures, strategy)  # an embedding that knows less than another accuses no label
-    verdicts += _displaced(measures)
+        if known(measures):
+            verdicts += _displaced(measures)
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
     notes = [] if collapsed else _shape_notes(measures, strategy, shape)

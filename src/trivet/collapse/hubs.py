@@ -78,8 +78,8 @@ def far_outliers(ranks: Floats, *, far: float, k: int = NEIGHBOURS) -> Booleans:
     """
     low, high = np.quantile(np.log(ranks), [0.25, 0.75])
     least = (k + 1) / 2
-    apart: Booleans = (np.log(ranks) > high + 3 * (high - low)) & (ranks > least + far * (len(ranks) / 2 - least))
-    return apart
+    outliers: Booleans = (np.log(ranks) > high + 3 * (high - low)) & (ranks > least + far * (len(ranks) / 2 - least))
+    return outliers
 
 
 def _mean_ranks(points: Tensor, others: Integers) -> Floats:
@@ -91,8 +91,8 @@ def _mean_ranks(points: Tensor, others: Integers) -> Floats:
         # (B, N), less a number of each row, without the digits of rounding.
         distances = torch.round(squares - 2 * (rows[block] @ rows.T), decimals=12)
         distances[torch.arange(len(block)), block] = torch.inf
-        asked = distances.gather(1, torch.from_numpy(others[block.numpy()]))[:, :, None]  # (B, k, 1)
-        nearer, equal = ((distances[:, None, :] < asked).sum(2), (distances[:, None, :] == asked).sum(2))
+        to_others = distances.gather(1, torch.from_numpy(others[block.numpy()]))[:, :, None]  # (B, k, 1)
+        nearer, equal = ((distances[:, None, :] < to_others).sum(2), (distances[:, None, :] == to_others).sum(2))
         ranks[block.numpy()] = (nearer + (equal + 1) / 2).double().mean(dim=1).numpy()
     return ranks
 
