@@ -91,7 +91,7 @@ def open_question(measures: Measures) -> Verdict | None:
 
 
 def _inside(measures: Measures) -> str | None:
-    """What is left of the neighbours within the classes, where that is as by chance; None where it is more."""
+    """The share of neighbours within the classes that is left, in words, where that is as by chance; else None."""
     limit = THRESHOLDS["retained"].value
     if measures.retention is None or measures.per_class.retention is None:
         return None

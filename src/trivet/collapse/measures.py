@@ -344,7 +344,7 @@ def _hubs_against(points: Tensor, known: Tensor, around: Hubness, order: Tensor)
 
 
 def _lost_inside(points: Tensor, known: Tensor, classes: Tensor, retained: Retention, seed: int) -> dict[str, Any]:
-    """What of the structure inside the classes was lost, likewise."""
+    """The measures of what was lost inside the classes, likewise."""
     lost = lost_inside(retained, below=THRESHOLDS["retained"].value)
     if not len(lost):
         return {}
