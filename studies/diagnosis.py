@@ -625,9 +625,13 @@ def equal_twins(_: Path) -> Row:
             head = torch.nn.Linear(pixels.shape[1], 64)
             train_head(head, pixels[half], labels[half], steps=150, rate=1e-3, seed=seed)
             embedded = apply(head, pixels[~half][:4000])
-            hits.append(retrieve(embedded, other, measures=("recall@1",), distance="cosine").values[:, 0])
-        told = [compare(a, b, other, reference="", level="").worse for a, b in permutations(hits, 2)]
-        about = {"of": f"heads on {name}", "classes": len(np.unique(other)), "recalls": [one.mean() for one in hits]}
+            hits.append(retrieve(embedded, other, measures=("recall@1",), distance="cosine"))
+        told = [compare([a], [b], reference="", level="").worse for a, b in permutations(hits, 2)]
+        about = {
+            "of": f"heads on {name}",
+            "classes": len(np.unique(other)),
+            "recalls": [one.mean()["recall@1"] for one in hits],
+        }
         rows.append(about | {"pairs": len(told), "told": sum(told)})
         print(rows[-1], flush=True)
     for classes in (2, 5, 20, 100):
@@ -637,11 +641,10 @@ def equal_twins(_: Path) -> Row:
             labels = np.arange(400) % classes
             base = random.standard_normal((classes, 16))[labels] + 1.5 * random.standard_normal((400, 16))
             a, b = (
-                retrieve(base + random.standard_normal(base.shape), labels, measures=("recall@1",)).values[:, 0]
-                for _ in range(2)
+                retrieve(base + random.standard_normal(base.shape), labels, measures=("recall@1",)) for _ in range(2)
             )
-            told += [compare(x, y, labels, reference="", level="").worse for x, y in ((a, b), (b, a))]
-            recalls.append(float(a.mean()))
+            told += [compare([x], [y], reference="", level="").worse for x, y in ((a, b), (b, a))]
+            recalls.append(a.mean()["recall@1"])
         about = {"of": "clusters with noise", "classes": classes, "recalls": [min(recalls), max(recalls)]}
         rows.append(about | {"pairs": len(told), "told": sum(told)})
         print(rows[-1], flush=True)

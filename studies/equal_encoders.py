@@ -18,7 +18,7 @@ import torch
 from readers import Array, idx, texts
 from real_fates import apply, features_of, train
 from trivet.collapse.significance import DECISIVE, compare
-from trivet.metrics import retrieve
+from trivet.metrics import Retrieval, retrieve
 from trivet.models import ngram_vectors
 
 ITEMS, HALVINGS, DRAWS = 1200, 9, 40
@@ -46,14 +46,14 @@ class Subsets:
 def subsets(folder: Path, weights: Path, encoder: Path) -> Iterator[Subsets]:
     for name, one, other, labels in pairs(folder, weights, encoder):
         a, b = equalised(one, other, labels)
-        recalls = float(hits(a, labels).mean()), float(hits(b, labels).mean())
+        recalls = recall_of(a, labels), recall_of(b, labels)
         present = np.unique(labels)
         for count in FEW:
             told = large = 0
             for draw in range(DRAWS):
                 chosen = np.random.default_rng((draw, count)).permutation(present)[:count]
                 rows = np.isin(labels, chosen)
-                found = compare(hits(a[rows], labels[rows]), hits(b[rows], labels[rows]), labels[rows], **UNNAMED)
+                found = compare([found_of(a[rows], labels[rows])], [found_of(b[rows], labels[rows])], **UNNAMED)
                 told += found.worse or found.better
                 large += abs(found.difference) >= DECISIVE
             yield Subsets(name, len(present), count, recalls, DRAWS, large, told)
@@ -98,17 +98,21 @@ def pairs(folder: Path, weights: Path, encoder: Path) -> Iterator[tuple[str, Arr
 
 def equalised(one: Array, other: Array, labels: Array) -> tuple[Array, Array]:
     """Both, with so much noise on the better one that recall@1 is about the same."""
-    if hits(one, labels).mean() < hits(other, labels).mean():
+    if recall_of(one, labels) < recall_of(other, labels):
         one, other = other, one
-    target = hits(other, labels).mean()
+    target = recall_of(other, labels)
     noise = np.random.default_rng(0).standard_normal(one.shape).astype(np.float32)
     noise *= np.linalg.norm(one, axis=1).mean() / np.linalg.norm(noise, axis=1).mean()
     low, high = 0.0, 4.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if hits(one + middle * noise, labels).mean() > target else (low, middle)
+        low, high = (middle, high) if recall_of(one + middle * noise, labels) > target else (low, middle)
     return one + low * noise, other
 
 
-def hits(rows: Array, labels: Array) -> Array:
-    return retrieve(rows, labels, measures=("recall@1",), distance="cosine").values[:, 0]
+def recall_of(rows: Array, labels: Array) -> float:
+    return found_of(rows, labels).mean()["recall@1"]
+
+
+def found_of(rows: Array, labels: Array) -> Retrieval:
+    return retrieve(rows, labels, measures=("recall@1",), distance="cosine")

@@ -50,7 +50,7 @@ from readers import cifar_archive, cub_archive, write_file
 from trivet.collapse.alarms import SERIES, Judge
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe, ProbeResult, ProbeTracker, measure_probe
-from trivet.collapse.significance import compare, difference_ends, recall_by_chance
+from trivet.collapse.significance import compare_values, recall_by_chance
 from trivet.commands.train.pre_run_forecast import foresee
 from trivet.datasets import Dataset, Splits
 from trivet.distances import as_classes
@@ -755,7 +755,7 @@ def fate_beside_start(traced: Mapping[str, Any]) -> str:
 
 def _harmed(start: ProbeResult, end: ProbeResult, levels: Sequence[np.ndarray]) -> bool:
     worse = [
-        compare(now.hits, then.hits, labels, reference="start", level="").worse
+        compare_values(now.hits, then.hits, labels, reference="start", level="").worse
         for now, then, labels in zip(end.scores, start.scores, levels, strict=True)
     ]
     _, high = recall_by_chance(end.nearest, np.arange(len(end.nearest)), levels[0])
@@ -822,9 +822,11 @@ def closing_outcome(traced: Mapping[str, Any], sentence: str) -> str:
     for word, sign in (("below", -1), ("above", 1)):
         if f"{word} its start" in sentence:
             return "right" if sign * moved > 0 else "wrong"
-    gains = end.scores[-1].hits - start.scores[-1].hits
-    low, high = difference_ends(gains, np.array(traced["classes"][-1]), over_queries=0.95, over_classes=0.95)
-    return "right" if abs(moved) < LOST or low <= 0 <= high else "open"
+    found = compare_values(
+        end.scores[-1].hits, start.scores[-1].hits, np.array(traced["classes"][-1]), reference="", level="",
+        confidence=0.95,
+    )  # fmt: skip
+    return "right" if abs(moved) < LOST or found.low <= 0 <= found.high else "open"
 
 
 def with_fates(traces: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

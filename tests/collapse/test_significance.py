@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from statistics import fmean, stdev
+from statistics import fmean, variance
 
 import numpy as np
 import pytest
@@ -13,60 +13,86 @@ from tests.collapse.test_diagnosis import LABELS, clusters
 
 from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.healthy import _points
-from trivet.collapse.significance import compare, recall_by_chance
+from trivet.collapse.significance import compare, compare_parts, compare_values, recall_by_chance
 from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
+from trivet.metrics import Retrieval, retrieve
 
 
-def student(values: list[float], level: float) -> tuple[float, float]:
-    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
+def half(variance: float, degrees: float, queries: int) -> float:
+    return float(stats.t.ppf(0.995, degrees)) * math.sqrt(variance + (0.25 / queries) ** 2)
 
 
 @pytest.mark.parametrize("classes", [2, 5, 9])
 def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
     random = np.random.default_rng(classes)
     labels = np.arange(90) % classes
-    a, b = (random.integers(0, 2, 90).astype(float) for _ in range(2))
-    found = compare(a, b, labels, reference="before", level="kind")
-    differences = (a - b).tolist()
-    ends = [student([*differences, 1.0, -1.0], 0.999)]
-    if classes >= 5:  # classes of one size: the means of the classes are what varies
-        ends.append(student([fmean((a - b)[labels == one]) for one in range(classes)], 0.99))
-    assert found.low == pytest.approx(max(-1, min(low for low, _ in ends)))
-    assert found.high == pytest.approx(min(1, max(high for _, high in ends)))
-    assert found.difference == pytest.approx(fmean(differences))
-    assert (found.reference, found.level, found.queries) == ("before", "kind", 90)
+    a = random.integers(0, 2, 90).astype(float)
+    b = np.where(random.random(90) < 0.1, 1 - a, a)
+    found = compare_values(a, b, labels, reference="before", level="kind")
+    gains, mean = (a - b).tolist(), fmean(a - b)
+    parts = [[gain for gain, label in zip(gains, labels, strict=True) if label == one] for one in range(classes)]
+    over_items = 1.3 * sum(len(part) * variance(part) for part in parts) / 90**2 + 2 / 92**2
+    halves = [half(over_items, 90 - classes, 90)]
+    if classes >= 5:
+        over_classes = sum((sum(part) - len(part) * mean) ** 2 for part in parts) * classes / (classes - 1) / 90**2
+        halves.append(half(1.3 * over_classes, 2 * (classes - 1) / 3, 90))
+    assert (found.low, found.high) == pytest.approx((mean - max(halves), mean + max(halves)))
+    assert (found.difference, found.reference, found.level) == (pytest.approx(mean), "before", "kind")
+    assert found.queries == 90
+    wider = compare_values(a, b, labels, reference="", level="", confidence=0.999)
+    assert wider.low < found.low
 
 
-def test_ten_points_are_told_over_queries_alone() -> None:
-    """Lost in two of five classes: over classes the interval of 99 % would reach far above 0."""
+def embeddings(seed: int, count: int) -> list[Retrieval]:
+    """Classes with noise of their own, which are as good as each other."""
+    return [
+        retrieve(clusters(seed, 1.0) + 0.5 * np.random.default_rng((seed, n)).standard_normal((400, 16)), LABELS)
+        for n in range(count)
+    ]
+
+
+def test_embeddings_are_compared_by_the_variances_of_items_in_both_roles() -> None:
+    first, second, third, fourth = embeddings(0, 4)
+    found = compare([first], [second], reference="second", level="kind", measure="map@r")
+    over = first.differences(second, level=0.99)["map@r"].values()
+    high = max(each.interval.high for each in over)
+    assert found.difference == pytest.approx(next(iter(over)).value)
+    assert high < found.high < high + 0.002  # wider by two queries
+    # The means of more vary less, and parts of other items less still.
+    means = compare([first, third], [second, fourth], reference="", level="", measure="map@r")
+    assert means.score == pytest.approx(fmean(each.mean()["map@r"] for each in (first, third)))
+    assert means.high - means.low < found.high - found.low
+    parts = [([first], [second]), tuple([one] for one in embeddings(1, 2))]
+    both = compare_parts(parts, reference="", level="", measure="map@r")
+    assert both.queries == 800
+    assert both.high - both.low < 0.8 * (found.high - found.low)
+
+
+def test_ten_points_are_told_over_items_alone() -> None:
+    """Lost in two of five classes: over classes the interval would reach far above 0."""
     labels = np.arange(500) % 5
     before = np.ones(500)
     for lost, told in ((25, True), (24, False)):
         after = before.copy()
         after[np.flatnonzero(labels < 2)[: 2 * lost]] = 0
-        found = compare(after, before, labels, reference="before", level="kind")
+        found = compare_values(after, before, labels, reference="before", level="kind")
         assert found.difference == pytest.approx(-lost / 250)
         assert found.worse == told
-        never = compare(after, before, labels, reference="before", level="kind", decisive=math.inf)
-        assert never.high > 0.1
-        assert not never.worse
-    assert found.low == never.low
-    assert compare(before, after * 0, labels, reference="before", level="kind").better
+    assert compare_values(before, after * 0, labels, reference="before", level="kind").better
 
 
 def test_a_difference_is_told_only_beyond_doubt_and_from_a_point() -> None:
     labels = np.zeros(4, dtype=np.int64)
-    few = compare(np.zeros(4), np.ones(4), labels, reference="r", level="")
+    few = compare_values(np.zeros(4), np.ones(4), labels, reference="r", level="")
     assert (few.worse, few.doubtful, few.better) == (False, True, False)
     many = np.zeros(100, dtype=np.int64)
-    lost = compare(np.zeros(100), np.ones(100), many, reference="r", level="")
+    lost = compare_values(np.zeros(100), np.ones(100), many, reference="r", level="")
     assert (lost.worse, lost.doubtful) == (True, False)
-    assert compare(np.ones(100), np.zeros(100), many, reference="r", level="").better
+    assert compare_values(np.ones(100), np.zeros(100), many, reference="r", level="").better
     slightly = np.ones(100_000)
     slightly[:500] = 0  # half a point
-    none = compare(slightly, np.ones(100_000), np.zeros(100_000, np.int64), reference="r", level="")
+    none = compare_values(slightly, np.ones(100_000), np.zeros(100_000, np.int64), reference="r", level="")
     assert none.high < 0
     assert not none.worse
 
@@ -201,7 +227,8 @@ def test_map_at_r_is_compared_at_each_level() -> None:
     for each, by in zip(found, (labels, halves), strict=True):
         own, others = (np.array([map_at_r(points, by, query) for query in range(48)]) for points in (one, other))
         assert (each.score, each.reference_score) == pytest.approx((own.mean(), others.mean()))
-        known = compare(own, others, by, reference="before", level="")
+        pair = [retrieve(points, by, measures=("map@r",)) for points in (one, other)]
+        known = compare(pair[:1], pair[1:], reference="before", level="", measure="map@r")
         assert (each.low, each.high) == pytest.approx((known.low, known.high))
     assert diagnose(one, labels).measures.rankings == ()
 

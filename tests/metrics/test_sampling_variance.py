@@ -120,7 +120,7 @@ def test_equals_the_definition(measure: str, over: Over, average: Average) -> No
     rows, labels = points(spread=1.5)
     result = retrieve(rows, labels, measures=(measure,))
     expected = definition(*removed(rows, labels, measure), labels, over, average)
-    assert sampling_variances(result)[over, average].values[0] == pytest.approx(expected, rel=1e-9)
+    assert sampling_variances([result])[over, average].values[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_gallery_of_other_items_adds_its_variance() -> None:
@@ -157,9 +157,9 @@ def test_many_items_are_judged_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
     result = retrieve(
         generator.normal(size=(20, 6))[labels] + generator.normal(size=(300, 6)), labels, measures=("map@r",)
     )
-    whole = sampling_variances(result)
+    whole = sampling_variances([result])
     monkeypatch.setattr(module, "LIMIT", 150)
-    some = sampling_variances(result)
+    some = sampling_variances([result])
     for key, variance in whole.items():
         far = 1.3 if key[0] == "queries" else 2.1  # of seven of the 20 classes
         assert 1 / far < some[key].values[0] / variance.values[0] < far
@@ -179,7 +179,7 @@ def test_a_part_of_a_gallery_stands_for_all_of_it(monkeypatch: pytest.MonkeyPatc
         variances = []
         for limit in (10_000, 270):
             monkeypatch.setattr(module, "LIMIT", limit)
-            variances.append(sampling_variances(result)["queries", "micro"].values[0])
+            variances.append(sampling_variances([result])["queries", "micro"].values[0])
         ratios.append(variances[1] / variances[0])
     assert np.mean(ratios) == pytest.approx(1, abs=0.1)
 
@@ -240,5 +240,5 @@ def test_differences_with_another_gallery_add_the_variances_up() -> None:
         for gallery, classes in (points(2), points(3))
     )
     interval = first.differences(second)["map@r"]["queries"].interval
-    alone = [sampling_variances(each)["queries", "micro"].values[0] for each in (first, second)]
+    alone = [sampling_variances([each])["queries", "micro"].values[0] for each in (first, second)]
     assert interval.high - interval.low > 2 * 1.96 * math.sqrt(sum(alone))

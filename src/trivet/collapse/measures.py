@@ -476,7 +476,7 @@ def _compared(
 ) -> tuple[Comparison, ...]:
     """Compare level by level with each reference; what no query of a level can find says nothing."""
     return tuple(
-        compare(of.values[:, 0], other[level].values[:, 0], of.classes, reference=name, level=level)
+        compare([of], [other[level]], reference=name, level=level, measure=of.measures[0])
         for level, of in now.items()
         for name, other in references.items()
     )

@@ -183,7 +183,7 @@ class CollapseMonitor:
         """Ask the probe for the last time, after training; returns one sentence on how held-out items ended.
 
         It is beside the start: "Recall@1 by the labels of 300 held-out items ends 7.9 points (5.1 to 10.8) below its
-        start: ..."; the interval is one of 95 %. A probe that failed is named. None if it was not asked after the
+        start: ..."; the interval is one of 99 %. A probe that failed is named. None if it was not asked after the
         start. Its last call may bring events, as any other.
 
         Args:

@@ -13,7 +13,7 @@ import torch
 from trivet.collapse.distances import centred
 from trivet.collapse.measures import WIDE_SPOT, occupied_spots
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
-from trivet.collapse.significance import FLOOR, Comparison, compare, difference_ends, recall_by_chance
+from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance
 from trivet.collapse.spectrum import singular_values
 from trivet.collapse.spread import stranger_share
 from trivet.collapse.thresholds import THRESHOLDS
@@ -32,12 +32,10 @@ FIRST = 6  # updates before the second call, as the first steps of an optimiser 
 SERIES = ("step", "recall", "fine_recall", "relative_spread", "within_between", "strangers")
 """The numbers of a result, in this order."""
 GAIN = ("gain_low", "gain_high")
-"""The interval of 95 % of what recall@1, at the level that counts, gained since the start."""
+"""The interval of 99 % of what recall@1, at the level that counts, gained since the start."""
 NEIGHBOURS = 10
 SAME_CLASS, OTHER = 1, 6  # a stranger has at most so many of its class among the nearest, and so many of another
 CHOOSING = 0.95  # confidence of the intervals by which two results are compared where nothing is accused
-SEVERAL = 10  # classes from which on a loss must be beyond chance over classes, too: an interval of fewer says little
-TWICE = 0.99  # confidence of the intervals by which two results in a row accuse
 LEVELS = "the labels", "the finer classes"  # in a sentence
 FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
@@ -283,8 +281,9 @@ class ProbeTracker:
             self.best = result
             if self.on_best is not None:
                 self.on_best(result)
-        gain = (0.0, 0.0) if result is self.reference else self._interval(self.reference)
-        for name, value in zip((*SERIES, *GAIN), (*result.values(), *gain), strict=True):
+        gain = self._beside(result, self.reference)
+        ends = (0.0, 0.0) if result is self.reference else (gain.low, gain.high)
+        for name, value in zip((*SERIES, *GAIN), (*result.values(), *ends), strict=True):
             self.series[name].append(value)
         return result
 
@@ -297,66 +296,57 @@ class ProbeTracker:
 
         It is asked at the level that counts, to choose between two networks and not to accuse one.
         """
-        return self._difference(other)[1] < 0
+        return self.last is not None and self._beside(self.last, other, confidence=CHOOSING).worse
 
     def ahead(self, other: ProbeResult) -> bool:
         """Return whether it is better, likewise."""
-        return self._difference(other)[0] > 0
+        return self.last is not None and self._beside(self.last, other, confidence=CHOOSING).better
 
-    def _difference(self, other: ProbeResult) -> tuple[float, float]:
-        """The interval of 95 % of what was gained since another result; around 0 where that is below a point."""
-        if self.last is None or abs(self.last.score - other.score) < FLOOR:
-            return -1.0, 1.0
-        return self._interval(other)
-
-    def _interval(self, other: ProbeResult) -> tuple[float, float]:
-        assert self.last is not None
-        gains = self.last.scores[-1].hits - other.scores[-1].hits
-        return difference_ends(gains, self.levels[-1], over_queries=CHOOSING, over_classes=CHOOSING)
+    def _beside(
+        self, result: ProbeResult, other: ProbeResult, number: int = -1, *, confidence: float = LEVEL
+    ) -> Comparison:
+        """Recall@1 of a result beside that of another, at the level of classes of that number."""
+        hits, before = (one.scores[number].hits for one in (result, other))
+        reference, level = f"step {other.step}", LEVELS[: len(self.levels)][number]
+        return compare_values(
+            hits, before, self.levels[number], reference=reference, level=level, confidence=confidence
+        )
 
     @property
     def fell(self) -> bool:
         """Return whether the last result may be worse than the start, which the next one will tell."""
         if self._fell is None:
-            self._fell = bool(self._losses([self.last], self.reference, over_queries=CHOOSING, by_recall=False))
+            self._fell = bool(self._losses([self.last], self.reference, confidence=CHOOSING))
         return self._fell
 
     def stays_below(self, other: ProbeResult | None, *, ended: bool = False) -> list[MeasureDrop]:
         """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
         point.
 
-        Recall@1 is a point lower at both. The mean of both is lower by the interval of 99 % over items and, with ten
-        classes or more, of 95 % over classes: that of recall@1, or that of R-precision where recall@1 is lower by 95 %
-        over items.
+        Recall@1 is a point lower at both, and the mean of both is worse, see `Comparison`: that of recall@1, or that of
+        R-precision where recall@1 is lower at 95 %.
 
         Args:
             ended: whether no more results will come: the last alone is then compared, and may have risen.
         """
         if other is self.before or other is self.last:
             return []
-        return self._losses([self.before, self.last], other, over_queries=TWICE, by_recall=True, ended=ended)
+        return self._losses([self.before, self.last], other, ended=ended)
 
     def _losses(
         self,
         results: Sequence[ProbeResult | None],
         other: ProbeResult | None,
         *,
-        over_queries: float,
-        by_recall: bool,
+        confidence: float = LEVEL,
         ended: bool = False,
     ) -> list[MeasureDrop]:
-        """The levels at which results, one after the other, together have less than another.
-
-        Args:
-            by_recall: whether recall@1 must be lower beyond chance, too, where R-precision is.
-            ended: see `stays_below`.
-        """
+        """The levels at which results, one after the other, together have less than another; see `stays_below`."""
         some = [result for result in results if result is not None]
         if other is None or len(some) < len(results):
             return []
         drops = []
         for number, (level, classes) in enumerate(zip(LEVELS, self.levels, strict=False)):
-            drawn = classes if len(np.unique(classes)) >= SEVERAL else np.zeros_like(classes)
             recalls = [float(result.scores[number].hits.mean()) for result in (*some, other)]
             rises = recalls[-2] >= recalls[0] + FLOOR
             if max(recalls[:-1]) > recalls[-1] - FLOOR or (rises and not ended):
@@ -366,25 +356,16 @@ class ProbeTracker:
                 np.mean(columns, axis=0)
                 for columns in zip(*(result.scores[number] for result in compared), strict=True)
             ]
+            reference, then = f"step {other.step}", other.scores[number]
             recall, precision = (
-                compare(
-                    mean,
-                    then,
-                    drawn,
-                    reference=f"step {other.step}",
-                    level=level,
-                    over_queries=over_queries,
-                    over_classes=CHOOSING,
-                    decisive=math.inf,
-                )
-                for mean, then in zip(now, other.scores[number], strict=True)
+                compare_values(*pair, classes, reference=reference, level=level, confidence=confidence)
+                for pair in zip(now, then, strict=True)
             )
             if recall.worse:
                 drops.append(MeasureDrop("recall@1", recall))
             elif precision.worse:
-                gains = now[0] - other.scores[number].hits
-                _, high = difference_ends(gains, classes, over_queries=CHOOSING, over_classes=None)
-                if high < 0 or not by_recall:
+                surer = compare_values(now[0], then.hits, classes, reference="", level="", confidence=CHOOSING)
+                if surer.high < 0:
                     drops.append(MeasureDrop("R-precision", precision))
         return drops
 
@@ -399,9 +380,7 @@ class ProbeTracker:
         start = self.reference
         if result is None or start is None:
             return None
-        hits, before = result.scores[0].hits, start.scores[0].hits
-        # Of so few items, and asked again and again: no difference is decisive.
-        comparison = compare(hits, before, self.levels[0], reference="the start", level=LEVELS[0], decisive=math.inf)
+        comparison = self._beside(result, start, 0)
         high = self._chance_high(result)
         lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[comparison])
         verdict = network_collapse(lost, result.shape(start), above=above_chance(result.recall, high))
@@ -412,17 +391,15 @@ class ProbeTracker:
         now, start, best = self.last, self.reference, self.best
         if now is None or start is None or best is None:
             return None
-        level = LEVELS[len(self.levels) - 1]
-        gain = now.score - start.score
-        low, high = self._interval(start)
-        ends = f"{100 * abs(gain):.1f} points"
-        if high < 0 or low > 0:
+        level, beside = LEVELS[len(self.levels) - 1], self._beside(now, start)
+        low, high = 100 * beside.low, 100 * beside.high
+        if beside.worse or beside.better:
             near, far = sorted((abs(low), abs(high)))
-            where = f"{ends} ({100 * near:.1f} to {100 * far:.1f}) {'below' if high < 0 else 'above'} its start"
+            where = f"{100 * abs(beside.difference):.1f} points ({near:.1f} to {far:.1f}) "
+            where += f"{'below' if beside.worse else 'above'} its start"
         else:
-            where = (
-                f"as it began, as far as can be told ({100 * gain:+.1f} points, {100 * low:+.1f} to {100 * high:+.1f})"
-            )
+            gain = 100 * beside.difference
+            where = f"as it began, as far as can be told ({gain:+.1f} points, {low:+.1f} to {high:+.1f})"
         text = (
             f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "
             f"{start.step}, {100 * now.score:.1f} % at step {now.step}"

@@ -1,19 +1,36 @@
-"""The test of recall@1 beside chance, and beside other embeddings of the same items: better, worse, or neither."""
+"""The rule by which an embedding is better or worse than another of the same items, and the test beside chance.
+
+All that judges asks it: diagnosis, the result of a run, comparisons of runs, the monitor.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trivet.metrics.intervals import Interval, middle, student
+from trivet.metrics.intervals import (
+    OVERS,
+    Over,
+    Variance,
+    class_degrees,
+    middle,
+    symmetrical_interval,
+    variance_of_mean,
+)
+from trivet.metrics.retrieval import Retrieval
+from trivet.metrics.sampling_variance import sampling_variances
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps
 
-QUERIES_LEVEL, CLASSES_LEVEL = 0.999, 0.99  # of the two intervals of a difference
+LEVEL = 0.99  # of the intervals of a difference
 FEWEST = 5  # classes from which they are drawn too
-FLOOR = 0.01  # a smaller difference of two recalls is none
+FLOOR = 0.01  # a smaller difference is none
+GALLERY = 1.3  # variance of a difference over that where the gallery stays: its mean in studies/intervals.py
 DECISIVE = 0.1  # from such a difference on, classes that were not drawn could hardly turn it
+ROUNDING = 1e-9  # of a difference
 PERMUTED_LEVEL = 0.99  # share of the permutations of the labels between both ends
 PERMUTATIONS = 2000
 ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
@@ -31,8 +48,7 @@ class Comparison:
         level: the label level.
         queries: how many.
         score, reference_score: the measure of both.
-        low, high: interval of `difference`: from the lower to the higher end of two Student-t intervals, of 99.9 % over
-            queries and, with five classes or more, of 99 % over classes; of 10 points or more, the first alone.
+        low, high: interval of `difference`, see `interval_of`.
     """
 
     reference: str
@@ -89,68 +105,95 @@ def in_words(reference: str) -> str:
 
 
 def compare(
-    hits: Floats,
-    others: Floats,
-    classes: Integers,
+    now: Sequence[Retrieval], others: Sequence[Retrieval], *, reference: str, level: str, measure: str = "recall@1"
+) -> Comparison:
+    """Compare a measure of the same queries in embeddings and in a reference, each side by the mean of its embeddings.
+
+    Args:
+        now, others: of the same queries in the same order: one each, or as many as runs differ in their seeds alone.
+        reference: its name.
+        level: the label level.
+        measure: recall@1, or another of these retrievals.
+    """
+    return compare_parts([(now, others)], reference=reference, level=level, measure=measure)
+
+
+def compare_parts(
+    parts: Sequence[tuple[Sequence[Retrieval], Sequence[Retrieval]]],
     *,
     reference: str,
     level: str,
-    over_queries: float = QUERIES_LEVEL,
-    over_classes: float = CLASSES_LEVEL,
-    decisive: float = DECISIVE,
+    measure: str = "recall@1",
 ) -> Comparison:
-    """Compare a measure on the same queries; the interval is that of `difference_ends`.
+    """Compare as `compare` does, over several sets of other items, such as folds, whose variances add up."""
+    scores, units, variances = [], [], []
+    for now, others in parts:
+        retrievals = [each.only([measure]) for each in (*now, *others)]
+        counted = np.logical_and.reduce([each.counted for each in retrievals])
+        means = [float(each.values[counted].mean()) if counted.any() else math.nan for each in retrievals]
+        scores.append((np.mean(means[: len(now)]), np.mean(means[len(now) :])))
+        weights = [1 / len(now)] * len(now) + [-1 / len(others)] * len(others)
+        variances.append(sampling_variances(retrievals, weights, ("micro",)))
+        units.append((int(counted.sum()), len(np.unique(retrievals[0].classes[counted]))))
+    queries, classes = np.sum(units, axis=0).tolist()
+    shares = np.array(units)[:, 0] / max(1, queries)
+    added: dict[Over, Variance] = {}
+    for over in OVERS:
+        of = [each[over, "micro"] for each in variances]
+        degrees = class_degrees(classes) if over == "classes" else sum(each.degrees for each in of)
+        added[over] = Variance(sum(np.square(shares) * [each.values[0] for each in of])[None], degrees, queries)
+    score, reference_score = (shares @ np.array(scores)).tolist()
+    low, high = interval_of(score - reference_score, added, classes=classes)
+    return Comparison(reference, level, queries, score, reference_score, low, high)
 
-    Few classes give so wide an interval that the loss of a quarter may be left open. A difference of 10 points or more
-    is judged over queries alone: it is a fact of these classes, and others that are drawn instead seldom turn it.
+
+def compare_values(
+    values: Floats, others: Floats, classes: Integers, *, reference: str, level: str, confidence: float = LEVEL
+) -> Comparison:
+    """Compare where there is nothing but a measure of each query: how much the gallery adds is taken as usual.
 
     Args:
-        hits: `(Q,)` in [0, 1], recall@1, or another measure, of each query in the embedding.
-        others: `(Q,)`, in the reference.
+        values, others: `(Q,)` in [0, 1], a measure of each query in the embedding, and in the reference.
         classes: `(Q,)` the class of each query.
-        over_queries, over_classes: the confidence of the interval, see there.
-        decisive: the difference from which classes are not asked; infinite for never.
+        confidence: of the interval, in (0, 1).
     """
-    gains = hits - others
-    class_level = over_classes if abs(float(gains.mean())) < decisive else None
-    low, high = difference_ends(gains, classes, over_queries=over_queries, over_classes=class_level)
-    return Comparison(
-        reference=reference,
-        level=level,
-        queries=len(hits),
-        score=float(hits.mean()),
-        reference_score=float(others.mean()),
-        low=low,
-        high=high,
-    )
+    gains = (values - others)[:, None]
+    variances: dict[Over, Variance] = {}
+    for over in OVERS:
+        alone = variance_of_mean(gains, classes, over=over, average="micro")
+        variances[over] = replace(alone, values=GALLERY * alone.values)
+    score, reference_score = float(values.mean()), float(others.mean())
+    low, high = interval_of(score - reference_score, variances, classes=len(np.unique(classes)), confidence=confidence)
+    return Comparison(reference, level, len(values), score, reference_score, low, high)
 
 
-def difference_ends(
-    differences: Floats, classes: Integers, *, over_queries: float, over_classes: float | None
+def interval_of(
+    difference: float, variances: Mapping[Over, Variance], *, classes: int, confidence: float = LEVEL
 ) -> tuple[float, float]:
-    """From the lower to the higher end of two Student-t intervals of a mean, within [-1, 1].
+    """From the lower to the higher end of two Student-t intervals of a difference, within [-1, 1].
 
-    One is over queries; with five classes or more, the other is over classes, all queries of a class together. Two more
-    queries, one that each side wins, keep the first honest where there are few.
+    One is over other items of these classes; with five classes or more, and less than 10 points, the other is over
+    other classes. Few classes give so wide an interval that the loss of a quarter would be left open, while 10 points
+    are a fact of these classes that others seldom turn. Two more queries, one that each side wins, keep the first
+    honest where there are few.
 
     Args:
-        differences: `(Q,)` in [-1, 1], a measure of each query less that in another embedding.
-        classes: `(Q,)` the class of each query.
-        over_queries, over_classes: the confidence of each, in (0, 1); None for queries alone.
+        variances: of the difference, over items and over classes.
+        classes: of the queries.
+        confidence: of each, in (0, 1).
 
     Source:
         Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
     """
-    ends = [student(np.concatenate([differences, [1.0, -1.0]]), level=over_queries)]
-    _, members = np.unique(classes, return_inverse=True)
-    sizes = np.bincount(members)
-    if over_classes is not None and len(sizes) >= FEWEST:
-        sums = np.bincount(members, weights=differences)
-        # A ratio of two sums over the drawn classes, about its value.
-        mean = float(differences.mean())
-        about = student((sums - mean * sizes) / sizes.mean(), level=over_classes)
-        ends.append(Interval(mean + about.low, mean + about.high))
-    return max(-1.0, min(end.low for end in ends)), min(1.0, max(end.high for end in ends))
+    low, high = difference, difference
+    for over in OVERS[: 2 if classes >= FEWEST and abs(difference) < DECISIVE - ROUNDING else 1]:
+        of = variances[over]
+        variance = float(of.values[0]) + (2 / (of.units + 2) ** 2 if over == "queries" else 0.0)
+        end = symmetrical_interval(difference, variance, degrees=of.degrees, units=of.units, level=confidence)
+        if math.isnan(end.low):
+            return -1.0, 1.0
+        low, high = min(low, end.low), max(high, end.high)
+    return max(-1.0, low), min(1.0, high)
 
 
 def recall_by_chance(nearest: Integers, queries: Integers, classes: Integers, *, seed: int = 0) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from trivet.runtime.arrays import Floats, Integers
 Over = Literal["queries", "classes"]
 Average = Literal["micro", "macro"]
 OVERS: tuple[Over, ...] = ("queries", "classes")
+AVERAGES: tuple[Average, ...] = ("micro", "macro")
 
 PSEUDO = 0.25  # of a query, which is added to the standard error: a few equal values do not show that all are
 EFFECT = 1.5  # variance of a share over that of independent queries, where all of them are right, or all wrong

@@ -60,14 +60,14 @@ class RetrievalTask:
 def retrieval_task(
     embeddings: Array,
     labels: Mapping[str, Array],
-    gallery: Array | None,
-    gallery_labels: Mapping[str, Array] | None,
-    sample: Array | None,
-    cameras: Array | None,
-    gallery_cameras: Array | None,
-    self_rows: Array | None,
-    junk: Array | None,
-    distance: Metric,
+    gallery: Array | None = None,
+    gallery_labels: Mapping[str, Array] | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    self_rows: Array | None = None,
+    junk: Array | None = None,
+    distance: Metric = "euclidean",
 ) -> RetrievalTask:
     """The task that the arguments of `retrieve_levels` describe, checked."""
     if not labels:

@@ -106,7 +106,12 @@ class Retrieval:
 
     @cached_property
     def _variances(self) -> dict[tuple[Over, Average], Variance]:
-        return sampling_variances(self)
+        return sampling_variances([self])
+
+    def only(self, measures: Sequence[str]) -> Retrieval:
+        """The same of some of its measures."""
+        columns = [self.measures.index(name) for name in measures]
+        return replace(self, measures=tuple(measures), values=self.values[:, columns])
 
     def differences(self, other: Retrieval, *, level: float = 0.95) -> dict[str, dict[Over, Difference]]:
         """Measure -> over -> mean of this less that of another embedding, of the same queries in the same order.
@@ -115,15 +120,12 @@ class Retrieval:
         drops is left out of both.
         """
         names = [name for name in self.measures if name in other.measures]
-        first, second = (
-            replace(of, measures=tuple(names), values=of.values[:, [of.measures.index(name) for name in names]])
-            for of in (self, other)
-        )
+        first, second = self.only(names), other.only(names)
         both = first.counted & second.counted
         values = first.values[both] - second.values[both]
         means = values.mean(axis=0).tolist() if both.any() else [math.nan] * len(names)
         differences: dict[str, dict[Over, Difference]] = {name: {} for name in names}
-        variances = sampling_variances(first, ("micro",), less=second)
+        variances = sampling_variances([first, second], (1, -1), ("micro",))
         for over in OVERS:
             ends = variances[over, "micro"].intervals(means, level=level, bounded=False)
             for name, mean, interval in zip(names, means, ends, strict=True):

@@ -31,7 +31,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from trivet.metrics.intervals import OVERS, Average, Over, Variance, totals, variance_of_mean
+from trivet.metrics.intervals import AVERAGES, OVERS, Average, Over, Variance, totals, variance_of_mean
 from trivet.metrics.protocols import RetrievalTask
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -71,10 +71,6 @@ class Removals:
     complete: bool  # whether these are all items
     scale: float  # gallery rows for each query, here over all
 
-    def less(self, other: Removals) -> Removals:
-        """The values and losses of these, less those of the same items in another embedding."""
-        return replace(self, values=self.values - other.values, losses=self.losses - other.losses)
-
     def variances(self, over: Over, average: Average) -> tuple[Floats, Floats]:
         """Variance `(m,)` of the measures of these queries, and that of independent queries."""
         count = int(self.classes.max()) + 1
@@ -89,33 +85,38 @@ class Removals:
 
 
 def sampling_variances(
-    retrieval: RankedQueries, averages: Sequence[Average] = ("micro", "macro"), *, less: RankedQueries | None = None
+    retrievals: Sequence[RankedQueries], weights: Sequence[float] = (1,), averages: Sequence[Average] = AVERAGES
 ) -> dict[tuple[Over, Average], Variance]:
-    """Variances of the measures of a retrieval, or of what they are more than those of another.
+    """Variances of the weighted sum of the measures of some retrievals, such as a difference.
 
     Args:
-        less: of the same queries in the same order, with the same measures. Where its gallery is of other classes, the
-            variances add up.
+        retrievals: of the same queries in the same order, with the same measures. Where galleries are of other classes
+            than that of the first, variances add up.
+        weights: one of each, such as (1, -1).
     """
-    counted = retrieval.counted if less is None else retrieval.counted & less.counted
-    values = retrieval.values if less is None else retrieval.values - less.values
+    first = retrievals[0]
+    counted = np.logical_and.reduce([each.counted for each in retrievals])
+    values = _weighted([each.values for each in retrievals], weights)[counted]
     variances = {
-        (over, average): variance_of_mean(values[counted], retrieval.classes[counted], over=over, average=average)
+        (over, average): variance_of_mean(values, first.classes[counted], over=over, average=average)
         for over in OVERS
         for average in averages
     }
-    if retrieval.task is None or not counted.any():
+    if any(each.task is None for each in retrievals) or not counted.any():
         return variances
-    removals = _removals(retrieval, counted)
-    if less is not None:
-        others = _removals(less, counted)
-        if len(others.classes) != len(removals.classes) or (others.classes != removals.classes).any():
-            both = [sampling_variances(each, averages) for each in (retrieval, less)]
-            return {
-                key: replace(plain, values=both[0][key].values + both[1][key].values)
-                for key, plain in variances.items()
-            }
-        removals = removals.less(others)
+    each_removed = [_removals(each, counted) for each in retrievals]
+    removals = each_removed[0]
+    if any(not np.array_equal(removals.classes, each.classes) for each in each_removed):
+        alone = [sampling_variances([each], averages=averages) for each in retrievals]
+        return {
+            key: replace(plain, values=_weighted([each[key].values for each in alone], np.square(weights)))
+            for key, plain in variances.items()
+        }
+    removals = replace(
+        removals,
+        values=_weighted([each.values for each in each_removed], weights),
+        losses=_weighted([each.losses for each in each_removed], weights),
+    )
     for (over, average), plain in variances.items():
         exact, independent = removals.variances(over, average)
         ratio = np.where(independent > 0, exact / np.where(independent > 0, independent, 1), 1)
@@ -125,6 +126,10 @@ def sampling_variances(
         by_ratio = np.where(plain.values == 0, unvaried, plain.values * ratio)
         variances[over, average] = replace(plain, values=by_ratio)
     return variances
+
+
+def _weighted(arrays: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
+    return np.asarray(sum(weight * array for weight, array in zip(weights, arrays, strict=True)))
 
 
 def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tuple[Floats, Floats]:

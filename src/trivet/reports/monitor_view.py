@@ -11,7 +11,7 @@ from trivet.reports.monitor_record import EventRecord, MonitorRecord, ProbeRecor
 from trivet.reports.page import number
 from trivet.reports.verdict_view import verdict
 
-INTERVAL = "95 % interval of what changed since the start"
+INTERVAL = "99 % interval of what changed since the start"
 _BATCHES: tuple[tuple[str, dict[str, str], Limits], ...] = (
     ("Loss of the batches", {"loss": "loss"}, None),
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,12 @@ def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_no
             lost[name] += 1e7  # more than float32 can hold beside what varies
 
     def told(statistics: bool, steps: int | None = None) -> VerdictRecord:
-        hits = [
-            retrieve(embed(network, seen.inputs), labels, measures=("recall@1",)).values[:, 0]
-            for network in (after, before)
-        ]
+        found, began = (
+            retrieve(embed(network, seen.inputs), labels, measures=("recall@1",)) for network in (after, before)
+        )
         if not statistics:
-            hits[0] = np.zeros(len(labels))
-        row = compare(*hits, labels, reference="untrained network", level="digit")
+            found = replace(found, values=np.zeros_like(found.values))
+        row = compare([found], [began], reference="untrained network", level="digit")
         assert row.worse
         datasets = {"seen": seen, "train": splits.train}
         return verdict_of(Trained(datasets, "digit", None, after, before, steps, **settings_of(config)), row)

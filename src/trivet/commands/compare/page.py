@@ -200,15 +200,12 @@ def judged_measures(record: CompareRecord) -> list[str]:
 
 def how_compared(record: CompareRecord) -> str:
     """The meaning of the intervals, in a few sentences."""
-    count, confidence = record.comparisons, record.confidence
     text = "Differences are those of the same queries (paired)."
-    if count and confidence is not None:
-        by = " and ".join(map(named, judged_measures(record)))
-        together = f", so that all {count} comparisons by {by} hold together with 95\u00a0%" if count > 1 else ""
+    if record.confidence is not None:
         text += (
-            f" Their intervals have a confidence of {100 * confidence:.4g}\u00a0% each{together}. They say what other "
-            "queries and, with five classes or more, other classes would change, not what another seed would. They are "
-            "the wider of two by Student's t; those of trivet evaluate let the gallery vary, too."
+            f" Their intervals have a confidence of {100 * record.confidence:.4g}\u00a0%. They say what other items "
+            "and, with five classes or more and less than 10 points, other classes would change, not what another seed "
+            "would. Better or worse is a point or more with an interval that excludes 0, as in a diagnosis."
         )
     if any(len(side.runs) > 1 for side in record.sides):
         text += (

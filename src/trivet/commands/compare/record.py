@@ -158,13 +158,11 @@ class SharedGallery(Record):
 class CompareRecord(StampedRecord):
     """Contents of `--json` and of the page of `trivet compare`; `gallery` is for the page only.
 
-    `confidence` is that of each interval of a difference, so that all `comparisons` hold together in 95 %: those by
-    recall@1, and by each measure that the step of a run was chosen by.
+    `confidence` is that of each interval of a difference.
     """
 
     runs: list[ComparedRun] = []
     sides: list[SideRecord] = []
-    comparisons: int | None = None
     confidence: Number | None = None
     tables: list[LevelTable] = []
     settings: list[DifferingSetting] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.collapse.significance import FEWEST, difference_ends
+from trivet.collapse.significance import FEWEST, LEVEL, compare_parts
 from trivet.commands.compare.neighbours import shared_gallery
 from trivet.commands.compare.page import write_compare_report
 from trivet.commands.compare.record import (
@@ -31,23 +31,20 @@ from trivet.commands.evaluate.sets import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
 from trivet.io.embedding_table import class_numbers
 from trivet.io.read_embeddings import read_vectors
-from trivet.metrics import retrieve_levels
+from trivet.metrics import Retrieval, retrieve_levels
 from trivet.reports.measures import finite
-from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import steps
 
-TOGETHER = 0.95  # the confidence in all that is said of recall@1
 SAME = 1e-6  # by which a recall of the record may differ from that of the stored embeddings
 ENVIRONMENT = ("torch", "device", "threads")
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A run and its partner on the items of a split; the queries `rows` of the partner are those of the run."""
+    """A run and its partner on the items of a split."""
 
     mine: Measured
     its: Measured
-    rows: Integers
 
 
 Measurements = Mapping[tuple[str, str], Measured]  # (name of the run, split)
@@ -81,12 +78,10 @@ def compare_runs(
             f"{unlike[0] if unlike else 'fewer than two that differ hold embeddings'}; give runs on the same data."
         )
     comparable = _comparable(pairs)
-    comparisons = len(comparable) * len({JUDGED, *_chosen_measures(runs)})
-    confidence = 1 - (1 - TOGETHER) / comparisons
     tables = []
     for split, level in dict.fromkeys((split, level) for _, split, level in comparable):
         differences = [
-            _difference(side, sides[0], pairs[side.name, split], level, measure, confidence)
+            _difference(side, sides[0], pairs[side.name, split], level, measure)
             for side in sides[1:]
             if (side.name, split, level) in comparable
             for measure in names
@@ -96,8 +91,7 @@ def compare_runs(
     record = CompareRecord(
         runs=[_described(run, side) for side in sides for run in side.runs],
         sides=[SideRecord(name=side.name, runs=[run.name for run in side.runs]) for side in sides],
-        comparisons=comparisons,
-        confidence=confidence,
+        confidence=LEVEL,
         tables=tables,
         settings=_differing(sides),
         notes=notes,
@@ -120,6 +114,7 @@ def _chosen_measures(runs: Sequence[StoredRun]) -> list[str]:
 
 def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
     vectors = read_vectors(run.folder.path, split=split)
+    vectors = vectors.select(np.argsort(np.array(vectors.names()), kind="stable"))  # as in the runs it is compared with
     labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
     distance = run.folder.config().evaluation.distance
     protocol = vectors.protocol
@@ -146,21 +141,17 @@ def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[
                         unlike[f"{lacks.name} holds no embeddings of {split}."] = None
                     continue
                 try:
-                    rows = _same_task(mine, its)
+                    _check_same_task(mine, its)
                 except ValueError as error:
                     why = str(error).partition(": ")[2].partition("; ")[0]
                     unlike[f"{run.name} and {partner.name} cannot be compared on {split}: {why}"] = None
                     continue
-                pairs.setdefault((side.name, split), []).append(Pair(mine, its, rows))
+                pairs.setdefault((side.name, split), []).append(Pair(mine, its))
     return pairs, list(unlike)
 
 
-def _same_task(mine: Measured, its: Measured) -> Integers:
-    """Positions of the queries of one run among those of the other.
-
-    Raises:
-        ValueError: if the items, their labels, the queries or what they retrieve from are not the same.
-    """
+def _check_same_task(mine: Measured, its: Measured) -> None:
+    """Check that the items, their labels, the queries and what they retrieve from are the same."""
     check_same_items((mine.title, mine.vectors), (its.title, its.vectors))
     retrieved = []
     for measured in (mine, its):
@@ -173,7 +164,7 @@ def _same_task(mine: Measured, its: Measured) -> Integers:
             "evaluate both by one protocol."
         )
     counts = len(mine.queries), len(its.queries)
-    return same_queries((mine.title, its.title), mine.query_ids, its.query_ids, counts)
+    same_queries((mine.title, its.title), mine.query_ids, its.query_ids, counts)
 
 
 def _comparable(pairs: Pairs) -> list[tuple[str, str, str]]:
@@ -190,36 +181,28 @@ def _comparable(pairs: Pairs) -> list[tuple[str, str, str]]:
     return sorted(triples, key=lambda triple: (splits.index(triple[1]), levels.index(triple[2])))
 
 
-def _difference(
-    side: Side, first: Side, pairs: Sequence[Pair], level: str, measure: str, confidence: float
-) -> SideDifference:
-    """A measure of a side less that of the first, each query by its mean over the pairs that have it."""
-    values = [pair.mine.column(level, measure) for pair in pairs]
-    others = [pair.its.column(level, measure)[pair.rows] for pair in pairs]
-    names = [pair.mine.vectors.labels[level][pair.mine.queries] for pair in pairs]
-    changes = [float((mine - its).mean()) for mine, its in zip(values, others, strict=True)]
-    if len(pairs) == 1:
-        where = members = np.arange(len(values[0]))
-    else:
-        ids = np.concatenate([pair.mine.query_ids for pair in pairs])
-        _, where, members = np.unique(ids, return_index=True, return_inverse=True)
-    counts = np.bincount(members)
-    mine, its = (np.bincount(members, weights=np.concatenate(column)) / counts for column in (values, others))
-    classes = np.unique(np.concatenate(names)[where], return_inverse=True)[1]
-    low, high = difference_ends(mine - its, classes, over_queries=confidence, over_classes=confidence)
+def _difference(side: Side, first: Side, pairs: Sequence[Pair], level: str, measure: str) -> SideDifference:
+    """A measure of a side less that of the first, of pairs on the same items by their mean."""
+    parts: dict[bytes, tuple[list[Retrieval], list[Retrieval]]] = {}  # by their queries
+    for pair in pairs:
+        now, others = parts.setdefault(pair.mine.query_ids.tobytes(), ([], []))
+        now.append(pair.mine.levels[level])
+        others.append(pair.its.levels[level])
+    compared = compare_parts([*parts.values()], reference=first.name, level=level, measure=measure)
+    changes = [float((pair.mine.column(level, measure) - pair.its.column(level, measure)).mean()) for pair in pairs]
     outcome = "open"
-    if low > 0 and min(changes) > 0:
+    if compared.better and min(changes) > 0:
         outcome = "better"
-    elif high < 0 and max(changes) < 0:
+    elif compared.worse and max(changes) < 0:
         outcome = "worse"
     return SideDifference(
         of=side.name,
         less=first.name,
         measure=measure,
-        value=float(mine.mean()),
-        reference=float(its.mean()),
-        difference=float((mine - its).mean()),
-        interval=[low, high],
+        value=compared.score,
+        reference=compared.reference_score,
+        difference=compared.difference,
+        interval=[compared.low, compared.high],
         outcome=outcome,
         pairs=[
             PairDifference(of=pair.mine.run.name, less=pair.its.run.name, difference=change)
@@ -377,7 +360,7 @@ def _write_page(
         if of_run is not None and level in of_run.levels:
             with suppress(ValueError):  # not on the same items as the first
                 for first in alike[:1]:
-                    _same_task(of_run, first)
+                    _check_same_task(of_run, first)
                 alike.append(of_run)
     gallery, notes = shared_gallery(level, alike, data_root=data_root)
     training = {run.name: training_of(run.record) for side in sides for run in side.runs}

@@ -24,7 +24,7 @@ from trivet.collapse.causes import (
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.datasets import Dataset
 from trivet.label_noise import estimate_noise
-from trivet.metrics import retrieve
+from trivet.metrics import Retrieval, retrieve
 from trivet.models import Embedder
 from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.history_record import HistoryRecord
@@ -214,20 +214,19 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
 
     labels = some.labels[level]
 
-    def hits(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> np.ndarray:
+    def retrieved(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> list[Retrieval]:
         network = copy.deepcopy(network)
         network.load_state_dict(dict(statistics), strict=False)
         encoder = network.backbone if alone else None
         embeddings = embed(encoder or network, some.inputs)
-        retrieval = retrieve(embeddings, labels, measures=("recall@1",), distance=run.distance)
-        return retrieval.values[:, 0]
+        return [retrieve(embeddings, labels, measures=("recall@1",), distance=run.distance)]
 
     alone = lost.reference == ZERO_SHOT
     pairs = (
-        (hits(untrained, after, alone=alone), hits(untrained, before, alone=alone)),
-        (hits(model, before), hits(model, after)),
+        (retrieved(untrained, after, alone=alone), retrieved(untrained, before, alone=alone)),
+        (retrieved(model, before), retrieved(model, after)),
     )
-    moved, restored = (compare(*pair, labels, reference=lost.reference, level=level) for pair in pairs)
+    moved, restored = (compare(*pair, reference=lost.reference, level=level) for pair in pairs)
     return moved_statistics(lost, moved, restored, batch=run.batch_norm_items)
 
 

@@ -26,6 +26,7 @@ from trivet.datasets import Dataset
 from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
+from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.models import Embedder
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
@@ -71,7 +72,7 @@ def baseline_retrieval(
         return retrieve_levels(**arguments, measures=measures, distance=distance)
     file = folder / f"{_fingerprint(arguments, measures, distance)}.npz"
     with contextlib.suppress(*BROKEN):
-        stored = _read(file, list(dataset.labels))
+        stored = _read(file, list(dataset.labels), retrieval_task(**arguments, distance=distance))
         os.utime(file)
         announce(f"A baseline of these items was measured before: taken from {file}.")
         return stored
@@ -102,14 +103,16 @@ def _bytes(retrieved: Mapping[str, Retrieval]) -> bytes:
     return sink.getvalue()
 
 
-def _read(file: Path, levels: Sequence[str]) -> dict[str, Retrieval]:
+def _read(file: Path, levels: Sequence[str], task: RetrievalTask) -> dict[str, Retrieval]:
     """Read what `_bytes` wrote; the checksums of the file are checked on reading."""
     retrieved = {}
     with file.open("rb") as source, np.load(source, allow_pickle=False) as arrays:
         for number, level in enumerate(levels):
             known = json.loads(arrays[f"{number} known"].tobytes())
             stored = {name: arrays[f"{number} {name}"] for name in ARRAYS}
-            retrieved[level] = Retrieval(**stored, **known | {"measures": tuple(known["measures"])})
+            retrieved[level] = Retrieval(
+                **stored, **known | {"measures": tuple(known["measures"])}, task=task, level=number
+            )
     return retrieved
 
 

@@ -287,12 +287,11 @@ def _compared(
 ) -> list[RecallComparison]:
     """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
     assert trained is not None
-    results = [trained, *(levels[level] for levels in references.values())]
-    hits, *others = (result.values[:, result.measures.index(measure)] for result in results)
-    return [
-        RecallComparison.read(comparison_json(compare(hits, other, trained.classes, reference=reference, level=level)))
-        for reference, other in zip(references, others, strict=True)
+    compared = [
+        compare([trained], [levels[level]], reference=reference, level=level, measure=measure)
+        for reference, levels in references.items()
     ]
+    return [RecallComparison.read(comparison_json(one)) for one in compared]
 
 
 def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
