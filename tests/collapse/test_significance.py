@@ -13,7 +13,7 @@ from tests.collapse.test_diagnosis import LABELS, clusters
 
 from trivet.collapse import SamplingStrategy, diagnose
 from trivet.collapse.healthy import _points
-from trivet.collapse.significance import compare, compare_parts, compare_values, recall_by_chance
+from trivet.collapse.significance import compare, compare_groups, compare_values, recall_by_chance
 from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
 from trivet.metrics import Retrieval, retrieve
@@ -31,11 +31,11 @@ def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
     b = np.where(random.random(90) < 0.1, 1 - a, a)
     found = compare_values(a, b, labels, reference="before", level="kind")
     gains, mean = (a - b).tolist(), fmean(a - b)
-    parts = [[gain for gain, label in zip(gains, labels, strict=True) if label == one] for one in range(classes)]
-    over_items = 1.3 * sum(len(part) * variance(part) for part in parts) / 90**2 + 2 / 92**2
+    groups = [[gain for gain, label in zip(gains, labels, strict=True) if label == one] for one in range(classes)]
+    over_items = 1.3 * sum(len(part) * variance(part) for part in groups) / 90**2 + 2 / 92**2
     halves = [half(over_items, 90 - classes, 90)]
     if classes >= 5:
-        over_classes = sum((sum(part) - len(part) * mean) ** 2 for part in parts) * classes / (classes - 1) / 90**2
+        over_classes = sum((sum(part) - len(part) * mean) ** 2 for part in groups) * classes / (classes - 1) / 90**2
         halves.append(half(1.3 * over_classes, 2 * (classes - 1) / 3, 90))
     assert (found.low, found.high) == pytest.approx((mean - max(halves), mean + max(halves)))
     assert (found.difference, found.reference, found.level) == (pytest.approx(mean), "before", "kind")
@@ -59,12 +59,12 @@ def test_embeddings_are_compared_by_the_variances_of_items_in_both_roles() -> No
     high = max(each.interval.high for each in over)
     assert found.difference == pytest.approx(next(iter(over)).value)
     assert high < found.high < high + 0.002  # wider by two queries
-    # The means of more vary less, and parts of other items less still.
+    # The means of more vary less, and groups of other items less still.
     means = compare([first, third], [second, fourth], reference="", level="", measure="map@r")
     assert means.score == pytest.approx(fmean(each.mean()["map@r"] for each in (first, third)))
     assert means.high - means.low < found.high - found.low
-    parts = [([first], [second]), tuple([one] for one in embeddings(1, 2))]
-    both = compare_parts(parts, reference="", level="", measure="map@r")
+    groups = [([first], [second]), tuple([one] for one in embeddings(1, 2))]
+    both = compare_groups(groups, reference="", level="", measure="map@r")
     assert both.queries == 800
     assert both.high - both.low < 0.8 * (found.high - found.low)
 

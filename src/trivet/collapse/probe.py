@@ -281,7 +281,7 @@ class ProbeTracker:
             self.best = result
             if self.on_best is not None:
                 self.on_best(result)
-        gain = self._beside(result, self.reference)
+        gain = self._compared_with(result, self.reference)
         ends = (0.0, 0.0) if result is self.reference else (gain.low, gain.high)
         for name, value in zip((*SERIES, *GAIN), (*result.values(), *ends), strict=True):
             self.series[name].append(value)
@@ -296,17 +296,17 @@ class ProbeTracker:
 
         It is asked at the level that counts, to choose between two networks and not to accuse one.
         """
-        return self.last is not None and self._beside(self.last, other, confidence=CHOOSING).worse
+        return self.last is not None and self._compared_with(self.last, other, confidence=CHOOSING).worse
 
     def ahead(self, other: ProbeResult) -> bool:
         """Return whether it is better, likewise."""
-        return self.last is not None and self._beside(self.last, other, confidence=CHOOSING).better
+        return self.last is not None and self._compared_with(self.last, other, confidence=CHOOSING).better
 
-    def _beside(
+    def _compared_with(
         self, result: ProbeResult, other: ProbeResult, number: int = -1, *, confidence: float = LEVEL
     ) -> Comparison:
         """Recall@1 of a result beside that of another, at the level of classes of that number."""
-        hits, before = (one.scores[number].hits for one in (result, other))
+        hits, before = (each.scores[number].hits for each in (result, other))
         reference, level = f"step {other.step}", LEVELS[: len(self.levels)][number]
         return compare_values(
             hits, before, self.levels[number], reference=reference, level=level, confidence=confidence
@@ -380,7 +380,7 @@ class ProbeTracker:
         start = self.reference
         if result is None or start is None:
             return None
-        comparison = self._beside(result, start, 0)
+        comparison = self._compared_with(result, start, 0)
         high = self._chance_high(result)
         lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[comparison])
         verdict = network_collapse(lost, result.shape(start), above=above_chance(result.recall, high))
@@ -391,14 +391,14 @@ class ProbeTracker:
         now, start, best = self.last, self.reference, self.best
         if now is None or start is None or best is None:
             return None
-        level, beside = LEVELS[len(self.levels) - 1], self._beside(now, start)
-        low, high = 100 * beside.low, 100 * beside.high
-        if beside.worse or beside.better:
+        level, change = LEVELS[len(self.levels) - 1], self._compared_with(now, start)
+        low, high = 100 * change.low, 100 * change.high
+        if change.worse or change.better:
             near, far = sorted((abs(low), abs(high)))
-            where = f"{100 * abs(beside.difference):.1f} points ({near:.1f} to {far:.1f}) "
-            where += f"{'below' if beside.worse else 'above'} its start"
+            where = f"{100 * abs(change.difference):.1f} points ({near:.1f} to {far:.1f}) "
+            where += f"{'below' if change.worse else 'above'} its start"
         else:
-            gain = 100 * beside.difference
+            gain = 100 * change.difference
             where = f"as it began, as far as can be told ({gain:+.1f} points, {low:+.1f} to {high:+.1f})"
         text = (
             f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "

@@ -115,11 +115,11 @@ def compare(
         level: the label level.
         measure: recall@1, or another of these retrievals.
     """
-    return compare_parts([(now, others)], reference=reference, level=level, measure=measure)
+    return compare_groups([(now, others)], reference=reference, level=level, measure=measure)
 
 
-def compare_parts(
-    parts: Sequence[tuple[Sequence[Retrieval], Sequence[Retrieval]]],
+def compare_groups(
+    groups: Sequence[tuple[Sequence[Retrieval], Sequence[Retrieval]]],
     *,
     reference: str,
     level: str,
@@ -127,7 +127,7 @@ def compare_parts(
 ) -> Comparison:
     """Compare as `compare` does, over several sets of other items, such as folds, whose variances add up."""
     scores, units, variances = [], [], []
-    for now, others in parts:
+    for now, others in groups:
         retrievals = [each.only([measure]) for each in (*now, *others)]
         counted = np.logical_and.reduce([each.counted for each in retrievals])
         means = [float(each.values[counted].mean()) if counted.any() else math.nan for each in retrievals]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.collapse.significance import FEWEST, LEVEL, compare_parts
+from trivet.collapse.significance import FEWEST, LEVEL, compare_groups
 from trivet.commands.compare.neighbours import shared_gallery
 from trivet.commands.compare.page import write_compare_report
 from trivet.commands.compare.record import (
@@ -183,12 +183,12 @@ def _comparable(pairs: Pairs) -> list[tuple[str, str, str]]:
 
 def _difference(side: Side, first: Side, pairs: Sequence[Pair], level: str, measure: str) -> SideDifference:
     """A measure of a side less that of the first, of pairs on the same items by their mean."""
-    parts: dict[bytes, tuple[list[Retrieval], list[Retrieval]]] = {}  # by their queries
+    groups: dict[bytes, tuple[list[Retrieval], list[Retrieval]]] = {}  # by their queries
     for pair in pairs:
-        now, others = parts.setdefault(pair.mine.query_ids.tobytes(), ([], []))
+        now, others = groups.setdefault(pair.mine.query_ids.tobytes(), ([], []))
         now.append(pair.mine.levels[level])
         others.append(pair.its.levels[level])
-    compared = compare_parts([*parts.values()], reference=first.name, level=level, measure=measure)
+    compared = compare_groups([*groups.values()], reference=first.name, level=level, measure=measure)
     changes = [float((pair.mine.column(level, measure) - pair.its.column(level, measure)).mean()) for pair in pairs]
     outcome = "open"
     if compared.better and min(changes) > 0:

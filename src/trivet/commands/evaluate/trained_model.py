@@ -291,7 +291,7 @@ def _compared(
         compare([trained], [levels[level]], reference=reference, level=level, measure=measure)
         for reference, levels in references.items()
     ]
-    return [RecallComparison.read(comparison_json(one)) for one in compared]
+    return [RecallComparison.read(comparison_json(each)) for each in compared]
 
 
 def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
