@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from trivet.reports.diagnosis_record import VerdictRecord
@@ -28,6 +29,7 @@ FINE = {
     "fine_coarse_index": Measure("fine–coarse index of {}", "0: the finer classes have merged", "number", "more"),
 }
 OF = "recall@1 of "  # a reference
+_AT_STEP = re.compile(r"(.+)_at_step_(\d+)")  # of an earlier call of a probe
 FINE_ENDS = tuple(f"_{end}" for end in FINE)
 
 
@@ -72,7 +74,10 @@ def _sentence(text: str) -> str:
 
 
 def measure_of(name: str) -> Measure:
-    """Name, format and meaning of a number of a record; LEVEL_recall@1 is of a finer level."""
+    """Name, format and meaning of a number; LEVEL_recall@1 is of a finer level, recall_at_step_5 of an earlier call."""
+    if earlier := _AT_STEP.fullmatch(name):
+        measure = measure_of(earlier[1])
+        return replace(measure, name=f"{measure.name} at step {earlier[2]}", meaning="")
     known = DIAGNOSIS.get(_SAME.get(name, name))
     if known is not None:
         return known
