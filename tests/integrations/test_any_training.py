@@ -215,9 +215,10 @@ def test_a_probe_that_fails_is_named_at_the_end(fails: int, said: str, tmp_path:
 def test_harm_stops_a_training_if_asked(tmp_path: Path) -> None:
     model = Sentences()
     trainer = trainer_with(model, Shrink(model, harms=True), tmp_path)
-    trivet.watch(trainer, TEXTS, TABLE["intent"], action="stop")
+    trivet.watch(trainer, TEXTS, TABLE["intent"], action="stop", restore_best=True)
     trainer.train()
     assert 6 < trainer.state.global_step < STEPS
+    assert torch.equal(model.matrix.weight, torch.eye(2 * WIDTH))
 
 
 def test_one_of_two_choices_of_the_network_is_an_error(tmp_path: Path) -> None:
